@@ -7,20 +7,31 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes; without its bytecode each would take twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test collected check types lint pins audit sbom bench mutants soak soak-examples chart lock clean
+.PHONY: demo test verify test-busy check types lint pins audit sbom bench mutants catalogue soak soak-examples chart promises lock clean
 
 demo: $(STAMP)
 	$(BIN)/agent-scheduler demo $(DEMO_ARGS)
 
-# Two more than there are cores, as many tests wait for something.
+# Two more than there are cores, as many tests wait for processes.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(len(os.sched_getaffinity(0)) + 2, 8))')
-test: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(TEST_ARGS)
+PYTEST  := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-# Each worker of `test` collects all tests; with their bytecode made once, that takes a third of the time.
-collected: $(STAMP)
-	@mkdir -p build
-	@$(BIN)/python -m pytest --collect-only --quiet > build/collected.txt || (cat build/collected.txt; false)
+# Every rule once, every feature once end to end.
+test: $(STAMP)
+	$(PYTEST) -m "not wide" $(TEST_ARGS)
+
+# All the rest: wide worlds, all recordings, images, browsers; then faults made in the source, which tests must notice.
+verify: $(STAMP)
+	$(PYTEST) -m wide $(TEST_ARGS)
+	$(BIN)/python -m tests.mutants --sample $(MUTANTS) --seed "$$(git rev-parse HEAD)"
+	$(BIN)/python -m tests.mutants.generated --files src --sample $(FAULTS) --seed "$$(git rev-parse HEAD)"
+MUTANTS ?= 4
+FAULTS  ?= 10
+
+# `make test` on a machine that is several times as slow.
+BUSY ?= 4
+test-busy: $(STAMP)
+	$(BIN)/python -m tests.busy --processes $(BUSY) -- $(MAKE) test
 
 check: types lint pins
 types: $(STAMP)
@@ -45,7 +56,11 @@ sbom: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
+# Faults in the functions that this branch changes, then the catalogue.
+BASE ?= origin/main
 mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants.generated --changed $(BASE) $(MUTANTS_ARGS)
+catalogue: $(STAMP)
 	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
 # Simulated worlds for so many minutes, from seeds that nobody has seen.
@@ -75,6 +90,10 @@ chart: $(STAMP)
 # Resolves the locks anew, for every supported Python at once. What builds the image is what builds in development.
 COMPILE := build/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-header -q
+
+# The page that lists the tests of each promise.
+promises: $(STAMP)
+	$(BIN)/python -m tests.project.promises
 
 lock:
 	$(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet uv

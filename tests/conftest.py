@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,9 @@ from tests import spreading
 from tests.support.examples import load_profile
 
 load_profile()
+
+#: The marker of what is left to `make verify`.
+WIDE = "wide"
 
 
 class LostErrors(logging.Handler):
@@ -40,11 +45,26 @@ _LOST = LostErrors()
 
 def pytest_configure() -> None:
     logging.getLogger("asyncio").addHandler(_LOST)
+    # What a shell starts in the background ignores SIGINT, and so would all that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return spreading.scheduler(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that have nothing to run are not imported: to import all takes as long as a hundred tests.
+
+    What is `wide` is marked by that word in its file, and a file that is wide as a whole by `pytestmark`.
+    """
+    chosen = config.option.markexpr
+    if chosen not in (WIDE, f"not {WIDE}") or not collection_path.match("test_*.py"):
+        return None
+    text = collection_path.read_text()
+    leaves_out = WIDE not in text if chosen == WIDE else f"\npytestmark = pytest.mark.{WIDE}\n" in text
+    return leaves_out or None
 
 
 def pytest_collection(session: pytest.Session) -> None:

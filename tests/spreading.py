@@ -38,7 +38,7 @@ WAITING = (
     "tests/e2e/test_faults.py",
     "tests/unit/shards/test_coordination.py",
     "tests/e2e/test_shards.py",
-    "tests/unit/fastpath/test_resource_claims.py",
+    "tests/features/fastpath/test_resource_claims.py",
     "tests/e2e/test_sharding_controller.py",
     "tests/e2e/",
     "tests/unit/shards/",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .mutant import Mutant, MutantError, all_mutants
+from .catalogue import Mutant, MutantError, all_mutants
 from .scratch import CannotRun, Scratch
 
 #: A failure counts if that test fails once more by itself: a busy machine is no reason to call a mutant caught. So
@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = _chosen(all_mutants(), options.only, options.by)
         if options.sample is not None:
             mutants = sampled(mutants, options.sample, options.seed)
-            numbers = " ".join(mutant.name.split("-")[0] for mutant in mutants)
+            names = " ".join(mutant.name for mutant in mutants)
             print(
-                f"a sample by seed {options.seed!r}; again: python -m tests.mutants --only {numbers}",
+                f"a sample by seed {options.seed!r}; again: python -m tests.mutants --only {names}",
                 flush=True,
             )
         verdicts = asyncio.run(
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these mutants, by name or by number")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these faults, by name")
     parser.add_argument(
         "--by", metavar="PATH", help="only with the tests of PATH, and only mutants that name it"
     )
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         "--sample",
         type=_positive,
         metavar="N",
-        help="only N mutants, drawn from those that one quick file of unit tests is to notice",
+        help="only N of them, drawn at random",
     )
     parser.add_argument("--seed", default="", metavar="TEXT", help="what the sample is drawn from: a commit")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (2)")
@@ -111,35 +111,19 @@ def _positive(text: str) -> int:
     return number
 
 
-#: Files of unit tests of which one takes a minute.
-_SLOW = ("tests/unit/shards/", "tests/unit/controllers/")
-
-
 def sampled(mutants: Sequence[Mutant], count: int, seed: str) -> list[Mutant]:
-    """`count` of them, or all there are: the same ones for the same seed. Those that only a directory of tests, a
-    simulation or a file that runs many processes notices would take minutes."""
-    quick = [each for each in mutants if _is_quick(each.caught_by[0])]
-    if not quick:
-        raise MutantError("none of these mutants is noticed by one file of unit tests")
-    drawn = random.Random(seed).sample(quick, min(count, len(quick)))
+    """`count` of them, or all there are: the same ones for the same seed."""
+    drawn = random.Random(seed).sample(list(mutants), min(count, len(mutants)))
     return sorted(drawn, key=lambda mutant: mutant.name)
-
-
-def _is_quick(tests: str) -> bool:
-    return tests.startswith("tests/unit/") and tests.endswith(".py") and not tests.startswith(_SLOW)
 
 
 def _chosen(mutants: list[Mutant], only: Sequence[str] | None, by: str | None) -> list[Mutant]:
     if by is not None:
         mutants = [mutant for mutant in mutants if by in mutant.caught_by]
     if only:
-        names = [name.removesuffix(".mutant") for name in only]
-        known = {mutant.name for mutant in mutants} | {mutant.name.split("-")[0] for mutant in mutants}
-        if unknown := sorted(set(names) - known):
-            raise MutantError(f"no such mutant: {', '.join(unknown)}")
-        mutants = [
-            mutant for mutant in mutants if not {mutant.name, mutant.name.split("-")[0]}.isdisjoint(names)
-        ]
+        if unknown := sorted(set(only) - {mutant.name for mutant in mutants}):
+            raise MutantError(f"no such fault: {', '.join(unknown)}")
+        mutants = [mutant for mutant in mutants if mutant.name in only]
     if not mutants:
         raise MutantError(f"no mutant names {by}" if by else "there are no mutants")
     return mutants

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from agent_scheduler.kube.reflector import WatchTimes
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .links import watching_through_a_relay
 from .stages import refusal

@@ -14,7 +14,7 @@ alone.
 from __future__ import annotations
 
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .links import forget_history, watching_through_a_relay
 from .stages import HeldBinds, millicores

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from agent_scheduler.binding.calls import RateLimit
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
-from tests.unit.fastpath.test_runtime import running as process
+from tests.support.running import scheduling
 
 from .links import Tap
 

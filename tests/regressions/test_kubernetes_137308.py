@@ -15,9 +15,9 @@ import asyncio
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.process.runtime import Runtime
+from tests.features.fastpath.test_runtime import ELECT, HEAD
+from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.test_runtime import ELECT, HEAD
-from tests.unit.fastpath.test_runtime import running as process
 
 from .links import watching_through_a_relay
 from .stages import HeldResults, refusal

@@ -13,7 +13,7 @@ Ours: the next list frees the room of every pod that it lacks, and wakes those w
 from __future__ import annotations
 
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .links import forget_history, watching_through_a_relay
 from .stages import millicores, refusal

@@ -13,7 +13,7 @@ outdated by the binder, and the next decision sees the new node.
 from __future__ import annotations
 
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.fastpath.running import Running, scheduling
+from tests.support.running import Running, scheduling
 
 from .stages import HeldResults, refusal
 

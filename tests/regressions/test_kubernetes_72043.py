@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .stages import HeldBinds, HeldResults, millicores, refusal
 

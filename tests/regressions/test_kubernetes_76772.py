@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.unit.fastpath.running import Running, scheduling
+from tests.support.running import Running, scheduling
 
 from .stages import refusal
 

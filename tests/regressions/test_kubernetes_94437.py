@@ -15,7 +15,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .links import forget_history, watching_through_a_relay
 from .stages import refusal

@@ -13,7 +13,7 @@ carried out: here the room is given back, no success is counted and no Scheduled
 from __future__ import annotations
 
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .links import watching_through_a_relay
 from .stages import HeldBinds, millicores

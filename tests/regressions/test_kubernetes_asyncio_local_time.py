@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.features.fastpath.test_runtime import ELECT
+from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.test_runtime import ELECT
-from tests.unit.fastpath.test_runtime import running as process
 
 
 @pytest.fixture

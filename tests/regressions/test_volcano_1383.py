@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from agent_scheduler.kube.bind import BindOutcome
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .stages import HeldBinds, millicores, refusal
 

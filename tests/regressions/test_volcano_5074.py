@@ -11,9 +11,9 @@ Ours: what replicas share is the lease alone. Losing the race to create it makes
 from __future__ import annotations
 
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.features.fastpath.test_runtime import ELECT
+from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.test_runtime import ELECT
-from tests.unit.fastpath.test_runtime import running as process
 
 from .links import Tap
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.test_runtime import running as process
 
 from .links import Tap, is_watch
 from .stages import refusal

@@ -14,7 +14,7 @@ to the server's own checks, by UID.
 from __future__ import annotations
 
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .links import watching_through_a_relay
 from .stages import HeldBinds, HeldResults, millicores, refusal

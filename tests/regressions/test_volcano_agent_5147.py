@@ -15,7 +15,7 @@ from typing import Any
 
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import AGENT, scheduling
+from tests.support.running import AGENT, scheduling
 
 from .stages import refusal
 

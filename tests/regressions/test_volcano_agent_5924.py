@@ -16,7 +16,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .stages import millicores, refusal
 

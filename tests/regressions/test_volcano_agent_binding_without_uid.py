@@ -17,7 +17,7 @@ import pytest
 
 from agent_scheduler.kube.bind import BindOutcome
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .links import watching_through_a_relay
 from .stages import HeldBinds, millicores

@@ -18,7 +18,7 @@ import pytest
 
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .stages import HeldBinds, millicores
 

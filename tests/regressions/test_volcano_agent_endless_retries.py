@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from agent_scheduler.binding.result import ScheduleResult
 from agent_scheduler.engine.queueing.places import Place
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import Running, scheduling
+from tests.support.running import Running, scheduling
 
 RETRIES = 3
 

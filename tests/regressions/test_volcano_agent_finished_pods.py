@@ -15,7 +15,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .stages import millicores, refusal
 

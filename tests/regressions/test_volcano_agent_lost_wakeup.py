@@ -17,7 +17,7 @@ from typing import Any
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import AGENT, scheduling
+from tests.support.running import AGENT, scheduling
 
 
 async def test_room_that_becomes_free_while_a_pod_is_refused_is_not_missed() -> None:

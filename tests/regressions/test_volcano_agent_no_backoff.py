@@ -16,7 +16,7 @@ from agent_scheduler.engine.queueing.places import Place
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 from .links import Tap, is_bind
 

@@ -19,7 +19,7 @@ import numpy as np
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.fastpath.running import AGENT, Running, scheduling
+from tests.support.running import AGENT, Running, scheduling
 
 from .stages import millicores, refusal
 

@@ -13,7 +13,7 @@ PriorityClass.
 from __future__ import annotations
 
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.unit.fastpath.running import scheduling
+from tests.support.running import scheduling
 
 #: The peer's three annotations, as its own binder writes them.
 BOUGHT = {

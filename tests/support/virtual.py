@@ -39,7 +39,10 @@ class CheckedLoop(SimLoop):
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], SimLoop]]:
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The hook of pytest-asyncio. A test that is marked `real_time` has a loop with sockets and the machine's time."""
+    if item.get_closest_marker("real_time"):
+        return {"real": asyncio.new_event_loop}
     return {"virtual": CheckedLoop}
 
 

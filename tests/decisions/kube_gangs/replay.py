@@ -21,7 +21,7 @@ from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.store import Store
 from tests.support.loop import START
-from tests.unit.fastpath.running import Reports
+from tests.support.running import Reports
 
 from .way import Way, answered
 

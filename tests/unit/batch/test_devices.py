@@ -11,9 +11,7 @@ import pytest
 from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.session import nodes
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
-from tests.support.batched import add_group, install
-from tests.support.embedded import PODS, until
-from tests.unit.fastpath.test_resource_claims import (
+from tests.features.fastpath.test_resource_claims import (
     MERGE,
     Devices,
     Faulty,
@@ -22,6 +20,8 @@ from tests.unit.fastpath.test_resource_claims import (
     keep_allocated,
     unreserved,
 )
+from tests.support.batched import add_group, install
+from tests.support.embedded import PODS, until
 
 from .test_end_to_end import Gangs, process
 

@@ -18,9 +18,9 @@ from agent_scheduler.engine.session.close import GroupResult
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import batch
+from tests.unit.cluster.test_cluster import World as ClusterWorld
 from tests.unit.engine.session.scene import finished
 from tests.unit.engine.world import node, pod_json, read_pod
-from tests.unit.fastpath.test_cluster import World as ClusterWorld
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="volcano"))
 KEY = GroupKey("default", "g")

@@ -26,8 +26,8 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Timing
+from tests.support.running import Reports
 from tests.unit.engine.world import node, pod_json, read_pod
-from tests.unit.fastpath.running import Reports
 
 Ended = Callable[[BindResult | AlreadySent], None]
 

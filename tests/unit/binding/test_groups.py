@@ -11,8 +11,8 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.kube.pace import TICK
+from tests.features.fastpath.test_own_reserve import Licences
 from tests.support.virtual import virtual_time
-from tests.unit.fastpath.test_own_reserve import Licences
 
 from .group_world import World, binding
 

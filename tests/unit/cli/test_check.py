@@ -23,8 +23,8 @@ from agent_scheduler.serving.sources import logged_check
 from agent_scheduler.telemetry.logs import get_logger
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, running
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.fastpath.test_runtime import ALONE, ELECT, HEAD, running
 
 
 @pytest.fixture(autouse=True)

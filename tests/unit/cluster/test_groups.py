@@ -19,7 +19,7 @@ from agent_scheduler.fastpath import checking
 from agent_scheduler.objects import batch
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.unit.fastpath.running import Running, scheduling
+from tests.support.running import Running, scheduling
 
 G = GroupKey("default", "g")
 

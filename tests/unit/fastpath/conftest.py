@@ -1,32 +1,3 @@
-"""What holds in every test of the fast path, whatever it is about."""
+"""Time is virtual in these tests."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
-import pytest
-
-from agent_scheduler.engine.queueing.entry import QueuedPodInfo
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
-
-#: Pods are refused by chance here, whatever there is: time alone can help them.
-_BY_CHANCE = ("test_binder_model.py",)
-
-
-@pytest.fixture(autouse=True)
-def nobody_is_rescued_by_the_flush(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """A pod that is bound after the flush of leftovers woke it slept through the event that should have."""
-    rescued: list[str] = []
-    scheduled = SchedulingQueue.scheduled
-
-    def noticing(queue: SchedulingQueue[Any], entry: QueuedPodInfo[Any]) -> None:
-        if entry.was_flushed:
-            rescued.append(entry.pod.name)
-        scheduled(queue, entry)
-
-    monkeypatch.setattr(SchedulingQueue, "scheduled", noticing)
-    yield
-    assert rescued == [] or request.node.path.name in _BY_CHANCE
+from tests.support.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories

@@ -9,9 +9,8 @@ import pytest
 
 from agent_scheduler.engine.queueing import views
 from agent_scheduler.fastpath.views import known_nodes, waiting_pods
+from tests.unit.cluster.test_cluster import World
 from tests.unit.engine.world import pod_json
-
-from .test_cluster import World
 
 
 def shown(world: World, *, limit: int = 100, **query: Any) -> list[tuple[str, str]]:

@@ -13,10 +13,10 @@ import pytest
 
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import load_text
+from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, Process, running
 from tests.support.collector import Collector, Span, collector, tracing
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.unit.batch.test_end_to_end import CONFIGURATION, gangs
-from tests.unit.fastpath.test_runtime import ALONE, ELECT, HEAD, Process, running
 
 ALL = 1_000_000
 _SPANS = 'agent_scheduler_trace_spans_total{{result="{}"}}'

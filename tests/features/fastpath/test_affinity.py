@@ -1,0 +1,86 @@
+"""Pods that will not stand beside one another, decided at the same moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.regressions.stages import HeldResults
+from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.running import scheduling
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+def apart_from(app: str, key: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+async def test_a_pod_does_not_join_one_that_was_placed_after_its_decision_and_will_not_have_it() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = HeldResults(running.fast_path)
+        await cluster.add_node("n1", labels={HOST: "n1"})
+        await cluster.add_pod("keeps-away", affinity=apart_from("web", HOST))
+        await cluster.add_pod("web", labels={"app": "web"})
+        await until(lambda: len(held.results) == 2)
+        held.results.sort(key=lambda result: result.pod.name)
+        held.release()
+        await until(lambda: running.reports.attempts["unschedulable"])
+        await until(cluster.placed)
+        assert await cluster.placed() == {"keeps-away": "n1"}
+        condition = await until(lambda: cluster.condition("web"))
+        assert condition["message"] == (
+            "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules. "
+            "no new claims to deallocate, "
+            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+        )
+
+
+async def test_a_pod_does_not_follow_whom_it_avoids_into_a_zone_by_another_node() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = HeldResults(running.fast_path)
+        await cluster.add_node("n1", labels={ZONE: "z", HOST: "n1"}, cpu="1")
+        await cluster.add_node("n2", labels={ZONE: "z"}, cpu="2")
+        await until(lambda: len(running.fast_path.ledger.rows) == 2)
+        await cluster.add_pod("web", labels={"app": "web"}, nodeSelector={HOST: "n1"})
+        await cluster.add_pod("shy", cpu="2", affinity=apart_from("web", ZONE))
+        await until(lambda: len(held.results) == 2)
+        held.results.sort(key=lambda result: result.pod.name, reverse=True)
+        held.release()
+        await until(lambda: running.reports.attempts["unschedulable"])
+        await until(cluster.placed)
+        assert await cluster.placed() == {"web": "n1"}
+
+
+async def test_a_pod_that_was_kept_away_is_bound_when_the_other_is_gone() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1", labels={HOST: "n1"})
+        await cluster.add_pod("first", labels={"app": "web"}, affinity=apart_from("web", HOST))
+        await until(cluster.placed)
+        await cluster.add_pod("second", labels={"app": "web"}, affinity=apart_from("web", HOST))
+        await until(lambda: running.reports.attempts["unschedulable"])
+        await cluster.ask("DELETE", f"{PODS}/first", {"gracePeriodSeconds": 0})
+        await until(lambda: _is_placed(cluster, "second"))
+
+
+async def _is_placed(cluster: Any, name: str) -> bool:
+    return name in await cluster.placed()
+
+
+async def test_a_term_may_choose_namespaces_by_their_labels() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.ask(
+            "POST", "/api/v1/namespaces", {"metadata": {"name": "theirs", "labels": {"team": "x"}}}
+        )
+        await cluster.add_node("n1", labels={HOST: "n1"})
+        affinity = apart_from("web", HOST)
+        term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+        term["namespaceSelector"] = {"matchLabels": {"team": "x"}}
+        spec = {"schedulerName": "agent-scheduler", "containers": [{"name": "c", "image": "i"}]}
+        body = {"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": spec}
+        await cluster.ask("POST", "/api/v1/namespaces/theirs/pods", body)
+        await until(lambda: running.reports.attempts["scheduled"])
+        await cluster.add_pod("shy", affinity=affinity)
+        await until(lambda: running.reports.attempts["unschedulable"])
+        condition = await until(lambda: cluster.condition("shy"))
+        assert "didn't match pod anti-affinity rules" in condition["message"]

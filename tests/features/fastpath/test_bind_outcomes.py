@@ -1,0 +1,425 @@
+"""What the scheduler does with each outcome of a bind: the second half of docs/bind-outcomes.md.
+
+How an answer of the API server becomes an outcome is tested with `kube.bind`; here the outcome is given, and what
+matters is that no room leaks, no pod is lost, and none is taken for bound that is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding.calls import RateLimit
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.framework.plugin import Depends, Filter
+from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.running import AGENT, Running, scheduling
+from tests.unit.engine.world import pod_json, read_pod
+
+
+class Answers:
+    """Takes the place of the call to the API server: gives one outcome after the other, then really binds."""
+
+    def __init__(self, running: Running, *outcomes: BindOutcome | Exception) -> None:
+        self._script: Iterator[BindOutcome | Exception] = iter(outcomes)
+        binder: Binder = running.fast_path.binder
+        self._real = binder._open.bind
+        self.nodes: list[str] = []
+        self.doubts: list[bool] = []
+        binder._open.bind = self  # type: ignore[assignment]
+        binder._begin = lambda *_: False
+
+    async def __call__(
+        self,
+        pod: Any,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
+    ) -> BindResult:
+        self.nodes.append(node_name)
+        self.doubts.append(unknown is not None)
+        outcome = next(self._script, None)
+        if outcome is None:
+            return await self._real(pod, node_name, already_sent=already_sent, unknown=unknown)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return BindResult(outcome, unknown=UnknownOutcome(0.0) if outcome is BindOutcome.UNKNOWN else None)
+
+
+async def prepared(cluster: EmbeddedCluster, running: Running, *outcomes: BindOutcome | Exception) -> Answers:
+    answers = Answers(running, *outcomes)
+    await cluster.add_node("n1", cpu="1")
+    await until(lambda: running.fast_path.ledger.rows)
+    await cluster.add_pod("a", cpu="1")
+    return answers
+
+
+def room(running: Running) -> int:
+    """Millicores assumed or bound on n1."""
+    return int(running.fast_path.ledger.columns.requested[0, 0])
+
+
+@pytest.mark.parametrize("outcome", [BindOutcome.REFUSED, BindOutcome.UNAVAILABLE])
+async def test_a_refused_bind_gives_the_room_back_and_is_tried_again_after_a_backoff(
+    outcome: BindOutcome,
+) -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
+        answers = await prepared(cluster, running, outcome)
+        await until(lambda: running.reports.attempts["error"])
+        assert room(running) == 0
+        condition = await until(lambda: cluster.condition("a"))
+        assert condition["reason"] == "SchedulerError"
+        await until(cluster.placed)
+        assert answers.nodes == ["n1", "n1"]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        BindOutcome.BOUND_ELSEWHERE,
+        BindOutcome.RECREATED,
+        BindOutcome.DELETING,
+        BindOutcome.GATED,
+        BindOutcome.GONE,
+    ],
+)
+async def test_a_pod_that_is_not_ours_to_bind_any_more_waits_for_the_watch_to_say_so(
+    outcome: BindOutcome,
+) -> None:
+    """The API server still has it waiting, in the end: an answer that was wrong must not lose a pod."""
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
+        answers = await prepared(cluster, running, outcome)
+        await until(lambda: running.reports.attempts["error"])
+        assert room(running) == 0
+        await until(cluster.placed)
+        assert answers.nodes == ["n1", "n1"]
+        assert running.reports.counts["status written"] == 0, "it is no failure of the pod"
+
+
+async def test_a_pod_that_is_gone_is_not_tried_again_once_the_watch_says_so() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
+        answers = await prepared(cluster, running, BindOutcome.GONE)
+        await until(lambda: running.reports.attempts["error"])
+        await cluster.ask("DELETE", f"{PODS}/a")
+        await until(lambda: not running.fast_path.cluster.pods)
+        assert sum(running.fast_path.queue.pending()) == 0
+        assert len(answers.nodes) <= 2
+
+
+@pytest.mark.parametrize("again", [(), (BindOutcome.BOUND,), (BindOutcome.REFUSED,), (BindOutcome.GATED,)])
+async def test_a_bind_that_the_watch_never_shows_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch, again: tuple[BindOutcome, ...]
+) -> None:
+    """As when the store went back to before it, and nothing else tells of that time."""
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._SHOWN_WITHIN", 0.05)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
+        answers = await prepared(cluster, running, BindOutcome.BOUND, *again)
+        await until(cluster.placed)
+        assert answers.nodes == ["n1"] * (2 + len(again))
+        await until(lambda: running.fast_path.cluster.pods and not running.fast_path.queue.pending()[0])
+        assert room(running) == 1000
+
+
+async def test_a_bind_that_was_answered_is_no_longer_assumed_though_the_watch_has_not_shown_it() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await prepared(cluster, running, BindOutcome.BOUND)
+        await until(lambda: running.reports.attempts["scheduled"])
+        assert await cluster.placed() == {}
+        assert room(running) == 1000
+        assert running.fast_path.ledger.assumed == 0
+
+
+@pytest.mark.parametrize("unknown", [BindOutcome.UNKNOWN, RuntimeError("a fault of ours")])
+async def test_the_room_of_a_bind_with_an_unknown_outcome_stays_taken_until_it_is_known(
+    unknown: BindOutcome | Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        answers = await prepared(cluster, running, unknown)
+        await until(lambda: running.reports.outcomes["unknown"])
+        assert room(running) == 1000
+        await cluster.add_pod("b", cpu="1")
+        await until(lambda: running.reports.attempts["unschedulable"])
+        await until(cluster.placed)
+        assert await cluster.placed() == {"a": "n1"}
+        assert answers.nodes == ["n1", "n1"]
+        assert answers.doubts == [False, True]
+        assert running.reports.outcomes == {"unknown": 1, "bound": 1}
+
+
+async def test_a_bind_that_only_time_can_clear_up_keeps_its_room_and_no_other_bind_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.01)
+    one_at_a_time = RateLimit(qps=0, burst=1, concurrency=1)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, binds=one_at_a_time) as running:
+        answers = Answers(running)
+        real, now = answers._real, running.fast_path.binder._clock
+        too_early: list[bool] = []
+
+        async def lost(
+            pod: Any, node_name: str, *, already_sent: AlreadySent | None, unknown: UnknownOutcome | None
+        ) -> BindResult:
+            if pod.name != "a":
+                return await real(pod, node_name, already_sent=already_sent, unknown=unknown)
+            if unknown is not None and unknown.then is not None:
+                too_early.append(now() < unknown.settles)
+                return unknown.then
+            return BindResult(
+                BindOutcome.UNKNOWN, unknown=UnknownOutcome(now() + 1, BindResult(BindOutcome.UNAVAILABLE))
+            )
+
+        answers._real = lost
+        await cluster.add_node("n1", cpu="2")
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.reports.outcomes["unknown"])
+        await cluster.add_pod("b", cpu="1")
+        await until(cluster.placed)
+        assert running.reports.outcomes == {"unknown": 1, "bound": 1}
+        assert room(running) == 2000 and running.fast_path.binder.in_flight == 1
+        await running.fast_path.binder.drained()
+        await until(lambda: running.reports.outcomes["unavailable"])
+        await until(lambda: room(running) == 1000)
+        assert running.fast_path.binder.in_flight == 0
+        assert too_early == [False]
+
+
+async def test_a_pod_that_goes_while_its_bind_is_in_doubt_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await prepared(cluster, running, *[BindOutcome.UNKNOWN] * 1000)
+        await until(lambda: running.reports.outcomes["unknown"])
+        await cluster.ask("DELETE", f"{PODS}/a")
+        await until(lambda: running.fast_path.binder.in_flight == 0)
+        assert room(running) == 0
+        assert sum(running.fast_path.queue.pending()) == 0
+
+
+async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = Held(running, BindOutcome.UNKNOWN)
+        await prepared(cluster, running)
+        await until(lambda: running.fast_path.ledger.assumed)
+        finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
+        kind = "application/merge-patch+json"
+        await cluster.ask("PATCH", f"{PODS}/a", finalizers, content_type=kind)
+        await cluster.ask("DELETE", f"{PODS}/a")
+        await until(lambda: next(iter(running.fast_path.cluster.pods.values())).deleting)
+        held.go.set()
+        await until(lambda: running.reports.outcomes["deleting"])
+        await until(lambda: running.fast_path.binder.in_flight == 0)
+        assert room(running) == 0
+        assert next(iter(running.fast_path.cluster.pods.values())).deleting
+
+
+async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = asyncio.Event()
+
+        class Slow(Answers):
+            async def __call__(
+                self,
+                pod: Any,
+                node_name: str,
+                *,
+                already_sent: AlreadySent | None = None,
+                unknown: UnknownOutcome | None = None,
+            ) -> BindResult:
+                if pod.name == "a":
+                    await held.wait()
+                return await self._real(pod, node_name, already_sent=already_sent, unknown=unknown)
+
+        Slow(running)
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: room(running) == 1000 if running.fast_path.ledger.rows else False)
+        await cluster.add_pod("b", cpu="1")
+        await until(lambda: running.reports.attempts["unschedulable"])
+        await cluster.ask("DELETE", f"{PODS}/a")
+        await until(cluster.placed)
+        held.set()
+        await until(lambda: running.reports.outcomes["gone"])
+        assert await cluster.placed() == {"b": "n1"}
+        assert room(running) == 1000
+
+
+class Held(Answers):
+    """Binds wait until the test lets them go; then the script answers."""
+
+    def __init__(self, running: Running, *outcomes: BindOutcome | Exception) -> None:
+        super().__init__(running, *outcomes)
+        self.go = asyncio.Event()
+
+    async def __call__(
+        self,
+        pod: Any,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
+    ) -> BindResult:
+        await self.go.wait()
+        return await super().__call__(pod, node_name, unknown=unknown)
+
+
+async def _bound_by_another(cluster: EmbeddedCluster, node_name: str) -> None:
+    await cluster.ask(
+        "POST",
+        f"{PODS}/a/binding",
+        {"target": {"kind": "Node", "name": node_name}, "metadata": {"name": "a"}},
+    )
+
+
+async def test_nothing_is_said_of_a_pod_that_was_bound_while_its_bind_failed() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = Held(running, BindOutcome.UNAVAILABLE)
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.fast_path.ledger.assumed)
+        await _bound_by_another(cluster, "n1")
+        await until(lambda: not running.fast_path.ledger.assumed)
+        held.go.set()
+        await until(lambda: running.fast_path.binder.in_flight == 0)
+        await running.stop()
+        assert room(running) == 1000
+        condition = await cluster.condition("a")
+        assert condition is not None and condition["status"] == "True"
+        assert running.reports.counts["status written"] == 0
+        assert running.reports.counts["event recorded"] == 0
+
+
+@pytest.mark.parametrize(("node", "attempts"), [("n1", {"scheduled": 1}), ("n2", {})])
+async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(
+    node: str, attempts: dict[str, int]
+) -> None:
+    """One that it shows on another node is somebody else's, of which nothing is told."""
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        held = Held(running, BindOutcome.UNKNOWN)
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.fast_path.ledger.assumed)
+        await _bound_by_another(cluster, node)
+        await until(lambda: not running.fast_path.ledger.assumed)
+        held.go.set()
+        await until(lambda: running.fast_path.binder.in_flight == 0)
+        assert running.reports.attempts == attempts
+        assert sum(running.fast_path.queue.pending()) == 0
+
+
+async def test_a_refusal_that_waits_to_be_written_is_dropped_when_a_bind_begins() -> None:
+    slow = RateLimit(qps=0.001, burst=1, concurrency=1)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, status_writes=slow) as running:
+        # The first write takes the only token for a long time.
+        await cluster.add_pod("first")
+        await until(lambda: cluster.condition("first"))
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.reports.attempts["unschedulable"] == 2)
+        held = Held(running)
+        await cluster.ask("DELETE", f"{PODS}/first")
+        await cluster.add_node("n1", cpu="1")
+        await until(lambda: running.fast_path.ledger.assumed)
+        assert len(running.fast_path._messages.status._last) == 0
+        held.go.set()
+        await until(cluster.placed)
+        condition = await cluster.condition("a")
+        assert condition is not None and condition["status"] == "True"
+
+
+async def test_a_pod_that_grew_between_decision_and_bind_is_decided_anew() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_node("n2", cpu="2", unschedulable=True)
+        await until(lambda: len(running.fast_path.ledger.rows) == 2)
+        fast_path = running.fast_path
+        submit = fast_path.binder.submit
+        grown: list[str] = []
+
+        def grow_first(result: Any) -> None:
+            submit(result)
+            if not grown:
+                grown.append(result.pod.uid)
+                body = pod_json("a", requests={"cpu": "2"})
+                body["metadata"].update(uid=result.pod.uid, resourceVersion="9999999")
+                fast_path.cluster.set_pod(read_pod(body, PodClasses()))
+
+        fast_path.binder.submit = grow_first  # type: ignore[method-assign]
+        await cluster.add_pod("a", cpu="1")
+        await until(lambda: running.reports.attempts)
+        # What it was decided on first would have bound it.
+        assert next(iter(running.reports.attempts)) == "unschedulable"
+
+
+async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
+    class Late(Filter):
+        name = "Late"
+        depends = Depends.USAGE
+
+        def prepare(self, pod: Any, interns: Any) -> Any:
+            return self if any(each.key == "boom" for each in pod.tolerations) else None
+
+        def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
+            if nodes is running.fast_path.ledger.columns:
+                raise ZeroDivisionError("late")
+            return np.ones(len(rows), dtype=np.bool_)
+
+        def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
+            return {}
+
+    profile: Any = type(AGENT)(
+        scheduler_name=AGENT.scheduler_name, filters=(Late(), *AGENT.filters), scores=AGENT.scores
+    )
+    async with (
+        embedded_cluster() as cluster,
+        scheduling(cluster.transport, profiles=(profile,)) as running,
+    ):
+        await cluster.add_node("n1")
+        await until(lambda: running.fast_path.ledger.rows)
+        submit = running.fast_path.binder.submit
+
+        def outdated(result: Any) -> None:
+            candidates = tuple(
+                msgspec.structs.replace(each, version=0) for each in result.placement.candidates
+            )
+            submit(
+                result._replace(placement=msgspec.structs.replace(result.placement, candidates=candidates))
+            )
+
+        running.fast_path.binder.submit = outdated  # type: ignore[method-assign]
+        await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])
+        await until(lambda: running.reports.attempts["error"])
+        await cluster.add_pod("good")
+        await until(cluster.placed)
+        assert set(await cluster.placed()) == {"good"}
+        assert not running.scheduling.done()
+        assert running.reports.problems == ["ZeroDivisionError: late"]
+
+
+async def test_one_object_that_cannot_be_taken_in_stops_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken_in = Cluster.set_pod
+
+    def faulty(self: Cluster, pod: Any) -> None:
+        if pod.name == "bad":
+            raise ZeroDivisionError("bad pod")
+        taken_in(self, pod)
+
+    monkeypatch.setattr(Cluster, "set_pod", faulty)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1")
+        await cluster.add_pod("bad")
+        await cluster.add_pod("good")
+        await until(cluster.placed)
+        assert [str(error) for error in running.reports.failures] == ["bad pod"]

@@ -1,0 +1,311 @@
+"""The fast path over the embedded API: what is created gets bound, correctly, and everything is visible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent_scheduler.engine.decide.capacity_classes import CapacityClasses
+from agent_scheduler.engine.decide.decide import ConflictPolicy
+from agent_scheduler.engine.framework.plugin import Depends, Filter
+from agent_scheduler.engine.framework.points import PluginSet
+from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.state.columns import Columns
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.running import AGENT, SETTINGS, scheduling
+
+
+async def test_a_pod_is_bound_and_people_are_told() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1")
+        pod = await cluster.add_pod("a")
+        await until(cluster.placed)
+        condition = await cluster.condition("a")
+        assert condition is not None and condition["status"] == "True"
+        await running.stop()
+        events = (await cluster.ask("GET", "/api/v1/namespaces/default/events"))["items"]
+        assert [(each["reason"], each["message"], each["type"]) for each in events] == [
+            ("Scheduled", "Successfully assigned default/a to n1", "Normal")
+        ]
+        assert events[0]["involvedObject"]["uid"] == pod["metadata"]["uid"]
+        assert running.reports.attempts == {"scheduled": 1}
+
+
+async def test_the_first_pod_does_not_pay_for_a_look_at_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look_at_all = CapacityClasses._look_at_all
+
+    def look(self: CapacityClasses, columns: Columns) -> None:
+        looks.append(columns.size)
+        look_at_all(self, columns)
+
+    monkeypatch.setattr(CapacityClasses, "_look_at_all", look)
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1")
+        async with scheduling(cluster.transport):
+            looks.clear()
+            await cluster.add_pod("a")
+            await until(cluster.placed)
+            assert looks == []
+
+
+async def test_only_pods_that_name_this_scheduler_are_answered_for_but_all_are_counted() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1", cpu="2")
+        await cluster.add_pod("foreign", cpu="1500m", scheduler="default-scheduler")
+        await cluster.ask(
+            "POST",
+            f"{PODS}/foreign/binding",
+            {"target": {"kind": "Node", "name": "n1"}, "metadata": {"name": "foreign"}},
+        )
+        async with scheduling(cluster.transport):
+            await cluster.add_pod("other", scheduler="another-scheduler")
+            await cluster.add_pod("large", cpu="1")
+            await cluster.add_pod("small", cpu="500m")
+            await until(lambda: cluster.condition("large"))
+            await _placed(cluster, 2)
+            assert await cluster.placed() == {"foreign": "n1", "small": "n1"}
+            assert await cluster.condition("other") is None
+            condition = await cluster.condition("large")
+            assert condition is not None
+            assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+            assert condition["message"] == (
+                "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+                "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+            )
+
+
+async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("small", cpu="1")
+        await cluster.add_pod("first", cpu="1")
+        await until(cluster.placed)
+        await cluster.add_pod("second", cpu="1")
+        await cluster.add_pod("third", cpu="2")
+        await until(lambda: cluster.condition("third"))
+        await until(lambda: cluster.condition("second"))
+        await cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+        await until(lambda: running.reports.attempts["scheduled"] == 2)
+        assert (await cluster.placed()) == {"second": "small"}
+        await cluster.add_node("large", cpu="8")
+        await until(lambda: running.reports.attempts["scheduled"] == 3)
+        assert (await cluster.placed())["third"] == "large"
+        assert running.reports.counts["after flush"] == 0
+
+
+async def test_the_first_node_wakes_whoever_found_none_whatever_plugins_there_are() -> None:
+    profile = build_profile(
+        ProfileSpec(
+            scheduler_name="agent-scheduler",
+            plugins={"filter": PluginSet(disabled=("NodeResourcesFit",))},
+        )
+    )
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)) as running:
+        await cluster.add_pod("a", cpu="64")
+        condition = await until(lambda: cluster.condition("a"))
+        assert condition["message"] == "no nodes available to schedule pods"
+        await cluster.add_node("n1")
+        await until(cluster.placed)
+        assert running.reports.counts["after flush"] == 0
+
+
+async def test_a_gated_pod_waits_for_its_last_gate() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1")
+        await cluster.add_pod("gated", schedulingGates=[{"name": "example.com/a"}])
+        await cluster.add_pod("plain")
+        await until(cluster.placed)
+        assert running.fast_path.queue.pending().gated == 1
+        await cluster.ask(
+            "PATCH",
+            f"{PODS}/gated",
+            [{"op": "remove", "path": "/spec/schedulingGates"}],
+            content_type="application/json-patch+json",
+        )
+        await until(lambda: running.reports.attempts["scheduled"] == 2)
+        assert running.reports.attempts == {"scheduled": 2}
+
+
+async def test_a_condition_that_says_nothing_new_is_not_written_again() -> None:
+    async with embedded_cluster() as cluster:
+        async with scheduling(cluster.transport, initial_backoff=0.01, max_backoff=0.01) as running:
+            await cluster.add_node("n1", cpu="1")
+            await cluster.add_pod("large", cpu="2")
+            await until(lambda: cluster.condition("large"))
+            before = (await cluster.ask("GET", f"{PODS}/large"))["metadata"]["resourceVersion"]
+            for index in range(3):
+                running.fast_path.queue.activate([pod.uid for pod in running.fast_path.cluster.pods.values()])
+                await until(lambda index=index: running.reports.attempts["unschedulable"] >= index + 2)
+            assert (await cluster.ask("GET", f"{PODS}/large"))["metadata"]["resourceVersion"] == before
+            assert running.reports.counts["status written"] == 1
+        # A scheduler that starts anew finds the condition there already.
+        async with scheduling(cluster.transport) as running:
+            await until(lambda: running.reports.attempts["unschedulable"])
+            await running.stop()
+            assert running.reports.counts["status written"] == 0
+
+
+async def test_a_pod_that_is_deleted_while_it_waits_is_forgotten() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_pod("waiting")
+        await until(lambda: running.reports.attempts["unschedulable"])
+        await cluster.ask("DELETE", f"{PODS}/waiting")
+        await until(lambda: not running.fast_path.cluster.pods)
+        assert sum(running.fast_path.queue.pending()) == 0
+
+
+async def test_a_pod_of_one_and_a_half_megabytes_is_scheduled_like_any_other() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport):
+        await cluster.add_node("n1")
+        container = {"name": "c", "image": "i", "env": [{"name": "BIG", "value": "x" * 1_500_000}]}
+        await cluster.add_pod("big", containers=[container])
+        await cluster.add_pod("plain")
+        await _placed(cluster, 2)
+        assert set(await cluster.placed()) == {"big", "plain"}
+
+
+async def _placed(cluster: EmbeddedCluster, number: int) -> None:
+    async def reached() -> bool:
+        return len(await cluster.placed()) == number
+
+    await until(reached)
+
+
+class Faulty(Filter):
+    """A filter that raises for pods with a certain toleration."""
+
+    name = "Faulty"
+    depends = Depends.NODE
+
+    def prepare(self, pod: Any, interns: Any) -> Any:
+        return self if any(each.key == "boom" for each in pod.tolerations) else None
+
+    def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
+        raise ZeroDivisionError("boom")
+
+    def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
+        return {}
+
+
+async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
+    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+    faulty: Any = type(profile)(
+        scheduler_name=profile.scheduler_name,
+        filters=(Faulty(), *profile.filters),
+        scores=profile.scores,
+        pre_enqueue=profile.pre_enqueue,
+    )
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(faulty,)) as running:
+        await cluster.add_node("n1")
+        await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])
+        for index in range(5):
+            await cluster.add_pod(f"good{index}")
+        await _placed(cluster, 5)
+        assert {type(error) for error in running.reports.failures} == {ZeroDivisionError}
+        condition = await until(lambda: cluster.condition("bad"))
+        assert condition["reason"] == "SchedulerError"
+        assert condition["message"] == "ZeroDivisionError: boom"
+        # An error is no refusal: the pod comes back by itself, after its backoff.
+        assert running.fast_path.queue.pending().backoff == 1
+
+
+async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
+    # Room for two results at most, so that nearly all workers wait for room nearly all the time.
+    narrow = replace(SETTINGS.binds, concurrency=1)
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1", cpu="64", pods="1000")
+        async with scheduling(cluster.transport, workers=8, binds=narrow) as running:
+            for index in range(100):
+                await cluster.add_pod(f"p{index}", cpu="10m")
+                if index % 10 == 0:
+                    await cluster.add_pod(f"large{index}", cpu="100")
+                if index % 7 == 0:
+                    # One that goes while it waits, is decided on, or is bound.
+                    await cluster.add_pod(f"short{index}", cpu="10m")
+                    await cluster.ask("DELETE", f"{PODS}/short{index}?gracePeriodSeconds=0")
+            await _placed(cluster, 100)
+            await until(lambda: running.reports.attempts["unschedulable"] >= 10)
+            await until(lambda: running.fast_path.binder.in_flight == 0)
+            assert running.fast_path.queue.pending().in_flight == 0
+            # What was closed while all waited ends at once, too.
+            await running.stop()
+
+
+@pytest.mark.parametrize("policy", list(ConflictPolicy))
+async def test_eight_workers_fill_ten_nodes_to_the_last_millicore(policy: ConflictPolicy) -> None:
+    async with embedded_cluster() as cluster:
+        for index in range(10):
+            await cluster.add_node(f"n{index}", cpu="4", pods="40")
+        async with scheduling(cluster.transport, workers=8, policy=policy, profiles=(AGENT,)) as running:
+            for index in range(400):
+                await cluster.add_pod(f"p{index}", cpu="100m")
+            await until(lambda: running.reports.attempts["scheduled"] == 400, seconds=60)
+            placed = await cluster.placed()
+            assert Counter(placed.values()) == {f"n{index}": 40 for index in range(10)}
+            assert running.reports.outcomes == {"bound": 400}
+
+
+async def test_under_strict_races_are_lost_and_all_end_well() -> None:
+    async with embedded_cluster() as cluster:
+        for index in range(200):
+            await cluster.add_pod(f"p{index}", cpu="100m")
+        for index in range(2):
+            await cluster.add_node(f"n{index}", cpu="10")
+        async with scheduling(
+            cluster.transport, workers=8, policy=ConflictPolicy.STRICT, max_urgent_retries=50
+        ) as running:
+            await until(lambda: running.reports.attempts["scheduled"] == 200, seconds=60)
+            assert running.reports.conflicts > 0
+            assert running.reports.urgent[True] > 0
+            assert Counter((await cluster.placed()).values()) == {"n0": 100, "n1": 100}
+            assert running.reports.revalidated == 0
+
+
+async def test_stopping_ends_what_is_under_way_and_takes_nothing_new() -> None:
+    async with embedded_cluster() as cluster:
+        for index in range(300):
+            await cluster.add_pod(f"p{index}", cpu="10m")
+        await cluster.add_node("n1", cpu="64", pods="1000")
+        async with scheduling(cluster.transport) as running:
+            await until(lambda: running.reports.outcomes["bound"] > 5)
+            await running.stop()
+            bound = len(await cluster.placed())
+            assert running.fast_path.binder.in_flight == 0
+            assert bound == running.reports.outcomes["bound"]
+            assert running.reports.counts["event recorded"] == bound
+            queue = running.fast_path.queue
+            for name in ("late", "later"):
+                uid = (await cluster.add_pod(name))["metadata"]["uid"]
+                await until(lambda uid=uid: queue.where(uid))
+            # Whoever still took pods would have taken the first one when the second came.
+            assert queue.pending().in_flight == 0
+            assert len(await cluster.placed()) == bound
+
+
+async def test_pods_of_higher_priority_go_first() -> None:
+    async with embedded_cluster() as cluster:
+        for name, value in (("high", 1000), ("low", 10)):
+            await cluster.ask(
+                "POST",
+                "/apis/scheduling.k8s.io/v1/priorityclasses",
+                {"metadata": {"name": name}, "value": value},
+            )
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("low", cpu="1", priorityClassName="low")
+        await cluster.add_pod("high", cpu="1", priorityClassName="high")
+        async with scheduling(cluster.transport) as running:
+            await until(lambda: running.reports.attempts["unschedulable"])
+            assert await cluster.placed() == {"high": "n1"}
+
+
+async def test_the_first_pod_need_not_wait_until_all_nodes_are_copied() -> None:
+    async with embedded_cluster() as cluster:
+        for number in range(3):
+            await cluster.add_node(f"n{number}")
+        async with scheduling(cluster.transport) as running:
+            fast_path = running.fast_path
+            assert fast_path.snapshot.columns.size == 3
+            assert fast_path.snapshot.sequence == fast_path.ledger.sequence

@@ -1,0 +1,300 @@
+"""Shares of GPUs from the watch to the bind, and back from the API server after a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_scheduler.config.load import load_text
+from agent_scheduler.engine.state.gpus import ANNOTATION, RESOURCE
+from agent_scheduler.fastpath import checking
+from agent_scheduler.fastpath.settings import settings_of
+from agent_scheduler.kube.bind import BindOutcome, Binds
+from agent_scheduler.kube.transport import PodKey
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.running import Running, scheduling
+
+HIGH = "system-cluster-critical"
+HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
+
+
+async def add_node(cluster: EmbeddedCluster, name: str, devices: int, **labels: str) -> None:
+    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110", RESOURCE: f"{devices}000"}
+    body = {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+    await cluster.ask("POST", "/api/v1/nodes", body)
+
+
+async def add_pod(cluster: EmbeddedCluster, name: str, amount: int, **spec: Any) -> Any:
+    amounts = {RESOURCE: str(amount)}
+    resources = {"requests": {"cpu": "100m", **amounts}, "limits": amounts}
+    return await cluster.add_pod(
+        name, containers=[{"name": "c", "image": "i", "resources": resources}], **spec
+    )
+
+
+async def bind(cluster: EmbeddedCluster, pod: str, node: str, devices: str | None) -> None:
+    """As another scheduler does."""
+    metadata = {"name": pod} | ({"annotations": {ANNOTATION: devices}} if devices is not None else {})
+    body = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
+    await cluster.ask("POST", f"{PODS}/{pod}/binding", body)
+
+
+async def given(cluster: EmbeddedCluster) -> dict[str, tuple[str, str | None]]:
+    """name -> node and devices, of the pods that have a node."""
+    return {
+        name: (pod["spec"]["nodeName"], (pod["metadata"].get("annotations") or {}).get(ANNOTATION))
+        for name, pod in (await cluster.pods()).items()
+        if pod["spec"].get("nodeName")
+    }
+
+
+async def is_given(cluster: EmbeddedCluster, name: str) -> tuple[str, str | None] | None:
+    return (await given(cluster)).get(name)
+
+
+def free(running: Running, node: str = "n1") -> tuple[int, ...]:
+    ledger = running.fast_path.ledger
+    return ledger.columns.gpus[ledger.rows[node]]
+
+
+async def test_a_pod_gets_its_node_and_its_annotations_in_one_write() -> None:
+    async with embedded_cluster() as cluster:
+        await add_node(cluster, "n1", 2)
+        before = (await add_pod(cluster, "p", 600, scheduler="nobody"))["metadata"]
+        binds = Binds(cluster.transport, annotations={before["uid"]: {ANNOTATION: "1"}, "other": {"x": "y"}})
+        result = await binds.bind(PodKey("default", "p", before["uid"]), "n1")
+        assert result.outcome is BindOutcome.BOUND
+        after = (await cluster.pods())["p"]["metadata"]
+        assert await given(cluster) == {"p": ("n1", "1")}
+        assert after["annotations"] == {ANNOTATION: "1"}
+        assert int(after["resourceVersion"]) == int(before["resourceVersion"]) + 1
+
+
+async def test_devices_are_told_and_found_again_after_a_restart() -> None:
+    async with embedded_cluster() as cluster:
+        await add_node(cluster, "n1", 2)
+        async with scheduling(cluster.transport) as running:
+            for name, amount in (("a", 600), ("b", 600), ("c", 300)):
+                await add_pod(cluster, name, amount)
+                await until(lambda name=name: is_given(cluster, name))  # type: ignore[misc]
+            first = {"a": ("n1", "0"), "b": ("n1", "1"), "c": ("n1", "0")}
+            assert await given(cluster) == first
+            assert free(running) == (100, 400)
+            assert running.reports.failures == []
+        async with scheduling(cluster.transport) as running:
+            assert free(running) == (100, 400)
+            await add_pod(cluster, "d", 350)
+            await add_pod(cluster, "e", 100)
+            await until(lambda: is_given(cluster, "d"))
+            await until(lambda: is_given(cluster, "e"))
+            assert await given(cluster) == first | {"d": ("n1", "1"), "e": ("n1", "0")}
+            assert free(running) == (0, 50)
+            assert running.fast_path.ledger.bound_with.keys() == {
+                pod["metadata"]["uid"] for name, pod in (await cluster.pods()).items() if name in "de"
+            }
+
+
+async def test_whole_devices_are_told_as_a_list() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await add_node(cluster, "n1", 4)
+        await add_pod(cluster, "share", 10)
+        await until(lambda: is_given(cluster, "share"))
+        await add_pod(cluster, "two", 2000)
+        assert await until(lambda: is_given(cluster, "two")) == ("n1", "1,2")
+        assert free(running) == (990, 0, 0, 1000)
+
+
+async def test_a_burst_fills_devices_to_the_last_thousandth_and_no_further() -> None:
+    """Several binds are under way at once."""
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        for name in ("n1", "n2"):
+            await add_node(cluster, name, 2)
+        for number in range(24):
+            await add_pod(cluster, f"p{number}", 200)
+        await until(lambda: running.reports.attempts["scheduled"] == 20)
+        await until(lambda: running.fast_path.queue.pending().unschedulable == 4)
+        assert free(running, "n1") == free(running, "n2") == (0, 0)
+        placed = await given(cluster)
+        counts = [list(placed.values()).count((node, device)) for node in ("n1", "n2") for device in "01"]
+        assert counts == [5, 5, 5, 5]
+        assert running.reports.failures == []
+
+
+async def test_a_pod_waits_while_no_device_has_enough_left_and_is_woken_when_one_has() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await add_node(cluster, "n1", 2)
+        for name in ("a", "b"):
+            await add_pod(cluster, name, 600)
+            await until(lambda name=name: is_given(cluster, name))  # type: ignore[misc]
+        await add_pod(cluster, "large", 700)
+        condition = await until(lambda: cluster.condition("large"))
+        assert condition["message"].startswith(
+            "0/1 nodes are available: 1 node(s) didn't have a GPU with enough left."
+        )
+        await cluster.ask("DELETE", f"{PODS}/b?gracePeriodSeconds=0")
+        assert await until(lambda: is_given(cluster, "large")) == ("n1", "1")
+        assert free(running) == (400, 300)
+        assert running.reports.counts["after flush"] == 0
+
+
+async def test_an_amount_that_nobody_can_have_is_told_to_whoever_asked() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport):
+        await add_node(cluster, "n1", 4)
+        await add_pod(cluster, "odd", 1500)
+        condition = await until(lambda: cluster.condition("odd"))
+        assert (
+            "agent-scheduler.io/gpu-milli: 1500 is neither a share of one GPU nor a number of whole ones; "
+            "allowed: up to 1000, or a multiple of it"
+        ) in condition["message"]
+
+
+@pytest.mark.parametrize("bare", [False, True])
+async def test_devices_are_looked_at_whatever_filters_a_profile_has(bare: bool) -> None:
+    text = "profiles: [{plugins: {filter: {disabled: [{name: '*'}]}}}]" if bare else ""
+    settings = settings_of(load_text(HEADER + text), identity="test")
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, settings):
+        await add_node(cluster, "n1", 1)
+        await add_pod(cluster, "a", 600)
+        await until(lambda: is_given(cluster, "a"))
+        await add_pod(cluster, "b", 600)
+        assert await until(lambda: cluster.condition("b"))
+        assert await given(cluster) == {"a": ("n1", "0")}
+
+
+async def leaving(cluster: EmbeddedCluster, number: int) -> set[str] | None:
+    found = {name for name, pod in (await cluster.pods()).items() if pod["metadata"].get("deletionTimestamp")}
+    return found if len(found) == number else None
+
+
+async def test_pods_of_lower_priority_make_room_on_one_device() -> None:
+    """Without one of those on device 0 there is as much free on the node as is asked for, and on no device."""
+    async with embedded_cluster() as cluster:
+        await add_node(cluster, "n1", 2)
+        for name, device, spec in (
+            ("a", "0", {}),
+            ("b", "0", {}),
+            ("c", "1", {"priorityClassName": "system-node-critical"}),
+        ):
+            await add_pod(cluster, name, 500, **spec)
+            await bind(cluster, name, "n1", device)
+        async with scheduling(cluster.transport, initial_backoff=0.05) as running:
+            await until(lambda: len(running.fast_path.ledger.placements) == 3)
+            assert free(running) == (0, 500)
+            await add_pod(cluster, "high", 700, priorityClassName=HIGH)
+            assert await until(lambda: leaving(cluster, 2)) == {"a", "b"}
+            for name in ("a", "b"):
+                await cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+            assert await until(lambda: is_given(cluster, "high")) == ("n1", "0")
+            assert (running.reports.counts["victims"], free(running)) == (2, (300, 500))
+            assert running.reports.failures == []
+
+
+async def test_nobody_is_evicted_where_that_would_free_no_device() -> None:
+    """Two that stay have a half of each device."""
+    async with embedded_cluster() as cluster:
+        await add_node(cluster, "n1", 2)
+        for name, device in (("a", "0"), ("b", "1")):
+            await add_pod(cluster, name, 500, priorityClassName="system-node-critical")
+            await bind(cluster, name, "n1", device)
+        await add_pod(cluster, "low", 400)
+        await bind(cluster, "low", "n1", "1")
+        async with scheduling(cluster.transport) as running:
+            await add_pod(cluster, "high", 700, priorityClassName=HIGH)
+            condition = await until(lambda: cluster.condition("high"))
+            assert "preemption: 0/1 nodes are available" in condition["message"]
+            assert running.reports.counts["victims"] == 0
+
+
+async def test_pods_that_others_bound_count_on_the_devices_that_they_name() -> None:
+    async with embedded_cluster() as cluster:
+        await add_node(cluster, "n1", 3)
+        for name, amount, devices in (
+            ("a", 600, "2"),
+            ("b", 600, "2"),
+            ("c", 1000, "0"),
+            ("d", 300, None),
+            ("e", 200, "x"),
+        ):
+            await add_pod(cluster, name, amount, scheduler="another")
+            await bind(cluster, name, "n1", devices)
+        async with scheduling(cluster.transport) as running:
+            assert free(running) == (0, 1000, -200)
+            await add_pod(cluster, "mine", 300)
+            assert await until(lambda: is_given(cluster, "mine")) == ("n1", "1")
+
+
+# ---- the target workload
+
+LEARNING = """
+profiles: [{plugins: {score: {disabled: [{name: "*"}], enabled: [{name: Fragmentation}]}}}]
+"""
+
+
+def requests(running: Running) -> list[tuple[int, float]]:
+    return [
+        (dict(kind.requests)[RESOURCE], share)
+        for kind, share in running.fast_path.cluster.target_workload.kinds
+    ]
+
+
+async def test_what_comes_is_learnt_while_a_profile_asks_and_counted_once() -> None:
+    learning, plain = (settings_of(load_text(HEADER + text), identity="test") for text in (LEARNING, ""))
+    async with embedded_cluster() as cluster:
+        await add_node(cluster, "n1", 4)
+        for name, amount in (("a", 300), ("b", 1000)):
+            await add_pod(cluster, name, amount, scheduler="another")
+        async with scheduling(cluster.transport, plain) as running:
+            await until(lambda: len(running.fast_path.cluster.pods) == 2)
+            workload = running.fast_path.cluster.target_workload
+            assert (workload.wanted, workload.kinds) == (False, ())
+            for _ in range(2):
+                running.fast_path.reconfigure(learning)
+                assert workload.wanted
+                assert (requests(running), workload._total) == ([(300, 0.5), (1000, 0.5)], 2)
+                running.fast_path.reconfigure(plain)
+                assert not workload.wanted
+            running.fast_path.reconfigure(learning)
+            for number in range(2):
+                await add_pod(cluster, f"c{number}", 300)
+                await until(lambda number=number: is_given(cluster, f"c{number}"))  # type: ignore[misc]
+            assert requests(running) == [(300, 0.75), (1000, 0.25)]
+            assert running.reports.failures == []
+
+
+# ---- the self-check
+
+
+async def test_the_self_check_finds_devices_that_are_counted_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checking, "SETTLES", 0.05)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        fast_path = running.fast_path
+        await add_node(cluster, "n1", 2)
+        await add_pod(cluster, "a", 600)
+        await until(lambda: is_given(cluster, "a"))
+        await until(lambda: not fast_path.ledger.assumed)
+
+        async def said() -> list[str]:
+            report = await fast_path.selfcheck.run()
+            return [f"{each.where}: {each.kind} {each.name}: {each.problem}" for each in report.differences]
+
+        assert await said() == []
+        (placement,) = fast_path.ledger.placements.values()
+        pod = placement.pod
+        fast_path.ledger._regive(placement, (1,))
+        assert await said() == ["ledger: Pod default/a: counts it on the GPUs (1,), and it was given (0,)"]
+        fast_path.ledger.set_pod(pod, "n1")
+        assert await said() == []
+        fast_path.snapshot.columns.set_gpus(0, (1000, 1000))
+        assert await said() == ["snapshot:  : node n1: has other GPUs free than the ledger"]
+        fast_path.ledger.touch(["n1"])
+        fast_path.ledger.columns.set_gpus(0, (1000, 1000))
+        assert "ledger:  : node n1: GPUs are out of step with its pods" in await said()
+        fast_path.ledger.columns.recount_gpus(0, fast_path.ledger.pods_on("n1"))
+        fast_path.ledger.touch(["n1"])
+        assert await said() == []

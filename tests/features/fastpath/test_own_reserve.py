@@ -1,0 +1,148 @@
+"""A plugin of a user's own that has Reserve and PreBind: it takes a licence of a node for each pod, and notes it on the
+pod before the bind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
+from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
+from agent_scheduler.plugin import (
+    Attempt,
+    Bools,
+    Columns,
+    Depends,
+    Filter,
+    Handle,
+    NodeInfo,
+    PluginArgs,
+    PodClass,
+    PodInfo,
+    PreBind,
+    Registration,
+    Reserve,
+    Rows,
+    Writes,
+)
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.running import scheduling
+
+NOTE = "example.com/licence"
+
+
+class Licences(Filter, Reserve, PreBind):
+    """One a node."""
+
+    name = "Licences"
+    depends = Depends.NODE
+    takes_back = True
+
+    def __init__(self, _args: PluginArgs) -> None:
+        self.taken: dict[str, str] = {}
+        self.log: list[str] = []
+        #: What PreBind says instead of writing.
+        self.problem = ""
+
+    def prepare(self, pod: PodClass, handle: Handle) -> object:
+        return "a state of its own"
+
+    def feasible(self, state: object, nodes: Columns, rows: Rows) -> Bools:
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def reserve(self, state: object, pod: PodInfo, node: NodeInfo, at: str) -> str | None:
+        assert state == "a state of its own"
+        if node.name in self.taken.values():
+            return None
+        self.taken[pod.uid] = node.name
+        return f"licence of {node.name}"
+
+    def unreserve(self, pod: PodInfo, writes: Writes) -> None:
+        if self.taken.pop(pod.uid, None):
+            self.log.append(f"unreserve {pod.name}")
+
+    def pre_bind(self, attempt: Attempt) -> Awaitable[str]:
+        return self._note(attempt)
+
+    async def _note(self, attempt: Attempt) -> str:
+        pod = attempt.pod
+        self.log.append(f"pre_bind {pod.name}: {attempt.reservation}")
+        if self.problem:
+            return self.problem
+        # At whatever version: the same note does no harm twice.
+        body = {"metadata": {"uid": pod.uid, "annotations": {NOTE: attempt.node_name}}}
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        return await attempt.writes.patch(path, json.dumps(body).encode(), wanted=attempt.wanted)
+
+    async def _remove(self, attempt: Attempt) -> None:
+        self.log.append(f"take_back {attempt.pod.name}")
+
+    def take_back(self, attempt: Attempt) -> Awaitable[None]:
+        return self._remove(attempt)
+
+
+@pytest.fixture
+def plugin() -> Licences:
+    return Licences(PluginArgs())
+
+
+def with_licences(plugin: Licences) -> Profile:
+    """The plugin as another distribution brings it."""
+    points = dict.fromkeys(("filter", "reserve", "preBind"), lambda _args: plugin)
+    registry = REGISTRY.with_plugins(Registration("Licences", points, origin="licences 1.0"))
+    chosen = {MULTI_POINT: PluginSet((Enabled("Licences"),))}
+    return build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=chosen), registry)
+
+
+async def noted(cluster: EmbeddedCluster) -> dict[str, tuple[str, str]]:
+    """Pod -> its node and its note."""
+    return {
+        name: (pod["spec"].get("nodeName", ""), (pod["metadata"].get("annotations") or {}).get(NOTE, ""))
+        for name, pod in (await cluster.pods()).items()
+    }
+
+
+async def all_bound(cluster: EmbeddedCluster) -> Any:
+    found = await noted(cluster)
+    return found if all(node for node, _ in found.values()) else None
+
+
+async def test_what_it_takes_of_a_node_is_taken_once_and_written_before_the_bind(plugin: Licences) -> None:
+    async with embedded_cluster() as cluster:
+        async with scheduling(cluster.transport, profiles=(with_licences(plugin),)):
+            for number in range(3):
+                await cluster.add_node(f"n{number}")
+            for number in range(3):
+                await cluster.add_pod(f"p{number}", cpu="10m")
+            found = await until(lambda: all_bound(cluster))
+        # Packing would have put all of them on one node.
+        assert sorted(node for node, _ in found.values()) == ["n0", "n1", "n2"]
+        assert all(node == note for node, note in found.values())
+        assert len(plugin.log) == 3 and all(line.startswith("pre_bind") for line in plugin.log)
+        # They stay taken by the pods that are bound.
+        assert sorted(plugin.taken.values()) == ["n0", "n1", "n2"]
+
+
+async def test_an_attempt_whose_pre_bind_fails_gives_back_what_was_taken_and_what_was_written(
+    plugin: Licences,
+) -> None:
+    plugin.problem = "the licence server says no"
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n0")
+        async with scheduling(
+            cluster.transport, profiles=(with_licences(plugin),), initial_backoff=0.05, max_backoff=0.05
+        ) as running:
+            await cluster.add_pod("p")
+            await until(lambda: running.reports.problems)
+            assert (
+                running.reports.problems[0] == 'running PreBind plugin "Licences": the licence server says no'
+            )
+            await until(lambda: "take_back p" in plugin.log)
+            assert plugin.log[:3] == ["pre_bind p: licence of n0", "unreserve p", "take_back p"]
+            plugin.problem = ""
+            assert await until(lambda: all_bound(cluster)) == {"p": ("n0", "n0")}

@@ -1,0 +1,436 @@
+"""Pods of the fast path under quotas, against the embedded API server: they count, and wait if their queue is full."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+
+from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.objects.batch import NATIVE_API, QUEUE_ALLOCATION_GATE, QUEUE_NAME, QUEUES, queue_path
+from embedded_kubernetes.builtin import ALPHA, BUILTIN
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.places import CONFIG
+from tests.support.running import Running, scheduling
+
+CRD = CONFIG / "crd" / "scheduling.volcano.sh_queues.yaml"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MERGE = "application/merge-patch+json"
+
+
+class Queues:
+    def __init__(self, cluster: EmbeddedCluster, running: Running) -> None:
+        self.cluster = cluster
+        self.running = running
+        self.usage = running.fast_path.ledger.usage
+
+    async def set(self, name: str, cpu: str | None = None, *, parent: str = "", state: str = "Open") -> None:
+        spec: dict[str, Any] = {"weight": 1, **({"parent": parent} if parent else {})}
+        if cpu is not None:
+            spec["capability"] = {"cpu": cpu}
+        body = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        answer = await self.cluster.call("PATCH", queue_path(name), {"spec": spec}, content_type=MERGE)
+        if answer.status == 404:
+            await self.cluster.ask("POST", QUEUES, body)
+        status = {"status": {"state": state}}
+        await self.cluster.ask("PATCH", f"{queue_path(name)}/status", status, content_type=MERGE)
+
+        def seen() -> bool:
+            info = self.usage.book.info(name)
+            wanted = {} if cpu is None else {"cpu": int(cpu) * 1000}
+            return info is not None and (info.capability or {}) == wanted and info.state == state
+
+        await until(seen)
+
+    async def add(
+        self, name: str, queue: str = "", *, cpu: str = "1", opts_in: bool = False, **spec: Any
+    ) -> None:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
+        annotations = {QUEUE_NAME: queue} if queue else {}
+        if opts_in:
+            annotations[QUEUE_ALLOCATION_GATE] = "true"
+        await self.cluster.ask(
+            "POST",
+            PODS,
+            {
+                "metadata": {"name": name, "annotations": annotations},
+                "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
+            },
+        )
+
+    async def add_gang(
+        self, name: str, members: int, queue: str, *, minimum: int = 0, cpu: str = "1", **more: Any
+    ) -> None:
+        policy = {"gang": {"minCount": minimum or members}}
+        body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
+        await self.cluster.ask("POST", f"{NATIVE_API}/namespaces/default/podgroups", body)
+        for number in range(members):
+            own = {"podGroupName": name}
+            await self.add(f"{name}-{number}", queue, cpu=cpu, schedulingGroup=own, **more)
+
+    async def waits(self, name: str) -> str:
+        """Until the API server has been told that the pod's queue is full; the message."""
+
+        async def said() -> Any:
+            condition = await self.cluster.condition(name)
+            return condition if condition is not None and condition["reason"] == "QueueFull" else None
+
+        condition: dict[str, Any] = await until(said)
+        assert condition["status"] == "False"
+        message: str = condition["message"]
+        return message
+
+    async def placed(self, *names: str) -> None:
+        async def are() -> bool:
+            return set(await self.cluster.placed()) == set(names)
+
+        await until(are)
+
+    async def delete(self, name: str) -> None:
+        await self.cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+
+@asynccontextmanager
+async def queues(**changes: Any) -> AsyncIterator[Queues]:
+    async with embedded_cluster(kinds=(*BUILTIN, *ALPHA)) as cluster:
+        await cluster.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
+        await cluster.add_node("n1", cpu="64")
+        async with scheduling(cluster.transport, **changes) as running:
+            found = Queues(cluster, running)
+            await found.set("root")
+            yield found
+            assert running.reports.failures == []
+            assert not list(found.usage.book.above_capability())
+
+
+async def test_a_pod_counts_in_its_queue_from_its_bind_until_it_is_gone() -> None:
+    async with queues() as found:
+        await found.set("a", "4")
+        await found.add("one", "a")
+        await found.add("none")
+        await found.placed("one", "none")
+        await until(lambda: found.usage.book.own("a", Standing.BOUND).get("cpu") == 1000)
+        assert found.usage.book.used("root")["cpu"] == 1000
+        await found.delete("one")
+        await until(lambda: not found.usage.book.used("a"))
+
+
+@pytest.mark.parametrize("change", ["less", "closed", "gone"])
+async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_it(change: str) -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("p", "a", cpu="2", nodeSelector={"not": "there"})
+        await until(lambda: _says(found, "p", "Unschedulable"))
+        if change == "gone":
+            await found.cluster.ask("DELETE", queue_path("a"))
+        else:
+            await found.set(
+                "a", "1" if change == "less" else "2", state="Closed" if change == "closed" else "Open"
+            )
+        await found.waits("p")
+
+
+@pytest.mark.parametrize("other", ["is placed", "has room reserved"])
+async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left_in_its_queue(
+    other: str,
+) -> None:
+    nowhere: dict[str, Any] = {"nodeSelector": {"not": "there"}}
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("p", "a", cpu="2", **nowhere)
+        await until(lambda: _says(found, "p", "Unschedulable"))
+        if other == "is placed":
+            await found.add("other", "a")
+        else:
+            await found.add("other", "a", opts_in=True, **nowhere)
+        assert await found.waits("p") == "queue a has too little capability left: 1 of cpu missing"
+        await found.delete("other")
+        await until(lambda: _says(found, "p", "Unschedulable"))
+
+
+@pytest.mark.parametrize("loses", ["a member", "its object", "nothing"])
+async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_with_its_minimum_alone(
+    loses: str,
+) -> None:
+    gated = {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}
+    groups = f"{NATIVE_API}/namespaces/default/podgroups"
+    async with queues() as found:
+        await found.set("a", "3")
+        await found.add("first", "a", cpu="3")
+        await found.placed("first")
+        body = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
+        await found.cluster.ask("POST", groups, body)
+        for number in range(3):
+            spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}, **gated}
+            await found.add(f"g-{number}", "a", opts_in=True, **spec)
+        waiting, held = found.usage.waiting, found.usage.gated.held
+        name = "default/g (scheduling.k8s.io)"
+        await until(lambda: len(held) == 3 and name in waiting)
+        if loses == "a member":
+            await found.delete("g-2")
+            await until(lambda: len(held) == 2)
+        elif loses == "its object":
+            await found.cluster.ask("DELETE", f"{groups}/g")
+        if loses != "nothing":
+            await until(lambda: name not in waiting)
+        await found.delete("first")
+        if loses == "nothing":
+            await found.placed("g-0", "g-1", "g-2")
+        else:
+            await until(lambda: not found.usage.book.used("a"))
+            assert held and not found.usage.gated.reserved
+
+
+async def _says(found: Queues, name: str, reason: str) -> bool:
+    condition = await found.cluster.condition(name)
+    return condition is not None and condition["reason"] == reason
+
+
+async def test_a_pod_waits_while_its_queue_is_full_and_goes_when_another_leaves() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("large", "a", cpu="2")
+        await found.placed("large")
+        await found.add("waits", "a")
+        assert await found.waits("waits") == "queue a has too little capability left: 1 of cpu missing"
+        assert found.running.reports.attempts["unschedulable"] == 0, "no node was asked"
+        await found.delete("large")
+        await found.placed("waits")
+
+
+async def test_a_pod_goes_when_its_queues_capability_rises_or_its_queue_opens() -> None:
+    async with queues() as found:
+        await found.set("a", "1")
+        await found.set("b", "1", state="Closed")
+        for name, queue in (("first", "a"), ("second", "a"), ("third", "b"), ("fourth", "absent")):
+            await found.add(name, queue)
+        await found.waits("second")
+        assert await found.waits("third") == "queue b takes no pods: its state is Closed"
+        assert await found.waits("fourth") == "queue absent does not exist"
+        await found.set("a", "2")
+        await found.placed("first", "second")
+        await found.set("b", "1")
+        await found.set("absent")
+        await found.placed("first", "second", "third", "fourth")
+
+
+async def test_a_queues_ancestors_limit_it_too() -> None:
+    async with queues() as found:
+        await found.set("p", "3")
+        await found.set("a", parent="p")
+        await found.set("b", parent="p")
+        await found.add("one", "a", cpu="2")
+        await found.placed("one")
+        await found.add("two", "b", cpu="2")
+        assert "queue p has too little capability left: 1 of cpu" in await found.waits("two")
+        await found.delete("one")
+        await found.placed("two")
+
+
+async def test_of_pods_that_come_together_no_more_are_bound_than_their_queue_holds() -> None:
+    async with queues() as found:
+        await found.set("a", "3")
+        for number in range(12):
+            await found.add(f"pod-{number}", "a")
+
+        async def three() -> bool:
+            return len(await found.cluster.placed()) == 3
+
+        await until(three)
+        for number in range(12):
+            if f"pod-{number}" not in await found.cluster.placed():
+                await found.waits(f"pod-{number}")
+        assert len(await found.cluster.placed()) == 3
+        for name in list(await found.cluster.placed()):
+            await found.delete(name)
+        await until(three)
+
+
+async def test_pods_that_workers_decide_on_at_the_same_time_do_not_share_the_rest_of_a_queue() -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
+        await cluster.add_node("n1", cpu="64")
+        async with scheduling(cluster.transport, profiles=()) as running:
+            before = Queues(cluster, running)
+            await before.set("root")
+            await before.set("a", "3")
+            for number in range(12):
+                await before.add(f"pod-{number}", "a")
+        async with scheduling(cluster.transport, workers=4) as running:
+            after = Queues(cluster, running)
+            await until(lambda: running.reports.attempts["scheduled"] == 3)
+            await until(lambda: len(after.usage.waiting) == 9)
+            assert len(await cluster.placed()) == 3
+            assert not list(after.usage.book.above_capability())
+
+
+async def test_one_that_no_node_takes_does_not_keep_the_room_that_it_was_called_for() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("large", "a", cpu="2")
+        await found.placed("large")
+        # Created first, it is called first.
+        await found.add("nowhere", "a", cpu="2", nodeSelector={"is": "missing"})
+        await found.waits("nowhere")
+        await found.add("small", "a")
+        await found.waits("small")
+        await found.delete("large")
+        await found.placed("small")
+
+
+async def test_no_room_is_kept_on_a_node_for_a_pod_whose_queue_is_full() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add("lesser", cpu="64")
+        await found.placed("lesser")
+        await found.add("nominated", "a", cpu="2", priorityClassName="system-cluster-critical")
+
+        async def has_node() -> bool:
+            pod = await found.cluster.ask("GET", f"{PODS}/nominated")
+            return bool(pod["status"].get("nominatedNodeName"))
+
+        async def has_none() -> bool:
+            return not await has_node()
+
+        nominated = found.running.fast_path.queue.nominator.nominated
+        await until(has_node)
+        await found.add("other", cpu="64")
+        await until(lambda: found.cluster.condition("other"))
+        await found.set("a", "1")
+        # The end of its victim is put to the pod, which then stands before its queue.
+        await found.delete("lesser")
+        assert await found.waits("nominated")
+        await found.placed("other")
+        await until(has_none)
+        assert not nominated
+
+
+async def test_a_pod_that_names_no_queue_is_in_that_of_its_namespace() -> None:
+    async with queues() as found:
+        await found.set("a", "1")
+        annotate = {"metadata": {"annotations": {QUEUE_NAME: "a"}}}
+        await found.cluster.ask("PATCH", "/api/v1/namespaces/default", annotate, content_type=MERGE)
+        await until(lambda: found.usage._namespaces == {"default": "a"})
+        await found.add("one")
+        await found.placed("one")
+        await found.add("two")
+        await found.waits("two")
+
+
+async def test_pods_that_were_placed_before_there_were_queues_count_when_there_are() -> None:
+    async with queues() as found:
+        await found.cluster.ask("DELETE", queue_path("root"))
+        await until(lambda: not found.usage.active)
+        await found.add("one", "a")
+        await found.placed("one")
+        await found.set("root")
+        await found.set("a", "1")
+        await found.add("two", "a")
+        await found.waits("two")
+
+
+async def test_nobody_waits_when_the_last_queue_is_gone() -> None:
+    async with queues() as found:
+        await found.add("one", "absent")
+        await found.waits("one")
+        await found.cluster.ask("DELETE", queue_path("root"))
+        await found.placed("one")
+
+
+async def test_a_pod_that_names_another_queue_by_then_is_tried_at_once() -> None:
+    async with queues() as found:
+        await found.set("a", "1", state="Closed")
+        await found.set("b", "1")
+        await found.add("one", "a")
+        await found.waits("one")
+        annotate = {"metadata": {"annotations": {QUEUE_NAME: "b"}}}
+        await found.cluster.ask("PATCH", f"{PODS}/one", annotate, content_type=MERGE)
+        await found.placed("one")
+
+
+async def test_a_gang_that_its_queue_cannot_hold_says_how_much_is_missing_for_its_minimum() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add_gang("g", 3, "a")
+        for number in range(3):
+            said = await found.waits(f"g-{number}")
+            assert said == "queue a has too little capability left: 1 of cpu missing"
+        # Others may have what is left of it.
+        await found.add("one", "a")
+        await found.placed("one")
+        await found.set("a", "4")
+        await found.placed("one", "g-0", "g-1", "g-2")
+
+
+async def test_members_that_their_queue_cannot_hold_say_so_while_others_of_their_gang_have_gates() -> None:
+    async with queues() as found:
+        await found.set("a", "1")
+        await found.add_gang("g", 2, "a", minimum=3)
+        gates = [{"name": "example.com/gate"}]
+        await found.add("g-2", "a", schedulingGroup={"podGroupName": "g"}, schedulingGates=gates)
+        for number in range(2):
+            await found.waits(f"g-{number}")
+
+
+@pytest.mark.parametrize("reserved", [True, False])
+async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_room_for_all(
+    reserved: bool,
+) -> None:
+    async with queues() as found:
+        await found.set("a", "3")
+        await found.add_gang("g", 2, "a", opts_in=reserved, nodeSelector={"not": "there"})
+        for number in range(2):
+            await until(partial(_says, found, f"g-{number}", "Unschedulable"))
+        if reserved:
+            await found.set("a", "1")
+        else:
+            await found.add("one", "a", cpu="2")
+            await found.placed("one")
+        for number in range(2):
+            await found.waits(f"g-{number}")
+        await found.set("a", "4")
+        for number in range(2):
+            await until(partial(_says, found, f"g-{number}", "Unschedulable"))
+
+
+async def test_a_gang_whose_members_were_kept_out_one_by_one_goes_when_there_is_room_for_all() -> None:
+    async with queues() as found:
+        await found.set("a", "3")
+        await found.add("large", "a", cpu="3")
+        await found.placed("large")
+        await found.add_gang("g", 3, "a")
+        for number in range(3):
+            await found.waits(f"g-{number}")
+        await found.set("a", "4")
+
+        async def is_told() -> bool:
+            return await found.waits("g-0") == "queue a has too little capability left: 2 of cpu missing"
+
+        await until(is_told)
+        await found.set("a", "5")
+        await found.set("a", "6")
+        await found.placed("large", "g-0", "g-1", "g-2")
+
+
+async def test_members_above_the_minimum_that_their_queue_cannot_hold_wait_for_it_alone() -> None:
+    async with queues() as found:
+        await found.set("a", "2")
+        await found.add_gang("g", 3, "a", minimum=2)
+        await until(lambda: _is_placed(found, 2))
+        (left,) = {f"g-{number}" for number in range(3)} - set(await found.cluster.placed())
+        assert await found.waits(left) == "queue a has too little capability left: 1 of cpu missing"
+        await found.set("a", "3")
+        await until(lambda: _is_placed(found, 3))
+
+
+async def _is_placed(found: Queues, number: int) -> bool:
+    return len(await found.cluster.placed()) == number

@@ -1,0 +1,173 @@
+"""What is read only for plugins that ask: images, and what selects pods by default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_scheduler.config.load import load_text
+from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.running import Running, scheduling
+
+NAME = "agent-scheduler"
+IMAGE = "registry.example/agent:1"
+
+
+def settings(*profiles: str) -> FastPathSettings:
+    text = ", ".join(f"{{schedulerName: {profile}}}" for profile in profiles)
+    return settings_of(
+        load_text(f"apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nprofiles: [{text}]"),
+        identity="test",
+    )
+
+
+AGENT = settings(NAME)
+KUBE = settings(f"{NAME}, base: default-scheduler")
+SPREADING = settings(
+    f"{NAME}, pluginConfig: [{{name: PodTopologySpread, args: {{defaultingType: List, defaultConstraints: "
+    "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}]"
+)
+
+
+async def two_nodes(cluster: EmbeddedCluster, *, image_on: str = "") -> None:
+    for name in ("n1", "n2"):
+        node = await cluster.add_node(name, labels={"zone": name})
+        if name == image_on:
+            node["status"]["images"] = [{"names": [IMAGE], "sizeBytes": 900 * 2**20}]
+            await cluster.ask("PUT", f"/api/v1/nodes/{name}/status", node)
+
+
+def with_image() -> list[dict[str, Any]]:
+    return [{"name": "c", "image": IMAGE, "resources": {"requests": {"cpu": "100m"}}}]
+
+
+async def placed(cluster: EmbeddedCluster, name: str) -> str:
+    await until(lambda: _node_of(cluster, name))
+    return (await cluster.placed())[name]
+
+
+async def _node_of(cluster: EmbeddedCluster, name: str) -> str | None:
+    return (await cluster.placed()).get(name)
+
+
+async def test_a_pod_goes_where_its_image_is_if_its_profile_ranks_by_images() -> None:
+    async with embedded_cluster() as cluster:
+        await two_nodes(cluster, image_on="n2")
+        async with scheduling(cluster.transport, KUBE):
+            await cluster.add_pod("a", containers=with_image())
+            assert await placed(cluster, "a") == "n2"
+
+
+async def test_a_profile_that_begins_to_rank_by_images_reads_pods_and_nodes_again() -> None:
+    async with embedded_cluster() as cluster:
+        await two_nodes(cluster, image_on="n2")
+        await cluster.add_pod("waiting", containers=with_image(), schedulingGates=[{"name": "e/gate"}])
+        async with scheduling(cluster.transport, AGENT) as running:
+            await cluster.add_pod("before", containers=with_image())
+            assert await placed(cluster, "before") == "n1"
+            running.fast_path.reconfigure(KUBE)
+            await until(lambda: _images_are_known(running))
+            await cluster.ask(
+                "PATCH",
+                "/api/v1/namespaces/default/pods/waiting",
+                {"spec": {"schedulingGates": None}},
+                content_type="application/merge-patch+json",
+            )
+            assert await placed(cluster, "waiting") == "n2"
+            running.fast_path.reconfigure(AGENT)
+            await until(lambda: not _images_are_known(running))
+            assert running.reports.counts["Pod list_renewed"] == 2
+
+
+def _images_are_known(running: Running) -> bool:
+    node = running.fast_path.ledger.node("n2")
+    pods = running.fast_path.cluster.pods.values()
+    return node is not None and bool(node.images) and all(pod.cls.images for pod in pods)
+
+
+async def serve(cluster: EmbeddedCluster, **selector: str) -> None:
+    await cluster.ask(
+        "POST",
+        "/api/v1/namespaces/default/services",
+        {"metadata": {"name": "s"}, "spec": {"selector": selector, "ports": [{"port": 80}]}},
+    )
+
+
+async def test_pods_of_a_service_are_spread_by_default_and_others_are_packed() -> None:
+    async with embedded_cluster() as cluster:
+        await two_nodes(cluster)
+        await serve(cluster, app="web")
+        async with scheduling(cluster.transport, SPREADING):
+            for name in ("a", "b", "c"):
+                await cluster.add_pod(f"alone-{name}", labels={"app": "other"})
+            assert {await placed(cluster, f"alone-{name}") for name in ("a", "b", "c")} == {"n1"}
+            for name in ("a", "b"):
+                await cluster.add_pod(f"served-{name}", labels={"app": "web"})
+            assert {await placed(cluster, f"served-{name}") for name in ("a", "b")} == {"n1", "n2"}
+
+
+async def test_so_are_those_of_a_replica_set_a_stateful_set_and_a_replication_controller() -> None:
+    owners = {
+        "ReplicaSet": ("/apis/apps/v1", "replicasets", {"matchLabels": {"app": "web"}}),
+        "StatefulSet": (
+            "/apis/apps/v1",
+            "statefulsets",
+            {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+        ),
+        "ReplicationController": ("/api/v1", "replicationcontrollers", {"app": "web"}),
+    }
+    for kind, (group, plural, selector) in owners.items():
+        async with embedded_cluster() as cluster:
+            await two_nodes(cluster)
+            owner = await cluster.ask(
+                "POST",
+                f"{group}/namespaces/default/{plural}",
+                {
+                    "metadata": {"name": "o"},
+                    "spec": {
+                        "replicas": 2,
+                        "selector": selector,
+                        "serviceName": "s",
+                        "template": {
+                            "metadata": {"labels": {"app": "web"}},
+                            "spec": {"containers": [{"name": "c", "image": "i"}]},
+                        },
+                    },
+                },
+            )
+            reference = {
+                "apiVersion": group.split("/", 2)[2],
+                "kind": kind,
+                "name": "o",
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+            async with scheduling(cluster.transport, SPREADING):
+                for name in ("a", "b"):
+                    pod = {
+                        "metadata": {"name": name, "labels": {"app": "web"}, "ownerReferences": [reference]},
+                        "spec": {"schedulerName": NAME, "containers": [{"name": "c", "image": "i"}]},
+                    }
+                    await cluster.ask("POST", "/api/v1/namespaces/default/pods", pod)
+                assert {await placed(cluster, name) for name in ("a", "b")} == {"n1", "n2"}, kind
+
+
+async def test_services_are_watched_from_when_a_profile_first_spreads_by_them() -> None:
+    async with embedded_cluster() as cluster:
+        await two_nodes(cluster)
+        await serve(cluster, app="web")
+        async with scheduling(cluster.transport, AGENT) as running:
+            for name in ("a", "b"):
+                await cluster.add_pod(f"before-{name}", labels={"app": "web"})
+            assert {await placed(cluster, f"before-{name}") for name in ("a", "b")} == {"n1"}
+            assert not running.reports.counts["Service watch"]
+            running.fast_path.reconfigure(SPREADING)
+            await until(lambda: running.reports.counts["Service changes"])
+            for name in ("a", "b"):
+                await cluster.add_pod(f"after-{name}", labels={"app": "web"})
+            assert {await placed(cluster, f"after-{name}") for name in ("a", "b")} == {"n2"}
+            await running.fast_path.renew()
+            running.fast_path.reconfigure(AGENT)
+            await cluster.add_pod("later", labels={"app": "web"})
+            assert await placed(cluster, "later") == "n1"
+            assert running.fast_path.is_synced

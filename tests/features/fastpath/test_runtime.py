@@ -1,0 +1,176 @@
+"""A whole process's worth of scheduler against an embedded cluster: how it starts, what it says, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from agent_scheduler.config.load import load_text
+from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun
+from agent_scheduler.process.runtime import Runtime
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+
+#: One that elects nobody.
+ALONE = "leaderElection: {leaderElect: false}\n"
+HEAD = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
+ELECT = """leaderElection:
+  leaderElect: true
+  resourceName: one
+  resourceNamespace: default
+  leaseDuration: 2s
+  renewDeadline: 1s
+  retryPeriod: 100ms
+"""
+
+
+class Process:
+    def __init__(self, runtime: Runtime, ending: asyncio.Task[int]) -> None:
+        self.runtime = runtime
+        self.ending = ending
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample by its name and labels, as a scraper reads it."""
+        body, _ = self.runtime.metrics.exposition()
+        lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+@asynccontextmanager
+async def running(cluster: EmbeddedCluster, text: str = "", **more: Any) -> AsyncIterator[Process]:
+    election = "" if "leaderElection" in text else ALONE
+    runtime = Runtime(load_text(HEAD + election + text), **cluster.way(), **more)
+    ending = asyncio.create_task(runtime.run(signals=False))
+    try:
+        yield Process(runtime, ending)
+    finally:
+        runtime.stop()
+        await asyncio.wait_for(ending, 10)
+
+
+async def test_metrics_tell_the_truth() -> None:
+    async with embedded_cluster() as cluster, running(cluster) as process:
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_node("n2", cpu="1")
+        await until(lambda: process.metrics()['scheduler_cache_size{type="nodes"}'] == 2)
+        for name in ("a", "b"):
+            await cluster.add_pod(name, cpu="600m")
+        await cluster.add_pod("large", cpu="2")
+        await cluster.add_pod("gated", schedulingGates=[{"name": "example.com/g"}])
+        await cluster.add_pod("foreign", scheduler="another")
+        await until(lambda: cluster.condition("large"))
+
+        async def both_placed() -> bool:
+            return set(await cluster.placed()) == {"a", "b"}
+
+        await until(both_placed)
+
+        def settled() -> bool:
+            sample = process.metrics()
+            return sample['scheduler_cache_size{type="assumed_pods"}'] == 0 and all(
+                sample[f'scheduler_queue_incoming_pods_total{{queue="{queue}",event="{event}"}}'] == number
+                for queue, event, number in (
+                    ("active", "UnscheduledPodAdd", 3),
+                    ("unschedulable", "UnscheduledPodAdd", 1),
+                    ("unschedulable", "ScheduleAttemptFailure", 1),
+                )
+            )
+
+        await until(settled)
+        sample = process.metrics()
+        attempts = 'scheduler_schedule_attempts_total{{result="{}",profile="agent-scheduler"}}'
+        assert sample[attempts.format("scheduled")] == 2
+        assert sample[attempts.format("unschedulable")] == 1
+        assert sample[attempts.format("error")] == 0
+        assert {
+            queue: sample[f'scheduler_pending_pods{{queue="{queue}"}}']
+            for queue in ("active", "backoff", "unschedulable", "gated")
+        } == {"active": 0, "backoff": 0, "unschedulable": 1, "gated": 1}
+        assert sample["agent_scheduler_pods_in_flight"] == 0
+        assert sample['scheduler_cache_size{type="nodes"}'] == 2
+        assert sample['scheduler_cache_size{type="pods"}'] == 2
+        assert sample["agent_scheduler_binds_in_flight"] == 0
+        assert sample['agent_scheduler_bind_outcomes_total{outcome="bound"}'] == 2
+        assert sample["scheduler_pod_scheduling_attempts_count"] == 2
+        unfit = 'scheduler_unschedulable_pods{{plugin="{}",profile="agent-scheduler"}}'
+        assert sample[unfit.format("NodeResourcesFit")] == 1
+        assert sample[unfit.format("SchedulingGates")] == 1
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("text", ["", ELECT], ids=["alone", "elected"])
+async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.server.stop()
+        async with running(cluster, text) as process:
+
+            def failures() -> float:
+                return process.metrics().get(
+                    'agent_scheduler_watch_steps_total{kind="Pod",step="failure"}', 0.0
+                )
+
+            # It has found nobody more than once, and goes on.
+            await until(lambda: failures() >= 2)
+            assert not process.ending.done()
+        assert process.ending.result() == 0
+
+
+@pytest.mark.parametrize("text", ["", ELECT], ids=["alone", "elected"])
+async def test_binds_that_hang_end_with_the_grace(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way = asyncio.Event()
+
+    async def hang(*_args: Any, **_more: Any) -> Any:
+        under_way.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("agent_scheduler.kube.bind.Binds.bind", hang)
+    monkeypatch.setattr("agent_scheduler.kube.bind.Binds.send_bind", lambda *_, **__: False)
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1")
+        await cluster.add_pod("a")
+        async with running(cluster, text + "shutdownGracePeriod: 200ms\n") as process:
+            await asyncio.wait_for(under_way.wait(), 10)
+        assert process.ending.result() == 0
+        if text:
+            # Given back, and only after the last write could have been made.
+            lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
+            assert not (await cluster.ask("GET", lease))["spec"].get("holderIdentity")
+
+
+async def test_a_standby_ends_in_order_and_leaves_the_lease_alone() -> None:
+    async with embedded_cluster() as cluster, running(cluster, ELECT) as first:
+        lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
+        key = 'leader_election_master_status{name="one"}'
+        await until(lambda: first.metrics().get(key))
+        async with running(cluster, ELECT) as second:
+            await until(lambda: key in second.metrics())
+            assert second.metrics()[key] == 0
+        assert second.ending.result() == 0
+        holder = (await cluster.ask("GET", lease))["spec"]["holderIdentity"]
+        assert holder == first.runtime._identity
+
+
+async def test_a_process_that_may_not_lead_any_more_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n1")
+        async with running(cluster, ELECT) as process:
+            await until(lambda: process.metrics().get('leader_election_master_status{name="one"}'))
+            monkeypatch.setattr(LeaderElector, "is_leader", property(lambda _self: False))
+            await cluster.add_pod("a")
+            await until(process.ending.done)
+            assert await cluster.placed() == {}
+        assert process.ending.result() == 1
+
+
+async def test_work_that_outlasts_its_lease_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def overrun(self: LeaderElector, lead: Any) -> bool:
+        raise LeadershipOverrun("the work goes on")
+
+    monkeypatch.setattr(LeaderElector, "run", overrun)
+    aborted: list[int] = []
+    async with embedded_cluster() as cluster, running(cluster, ELECT, abort=aborted.append) as process:
+        await until(process.ending.done)
+    assert aborted == [1]

@@ -1,0 +1,186 @@
+"""The catalogue of faults, `catalogue.toml`: for each promise at least one that breaks it, and who has to notice.
+
+    [[fault]]
+    name = 'ledger-gone-pod-keeps-its-room'
+    breaks = 'The room of a pod that is gone is free again.'
+    promises = ['S1']
+    caught_by = ['tests/unit/engine/state/test_ledger.py']
+    in = 'Ledger.remove_pod'
+    find = 'self._count(row, placement.cls, -1)'
+    put = 'pass'
+
+`breaks` is the promise that no longer holds; `promises` are its codes (docs/promises.md) and numbers of records.
+`caught_by` are tests that fail for it. In the function `in`, or the class or module outside of its functions, `find` is
+replaced by `put`.
+
+`in` is any end of a dotted name that no other has, so that a fault follows its function to another file; a method is
+best named with its class, a function with its module. In `find` any space stands for any white space, so that it fits
+however the code is laid out. It has to fit one place: a fault that fits none or several is an error and never a guess.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CATALOGUE = Path(__file__).parent / "catalogue.toml"
+#: The only code that faults may change: what is shipped.
+SHIPPED = ("src/agent_scheduler/", "src/embedded_kubernetes/")
+#: Places that fit more functions than so many say nothing about where they went.
+_MOST_HINTS = 3
+_FIELDS = {"name", "breaks", "promises", "caught_by", "in", "find", "put"}
+
+
+class MutantError(Exception):
+    """A fault that cannot be read, does not fit the source, or makes no difference. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    breaks: str
+    promises: tuple[str, ...]
+    caught_by: tuple[str, ...]
+    where: str
+    find: str
+    put: str
+
+
+def all_mutants(text: str | None = None) -> list[Mutant]:
+    """Every fault of the catalogue, or of `text`. Raises MutantError."""
+    try:
+        entries = tomllib.loads(CATALOGUE.read_text() if text is None else text).get("fault", [])
+    except tomllib.TOMLDecodeError as error:
+        raise MutantError(f"{CATALOGUE.name}: {error}") from None
+    return [_read(entry, number) for number, entry in enumerate(entries, 1)]
+
+
+def _read(entry: dict[str, object], number: int) -> Mutant:
+    name = entry.get("name", f"fault {number}")
+    if unknown := sorted(entry.keys() - _FIELDS):
+        raise MutantError(f"{name}: {unknown[0]!r} is none of {', '.join(sorted(_FIELDS))}")
+    fields = {}
+    for field in ("name", "breaks", "in", "find", "put"):
+        value = entry.get(field)
+        if not isinstance(value, str) or not value.strip():
+            raise MutantError(f"{name}: {field} has to be a text that is not empty")
+        fields["where" if field == "in" else field] = value
+    lists = {}
+    for field in ("promises", "caught_by"):
+        values = entry.get(field, [])
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise MutantError(f"{name}: {field} has to be a list of texts")
+        lists[field] = tuple(values)
+    if not lists["caught_by"]:
+        raise MutantError(f"{name}: caught_by has to name a test")
+    return Mutant(**fields, **lists)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A function, or what of a class or a module is outside of its functions. `numbers`: its lines, from 0."""
+
+    path: str
+    numbers: set[int]
+
+
+class Tree:
+    """What is shipped of the tree at `root`, as it is now. `texts`: by path from `root`; `scopes`: by dotted name."""
+
+    def __init__(self, root: Path) -> None:
+        self.texts: dict[str, str] = {}
+        self.scopes: dict[str, Scope] = {}
+        #: The dotted names that end like this.
+        self.ends: defaultdict[str, list[str]] = defaultdict(list)
+        for file in sorted(file for folder in SHIPPED for file in (root / folder).rglob("*.py")):
+            path = file.relative_to(root)
+            text = self.texts[path.as_posix()] = file.read_text()
+            module = ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
+            for name, numbers in _scopes(ast.parse(text), module, set(range(len(text.split("\n"))))):
+                # A property has as many functions of one name as it has ways to be used.
+                self.scopes.setdefault(name, Scope(path.as_posix(), set())).numbers.update(numbers)
+        for name in self.scopes:
+            parts = name.split(".")
+            for start in range(len(parts)):
+                self.ends[".".join(parts[start:])].append(name)
+
+    def places(self, find: str, scope: Scope) -> list[tuple[int, int]]:
+        """Where `find` stands in `scope`: first and last character in the file's text."""
+        text = self.texts[scope.path]
+        starts = [0]
+        for line in text.split("\n"):
+            starts.append(starts[-1] + len(line) + 1)
+        found = []
+        for match in re.finditer(r"\s+".join(re.escape(word) for word in find.split()), text):
+            lines = range(_line(starts, match.start()), _line(starts, match.end() - 1) + 1)
+            if scope.numbers.issuperset(lines):
+                found.append(match.span())
+        return found
+
+
+def _line(starts: list[int], at: int) -> int:
+    return next(number for number, start in enumerate(starts) if start > at) - 1
+
+
+def _scopes(node: ast.Module | ast.ClassDef, name: str, numbers: set[int]) -> Iterator[tuple[str, set[int]]]:
+    """The scopes in `node`, which has `name` and the lines `numbers`: functions, classes, and the rest of itself."""
+    for each in _definitions(node):
+        first = min(part.lineno for part in (each, *each.decorator_list))
+        inner = set(range(first - 1, each.end_lineno or first))
+        numbers = numbers - inner
+        if isinstance(each, ast.ClassDef):
+            yield from _scopes(each, f"{name}.{each.name}", inner)
+        else:
+            yield f"{name}.{each.name}", inner
+    yield name, numbers
+
+
+def _definitions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Those that stand in `node` itself, under an `if` or a `try` too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield child
+        elif isinstance(child, ast.stmt | ast.excepthandler):
+            yield from _definitions(child)
+
+
+def mutated(mutant: Mutant, tree: Tree) -> dict[str, str]:
+    """The text of the file that it changes, by path. Raises MutantError unless it fits, compiles and makes a
+    difference."""
+    path, start, end = _place(mutant, tree)
+    text = tree.texts[path]
+    line = text[:start].rpartition("\n")[2]
+    indent = line[: len(line) - len(line.lstrip())]
+    after = text[:start] + mutant.put.replace("\n", f"\n{indent}") + text[end:]
+    try:
+        changed = ast.dump(ast.parse(after, path))
+    except SyntaxError as error:
+        raise MutantError(f"{mutant.name}: {path} no longer compiles: {error}") from None
+    if changed == ast.dump(ast.parse(text)):
+        raise MutantError(f"{mutant.name}: it changes nothing in {path}")
+    return {path: after}
+
+
+def _place(mutant: Mutant, tree: Tree) -> tuple[str, int, int]:
+    """Path, and the span in its text. Raises MutantError unless there is one place; it says where else one is."""
+    where, find = mutant.where, mutant.find
+    names = tree.ends.get(where, [])
+    if len(names) > 1:
+        raise MutantError(f"{mutant.name}: {where} is any of {', '.join(names)}: it takes a longer name")
+    places = tree.places(find, tree.scopes[names[0]]) if names else []
+    if len(places) == 1:
+        return tree.scopes[names[0]].path, *places[0]
+    if places:
+        raise MutantError(f"{mutant.name}: {find!r} fits {len(places)} places in {where}")
+    last = where.rpartition(".")[2]
+    fits = [name for name, scope in tree.scopes.items() if len(tree.places(find, scope)) == 1]
+    others = [name for name in fits if name.endswith(f".{last}")] or fits
+    hint = f"; it fits {' and '.join(others)}" if 0 < len(others) <= _MOST_HINTS else ""
+    raise MutantError(
+        f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}{hint}"
+    )

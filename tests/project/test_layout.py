@@ -1,0 +1,52 @@
+"""Each test stands where its code does: tests/unit mirrors src/agent_scheduler, and so its files are found by name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.support.places import ROOT, TESTS
+
+SRC = ROOT / "src" / "agent_scheduler"
+#: Folders of tests whose worlds are the product put together; the folders in them are packages of it.
+FEATURES = TESTS / "features"
+
+
+def modules(package: Path) -> set[str]:
+    """Names of the modules and packages in a package, and its own, for what its `__init__` says."""
+    inner = {file.stem for file in package.glob("*.py")} | {
+        folder.name for folder in package.iterdir() if folder.is_dir()
+    }
+    return (inner | {package.name}) - {"__init__", "__pycache__"}
+
+
+def test_unit_tests_are_named_for_a_module_of_the_package_that_they_mirror() -> None:
+    strange = []
+    for file in sorted((TESTS / "unit").rglob("test_*.py")):
+        package = SRC / file.parent.relative_to(TESTS / "unit")
+        name = file.stem.removeprefix("test_")
+        known = modules(package) if package.is_dir() else set()
+        if not any(name == module or name.startswith(f"{module}_") for module in known):
+            strange.append(file.relative_to(ROOT).as_posix())
+    assert strange == []
+
+
+def test_folders_of_features_are_packages() -> None:
+    folders = {path.name for path in FEATURES.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert sorted(folders - modules(SRC)) == []
+
+
+def test_no_test_imports_another() -> None:
+    """What two files share stands in a module of its own; of a test file only the tests are meant."""
+    found = []
+    for file in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom) and node.level and not node.module:
+                names = [alias.name for alias in node.names]
+            found += [
+                f"{file.relative_to(ROOT)}: {name}"
+                for name in names
+                if name.rpartition(".")[2].startswith("test_")
+            ]
+    assert found == []

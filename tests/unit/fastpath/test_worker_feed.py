@@ -1,0 +1,87 @@
+"""The blocking pop: no wake-up is lost on its way to whoever waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent_scheduler.cluster.cluster import Entry
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.fastpath.worker import Feed
+from tests.support.running import AGENT
+from tests.support.virtual import virtual_time
+from tests.unit.engine.world import pod_json, read_pod
+
+
+class World:
+    """A feed on a queue that tells nobody by itself, and somebody who waits."""
+
+    def __init__(self) -> None:
+        self.feed = Feed()
+        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+            clock=lambda: 0.0, hint_maps={"agent-scheduler": AGENT.hint_map()}
+        )
+        self.feed.attach(self.queue)
+        self.has_room = True
+        self.waiter = self.wait()
+
+    def wait(self) -> asyncio.Task[Entry | None]:
+        return asyncio.create_task(self.feed.pop(lambda: self.has_room))
+
+    def add(self, *names: str) -> None:
+        classes = PodClasses()
+        for name in names:
+            self.queue.add(read_pod(pod_json(name), classes))
+
+    async def popped(self) -> str | None:
+        entry = await asyncio.wait_for(self.waiter, 2)
+        return None if entry is None else entry.pod.name
+
+
+@virtual_time
+async def test_a_pod_reaches_the_one_who_waits() -> None:
+    world = World()
+    await asyncio.sleep(0)
+    world.add("a", "b")
+    world.feed.wake()
+    assert await world.popped() == "a"
+    rest = world.feed.next(lambda: True)
+    assert rest is not None and rest.pod.name == "b"
+    assert world.feed.next(lambda: True) is None
+
+
+@virtual_time
+async def test_a_pod_stays_in_the_queue_while_there_is_no_room_for_what_comes_of_it() -> None:
+    world = World()
+    world.has_room = False
+    world.add("a")
+    world.feed.wake()
+    await asyncio.sleep(60)
+    assert not world.waiter.done()
+    assert world.queue.pending().active == 1
+    world.has_room = True
+    world.feed.wake()
+    assert await world.popped() == "a"
+
+
+@virtual_time
+async def test_a_pod_is_not_lost_with_one_who_is_cancelled_on_the_way_to_it() -> None:
+    world = World()
+    await asyncio.sleep(0)
+    world.add("a")
+    world.feed.wake()
+    world.waiter.cancel()
+    await asyncio.sleep(0)
+    # Told of nothing new: it is there.
+    world.waiter = world.wait()
+    assert await world.popped() == "a"
+
+
+@virtual_time
+async def test_closing_the_queue_ends_the_wait() -> None:
+    world = World()
+    await asyncio.sleep(0)
+    world.queue.close()
+    world.feed.wake()
+    assert await world.popped() is None

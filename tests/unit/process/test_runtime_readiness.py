@@ -1,0 +1,88 @@
+"""What the health pages say of a process that ends, that hears nothing, or that holds a lease that is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from agent_scheduler.kube.leases import Leases
+from agent_scheduler.serving.health import Check, examine
+from tests.features.fastpath.test_runtime import ELECT, running
+from tests.support.embedded import embedded_cluster, until
+from tests.unit.controllers.world import world as controllers
+from tests.unit.kube.test_lease import Leases as LeaseServer
+from tests.unit.kube.test_lease import leading
+
+
+def failing(checks: Sequence[Check]) -> list[str]:
+    text = examine("readyz", checks, verbose=True).text
+    return [line.removeprefix("[-]") for line in text.splitlines() if line.startswith("[-]")]
+
+
+async def test_a_scheduler_is_ready_once_it_has_listed_all_and_until_it_is_asked_to_end() -> None:
+    async with embedded_cluster() as cluster, running(cluster, ELECT) as process:
+        await until(lambda: process.runtime.fast_path)
+        ready = process.runtime.sources().ready
+        await until(lambda: not failing(ready))
+        process.runtime.stop()
+        assert failing(ready) == ["shutdown failed: shutting down"]
+
+
+async def test_controllers_are_not_ready_once_they_are_asked_to_end() -> None:
+    async with controllers() as several:
+        process = several.start()
+        await until(lambda: process.sharding is not None and process.sharding.is_synced)
+        assert process.sharding is not None
+        ready = process.sources().ready
+        assert failing(ready) == []
+        process.stop()
+        assert failing(ready) == ["shutdown failed: shutting down"]
+
+
+async def test_what_is_not_listed_yet_is_named() -> None:
+    def refuse(request: object) -> object:
+        from embedded_kubernetes.errors import ApiError
+        from embedded_kubernetes.requests import Disturbance
+
+        path = request.path  # type: ignore[attr-defined]
+        return Disturbance(error=ApiError(403, "Forbidden", "no")) if path == "/api/v1/nodes" else None
+
+    async with embedded_cluster(disturb=refuse) as cluster, running(cluster) as process:
+        await until(lambda: process.runtime.fast_path)
+        ready = process.runtime.sources().ready
+        await until(lambda: failing(ready) == ["sched-handler-sync failed: not synced yet: Node"])
+
+
+async def test_a_kind_that_nothing_is_heard_of_is_named_until_something_is() -> None:
+    async with embedded_cluster() as cluster, running(cluster) as process:
+        await until(lambda: process.runtime.fast_path and process.runtime.fast_path.is_synced)
+        fast_path = process.runtime.fast_path
+        assert fast_path is not None
+        ready = process.runtime.sources().ready
+        # That of either is heard of proves that it is watched; to begin a watch is a sign of life, too.
+        await cluster.add_node("n0")
+        await cluster.add_pod("p", scheduler="another")
+        await until(lambda: fast_path.ledger.rows and fast_path.cluster.pods)
+        for kind in ("Pod", "Node"):
+            fast_path._informers._reflectors[kind].last_contact -= 10_000
+        assert failing(ready) == ["informer-watch failed: the API server is silent about: Node, Pod"]
+        await cluster.add_node("n1")
+        await until(lambda: failing(ready) == ["informer-watch failed: the API server is silent about: Pod"])
+
+
+@pytest.mark.parametrize(("late", "fails"), [(34.9, False), (35.1, True)])
+async def test_who_holds_a_lease_that_ended_long_ago_is_to_be_restarted(late: float, fails: bool) -> None:
+    """15 seconds of the lease, and 20 more, as kube-scheduler's watchdog has it."""
+    async with leading(LeaseServer()) as led:
+        leases = Leases({"one": led.elector}, identity="me")
+        assert leases.problem() is None
+        led.time.now = led.elector._renewed_at + late
+        problem = leases.problem()
+        assert problem == ("failed election to renew leadership on lease one" if fails else None)
+        await asyncio.sleep(0)
+
+
+async def test_who_waits_for_a_lease_is_well() -> None:
+    assert Leases({}, identity="me").problem() is None
