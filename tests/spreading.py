@@ -36,13 +36,13 @@ TOGETHER = (
 #: What waits, in this order.
 WAITING = (
     "tests/e2e/test_faults.py",
-    "tests/unit/shards/test_coordination.py",
+    "tests/features/shards/test_coordination.py",
     "tests/e2e/test_shards.py",
     "tests/features/fastpath/test_resource_claims.py",
     "tests/e2e/test_sharding_controller.py",
     "tests/e2e/",
-    "tests/unit/shards/",
-    "tests/unit/controllers/",
+    "tests/features/shards/",
+    "tests/features/controllers/",
     "tests/embedded/kubelet/test_cluster",
     "tests/unit/fastpath/",
     "tests/unit/kube/",

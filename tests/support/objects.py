@@ -213,3 +213,8 @@ def owner(body: Object, *, controller: bool = True) -> Object:
 
 def node_shard(name: str, nodes: Iterable[str], *, status: Object | None = None, **more: Any) -> Object:
     return make("NodeShard", SHARD, name, {"nodesDesired": list(nodes), **more}, status=status)
+
+
+def in_queue(name: str) -> dict[str, str]:
+    """The annotation by which a pod names its queue."""
+    return {"scheduling.volcano.sh/queue-name": name}

@@ -17,7 +17,7 @@ from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.telemetry.logs import get_logger
 from tests.features.fastpath.test_runtime import ALONE, HEAD
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.controllers.world import World as Controllers
+from tests.support.sharding import World as Controllers
 
 BOTH = [signal.SIGTERM, signal.SIGINT]
 

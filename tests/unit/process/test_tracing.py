@@ -16,7 +16,8 @@ from agent_scheduler.config.load import load_text
 from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, Process, running
 from tests.support.collector import Collector, Span, collector, tracing
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.batch.test_end_to_end import CONFIGURATION, gangs
+from tests.support.installation import CONFIGURATION
+from tests.support.installation import installed as gangs
 
 ALL = 1_000_000
 _SPANS = 'agent_scheduler_trace_spans_total{{result="{}"}}'

@@ -34,13 +34,11 @@ class Watcher:
 
     async def lease(self, **spec: Any) -> None:
         name = lease_name("other")
-        there = await self.cluster.call("GET", f"{LEASES}/{name}")
         body = {"metadata": {"name": name}, "spec": spec}
-        if there.status == 404:
-            await self.cluster.ask("POST", LEASES, body)
+        if (await self.cluster.call("GET", f"{LEASES}/{name}")).status == 404:
+            await self.cluster.add(LEASES, body)
         else:
-            merge = "application/merge-patch+json"
-            await self.cluster.ask("PATCH", f"{LEASES}/{name}", body, content_type=merge)
+            await self.cluster.patch(f"{LEASES}/{name}", body)
 
     async def at(self, now: float) -> Liveness:
         self.now = now
