@@ -75,6 +75,10 @@ class BatchWorld(EmbeddedCluster):
         self.processes: list[ControllersProcess] = []
         self._running: dict[ControllersProcess, asyncio.Task[int]] = {}
 
+    @property
+    def cluster(self) -> EmbeddedCluster:
+        return self
+
     def start(
         self,
         *enabled: str,

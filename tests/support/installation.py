@@ -31,7 +31,7 @@ OTHER = "example.com/other"
 BOTH = pytest.mark.parametrize(
     "scheduler", [pytest.param("agent-scheduler", marks=pytest.mark.wide), "volcano"]
 )
-NOWHERE = {"nodeSelector": {"not": "there"}}
+NOWHERE: dict[str, Any] = {"nodeSelector": {"not": "there"}}
 W = TypeVar("W", bound="Installation")
 
 
@@ -95,8 +95,8 @@ class Installation(EmbeddedCluster):
         if role:
             annotations["volcano.sh/task-spec"] = role
         requests = {"cpu": cpu, "memory": "16Mi"} if cpu else {}
-        about = {"scheduler": scheduler, "group": group, "gates": gates, "annotations": annotations}
-        await self.add(PODS, objects.pod(name, requests=requests, **about, **spec))
+        spec |= {"scheduler": scheduler, "group": group, "gates": gates, "annotations": annotations}
+        await self.add(PODS, objects.pod(name, requests=requests, **spec))
 
     async def ungated(self, name: str, **more: Any) -> None:
         await self.pod(name, gates=(), annotation="false", **more)
@@ -211,7 +211,7 @@ async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: A
 @asynccontextmanager
 async def installed(
     text: str = CONFIGURATION,
-    made: Callable[[EmbeddedCluster, Runtime], W] = Installation,  # type: ignore[assignment]
+    made: type[W] = Installation,  # type: ignore[assignment]
     *,
     queue: str = "q",
     full: dict[str, str] | None = None,

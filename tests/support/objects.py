@@ -182,7 +182,7 @@ def pod_group(
 
 
 def task(
-    name: str, replicas: int = 1, *, minimum: int | None = None, template: Object | None = None, **more: Any
+    name: str, replicas: int = 1, minimum: int | None = None, *, template: Object | None = None, **more: Any
 ) -> Object:
     """A task of a Job of Volcano. `template`: the spec of its pods, one container that requests 1 CPU by default."""
     spec = template or {"containers": [container(requests={"cpu": "1"})]}

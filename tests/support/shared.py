@@ -20,7 +20,7 @@ from tests.support.installation import Installation
 from tests.support.sharded import CRD, CRDS, ShardedCluster
 
 
-class SharedCluster(EmbeddedCluster, ShardedCluster):  # type: ignore[misc]
+class SharedCluster(EmbeddedCluster, ShardedCluster):
     """A cluster with the NodeShard kind, nodes `n0`, `n1`, … of 4 CPUs."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
