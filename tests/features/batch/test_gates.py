@@ -300,9 +300,10 @@ async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(sched
         await world.add_node("a")
         await world.pod("waits", scheduler=scheduler, queue="full", **NOWHERE)
         await until(lambda: world.says("waits", "Unschedulable"))
+        # Before any other pod asks for the room: an autoscaler would go on adding nodes for it.
+        await until(lambda: world.says("waits", "QueueFull"), seconds=2)
         await world.pod("late", scheduler=scheduler, queue="full")
         await until(lambda: world.is_bound("late"))
-        await until(lambda: world.says("waits", "QueueFull"))
         await world.end_pod("late")
         await world.rest()
         condition = await world.condition("waits")

@@ -110,18 +110,28 @@ def test_a_command_is_carried_out_whoever_dies(sent: bool) -> None:
     assert at > 5
 
 
-async def test_what_failed_while_nobody_led_is_answered() -> None:
+@pytest.mark.parametrize(
+    ("action", "phase"),
+    [
+        ("AbortJob", "Aborted"),
+        ("TerminateJob", "Terminated"),
+        ("CompleteJob", "Completed"),
+        ("RestartJob", "Pending"),
+    ],
+)
+async def test_what_failed_while_nobody_led_is_answered(action: str, phase: str) -> None:
     async with jobs_world() as it:
         first = it.start()
         await asyncio.sleep(REST)
-        await _runs(it, policies=[policy("PodFailed", "AbortJob")])
+        await _runs(it, policies=[policy("PodFailed", action)])
         await it.kill(first)
         await it.pods_are("Failed", "j-b-0")
         it.start()
         await asyncio.sleep(REST)
         status = await it.status()
-        assert status["state"]["phase"] == "Aborted"
-        assert status["failed"] == 1
+        assert status["state"]["phase"] == phase
+        restarted = action == "RestartJob"
+        assert (status.get("failed", 0), status.get("retryCount", 0)) == ((0, 1) if restarted else (1, 0))
 
 
 async def test_who_waits_for_whom_is_told_with_numbers() -> None:

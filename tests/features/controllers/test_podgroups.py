@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.controllers.podgroups.building import group_for, group_name, minimum_of, renewal
-from agent_scheduler.objects.batch import GROUP_NAME, PodGroup, pod_group_path, pod_groups
+from agent_scheduler.controllers.podgroups.building import group_for, group_name
+from agent_scheduler.objects.batch import GROUP_NAME, pod_group_path, pod_groups
 from agent_scheduler.objects.workload import MemberPod
 from agent_scheduler.process.controller_flags import PODGROUP
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
+from tests.support import objects
 from tests.support.batched import OWNERS, reference
 from tests.support.batched import owner as owner_of
 from tests.support.controllers import BatchWorld, batch_world, dies, install_all
@@ -35,19 +36,14 @@ async def add_pod(
     cpu: str = "1",
     namespace: str = "default",
     native_group: str = "",
+    more_owners: tuple[dict[str, Any], ...] = (),
     **annotations: str,
 ) -> Any:
-    requests = {"cpu": cpu, "memory": "512Mi"}
-    metadata: dict[str, Any] = {"name": name, "annotations": annotations}
-    if owner is not None:
-        metadata["ownerReferences"] = [owner]
-    spec: dict[str, Any] = {
-        "schedulerName": scheduler,
-        "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}],
-    }
-    if native_group:
-        spec["schedulingGroup"] = {"podGroupName": native_group}
-    return await cluster.add(f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": spec})
+    spec = {"schedulingGroup": {"podGroupName": native_group}} if native_group else {}
+    owners = None if owner is None else [owner, *more_owners]
+    about = {"owners": owners, "annotations": annotations, "scheduler": scheduler}
+    body = objects.pod(name, cpu=cpu, memory="512Mi", **about, **spec)
+    return await cluster.add(f"/api/v1/namespaces/{namespace}/pods", body)
 
 
 async def group_of(it: BatchWorld, name: str, namespace: str = "default") -> str:
@@ -58,109 +54,6 @@ async def group_of(it: BatchWorld, name: str, namespace: str = "default") -> str
         return str((pod["metadata"].get("annotations") or {}).get(GROUP_NAME, ""))
 
     return str(await until(named))
-
-
-# ---- what a group says
-
-
-def pod(owner: dict[str, Any] | None = None, **more: Any) -> MemberPod:
-    metadata = {
-        "name": "p",
-        "namespace": "ns",
-        "uid": "u",
-        "ownerReferences": [owner] if owner else None,
-        "annotations": more.pop("annotations", None),
-        "labels": more.pop("labels", None),
-    }
-    return msgspec.convert({"metadata": metadata, "spec": more}, MemberPod)
-
-
-def built(
-    found: MemberPod, owners: dict[str, str] | None = None, namespace: dict[str, str] | None = None
-) -> Any:
-    return group_for(found, of_owners=owners or {}, of_namespace=namespace or {})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("3", 3),
-        ("0", 0),
-        ("+2", 2),
-        ("-1", 1),
-        ("two", 1),
-        ("", 1),
-        ("2147483648", 1),
-        ("9" * 50, 1),
-        ("²", 1),
-    ],
-)
-def test_a_minimum_that_is_no_number_is_one(text: str, expected: int) -> None:
-    assert minimum_of({"scheduling.volcano.sh/group-min-member": text}) == expected
-
-
-def test_the_queue_is_that_of_the_pod_or_else_of_its_namespace() -> None:
-    of_pod, of_namespace = (
-        {"scheduling.volcano.sh/queue-name": "a"},
-        {"scheduling.volcano.sh/queue-name": "b"},
-    )
-    assert built(pod(annotations=of_pod), namespace=of_namespace)["spec"]["queue"] == "a"
-    assert built(pod(), namespace=of_namespace)["spec"]["queue"] == "b"
-    # The API server says default.
-    assert "queue" not in built(pod())["spec"]
-
-
-def test_owners_that_do_not_control_the_pod_leave_it_by_itself() -> None:
-    member = pod(reference("ReplicaSet", "r", controller=False))
-    assert group_name(member) == "podgroup-u"
-    (owner,) = built(member)["metadata"]["ownerReferences"]
-    assert owner == {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": "p",
-        "uid": "u",
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-@pytest.mark.parametrize(
-    ("mode", "tier", "expected"),
-    [
-        ("HARD", "2", {"mode": "hard", "highestTierAllowed": 2}),
-        ("soft", "", {"mode": "soft"}),
-        ("near", "two", {"mode": "hard"}),
-        (None, "1", {"mode": "hard", "highestTierAllowed": 1}),
-        (None, None, None),
-    ],
-)
-def test_the_network_topology_is_that_of_the_pods_annotations(
-    mode: str | None, tier: str | None, expected: dict[str, Any] | None
-) -> None:
-    annotations = {}
-    if mode is not None:
-        annotations["volcano.sh/network-topology-mode"] = mode
-    if tier is not None:
-        annotations["volcano.sh/network-topology-highest-tier"] = tier
-    assert built(pod(annotations=annotations))["spec"].get("networkTopology") == expected
-
-
-def test_a_group_that_says_what_it_should_is_left_alone_whatever_others_have_added() -> None:
-    body = built(pod(priorityClassName="high", annotations={"volcano.sh/preemptable": "true"}))
-    body["spec"] |= {"queue": "research", "minTaskMember": {"ps": 1}}
-    body["metadata"] |= {"annotations": {**body["metadata"]["annotations"], "other": "x"}, "uid": "g"}
-    known = msgspec.convert(body, PodGroup)
-    wish = built(pod(priorityClassName="high", annotations={"volcano.sh/preemptable": "true"}))
-    assert renewal(known, wish) is None
-    changed = renewal(known, built(pod(), {"scheduling.volcano.sh/group-min-member": "0"}))
-    assert changed is not None
-    assert changed["spec"] == {
-        "minMember": 0,
-        "queue": "research",
-        "minResources": {"pods": None, "count/pods": None},
-        "priorityClassName": None,
-        "networkTopology": None,
-    }
 
 
 # ---- who gets one
@@ -206,6 +99,26 @@ async def test_the_pods_of_a_workload_get_one_group_together(kind: str) -> None:
         assert group["spec"]["minResources"]["cpu"] == "3"
         assert group["metadata"]["annotations"] == {"volcano.sh/sla-waiting-time": "1h"}
         assert [each["uid"] for each in group["metadata"]["ownerReferences"]] == [uid]
+
+
+async def test_of_several_owners_the_first_says_how_many_have_to_find_room_together() -> None:
+    async with batch_world() as it:
+        it.start(PODGROUP)
+        minimums = {"ReplicaSet": "3", "StatefulSet": "5"}
+        owners = [
+            reference(
+                kind,
+                (await add_owner(it, kind, **{"scheduling.volcano.sh__group-min-member": minimum}))[
+                    "metadata"
+                ]["uid"],
+                controller=kind == "StatefulSet",
+            )
+            for kind, minimum in minimums.items()
+        ]
+        await add_pod(it, "p", owners[0], more_owners=(owners[1],))
+        name = await group_of(it, "p")
+        group = (await it.groups())[name]
+        assert group["spec"]["minMember"] == 3
 
 
 async def test_pods_of_other_schedulers_with_a_group_or_at_their_end_get_none() -> None:
@@ -280,7 +193,7 @@ async def test_what_one_that_was_killed_had_begun_is_ended_by_the_next() -> None
     async with batch_world() as it:
         made = await add_pod(it, "p")
         member = msgspec.convert(made, MemberPod)
-        await it.add(pod_groups("default"), built(member))
+        await it.add(pod_groups("default"), group_for(member, of_owners={}, of_namespace={}))
         it.start(PODGROUP)
         assert await group_of(it, "p") == group_name(member)
         assert len(await it.groups()) == 1
