@@ -28,9 +28,12 @@ batch: {schedulePeriod: 50ms}
 """
 GROUP = "/apis/scheduling.volcano.sh/v1beta1"
 OTHER = "example.com/other"
+#: Where they share the code, `make test` looks at one of them.
 BOTH = pytest.mark.parametrize(
     "scheduler", [pytest.param("agent-scheduler", marks=pytest.mark.wide), "volcano"]
 )
+#: Where the two schedulers do it by code of their own.
+EACH = pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
 NOWHERE: dict[str, Any] = {"nodeSelector": {"not": "there"}}
 W = TypeVar("W", bound="Installation")
 

@@ -21,6 +21,7 @@ from tests.support.installation import Installation, faulty, process
 
 
 @pytest.mark.parametrize("way", [refused(422, "Invalid"), refused(403, "Forbidden"), lost])
+@pytest.mark.promise("L16")
 async def test_a_member_whose_bind_goes_wrong_is_tried_again_and_the_others_stay(way: Way) -> None:
     async with faulty() as (world, transport):
         transport.ways["POST", "/pods/g-1/binding"] = [way]

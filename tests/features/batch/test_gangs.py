@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from agent_scheduler.config.load import load_text
 from tests.support.batched import add_group
 from tests.support.embedded import PODS, until
 from tests.support.installation import CONFIGURATION, GROUP, installed, process
 
 
+@pytest.mark.promise("S27")
 async def test_a_gang_is_bound_whole_and_one_that_does_not_fit_waits_until_a_node_comes() -> None:
     async with installed() as world:
         cluster = world
@@ -103,6 +106,7 @@ async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() ->
         assert {name: nodes.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
 
 
+@pytest.mark.promise("S28")
 async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_capability() -> None:
     async with installed() as world:
         cluster = world

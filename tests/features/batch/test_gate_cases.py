@@ -15,6 +15,7 @@ from tests.support.faulty import Send, refused
 from tests.support.installation import (
     BOTH,
     CONFIGURATION,
+    EACH,
     GROUP,
     NOWHERE,
     OTHER,
@@ -104,7 +105,8 @@ async def test_no_bind_is_sent_before_the_gate_is_gone(scheduler: str) -> None:
         await until(lambda: world.is_bound("p"))
 
 
-@BOTH
+@EACH
+@pytest.mark.promise("GATE-7")
 async def test_in_a_full_cluster_a_pod_is_let_past_and_asks_for_nodes(scheduler: str) -> None:
     async with gated(cpu="3") as world:
         await world.add_node("a", cpu="2")
@@ -116,7 +118,8 @@ async def test_in_a_full_cluster_a_pod_is_let_past_and_asks_for_nodes(scheduler:
         await world.stands("next", Standing.RESERVED)
 
 
-@BOTH
+@EACH
+@pytest.mark.promise("GATE-9", "S33")
 async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_else_happens(
     scheduler: str,
 ) -> None:
@@ -154,6 +157,7 @@ async def test_in_a_full_queue_a_pod_never_says_that_nodes_are_missing_whatever_
             assert told["message"].startswith("2/2 tasks in gang have scheduling gates: ")
 
 
+@pytest.mark.promise("GATE-12", "S34")
 async def test_a_gang_that_gives_up_its_nodes_keeps_its_room_and_nobody_else_gets_it() -> None:
     """A node has room for one of two members: a session places that one, and takes it back."""
     async with gated(cpu="2") as world:
@@ -174,7 +178,7 @@ async def test_a_gang_that_gives_up_its_nodes_keeps_its_room_and_nobody_else_get
         assert await world.count_placed("rival") == await world.count_placed("held") == 0
 
 
-@BOTH
+@EACH
 async def test_a_bind_that_is_refused_gives_the_reserved_room_to_nobody(scheduler: str) -> None:
     async with faulty() as (world, transport):
         await world.queue("full", capability={"cpu": "1"})
@@ -189,6 +193,7 @@ async def test_a_bind_that_is_refused_gives_the_reserved_room_to_nobody(schedule
         await world.stays_held("held")
 
 
+@pytest.mark.promise("GATE-13")
 async def test_the_room_of_a_pod_that_was_let_past_and_is_evicted_is_the_evicting_ones() -> None:
     async with embedded_cluster(kubelets=True) as cluster:
         await install(cluster)
@@ -212,6 +217,7 @@ async def test_the_room_of_a_pod_that_was_let_past_and_is_evicted_is_the_evictin
 
 
 @BOTH
+@pytest.mark.promise("GATE-22")
 async def test_one_of_higher_priority_waits_for_what_is_reserved_and_then_comes_first(scheduler: str) -> None:
     async with gated(cpu="1") as world:
         for name, value in (("low", 1), ("high", 100)):

@@ -29,6 +29,7 @@ def binds(transport: Faulty) -> int:
 
 
 @BOTH
+@pytest.mark.promise("GATE-16", "S3")
 async def test_no_bind_is_sent_for_a_pod_whose_gate_is_still_there(scheduler: str) -> None:
     asked, goes_on = asyncio.Event(), asyncio.Event()
 
@@ -64,6 +65,7 @@ async def test_a_removal_that_is_refused_for_a_conflict_is_sent_again_while_the_
 
 
 @pytest.mark.parametrize(("status", "reason"), [(409, "Conflict"), (422, "Invalid")])
+@pytest.mark.promise("GATE-16")
 async def test_a_removal_that_is_refused_since_others_have_removed_the_gate_is_the_last(
     status: int, reason: str
 ) -> None:

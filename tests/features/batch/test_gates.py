@@ -19,6 +19,7 @@ from tests.support.faulty import Send, Way, lost, refused
 from tests.support.installation import (
     BOTH,
     CONFIGURATION,
+    EACH,
     GROUP,
     NOWHERE,
     OTHER,
@@ -30,6 +31,7 @@ from tests.support.installation import (
 
 
 @BOTH
+@pytest.mark.promise("GATE-1")
 async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) -> None:
     """Volcano's design document tells it of pod-1, pod-2 and pod-3."""
     async with gated() as world:
@@ -59,6 +61,7 @@ async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) 
 
 
 @BOTH
+@pytest.mark.promise("GATE-8")
 async def test_in_a_cluster_without_nodes_pods_are_let_past_and_ask_for_nodes(scheduler: str) -> None:
     async with gated(cpu="2", **{"nvidia.com/gpu": "8"}) as world:
         limits = {"nvidia.com/gpu": "1"}
@@ -71,6 +74,7 @@ async def test_in_a_cluster_without_nodes_pods_are_let_past_and_ask_for_nodes(sc
         await until(lambda: world.says("gpu", "Unschedulable"))
 
 
+@pytest.mark.promise("GATE-11")
 async def test_a_gang_that_just_fills_its_queue_is_let_past_whole_and_bound() -> None:
     async with gated(cpu="4") as world:
         await world.add_node("a", cpu="8")
@@ -78,6 +82,7 @@ async def test_a_gang_that_just_fills_its_queue_is_let_past_whole_and_bound() ->
         await until(lambda: world.has_placed("g", 4))
 
 
+@pytest.mark.promise("S32")
 async def test_a_gang_whose_minimum_its_queue_has_not_is_held_whole() -> None:
     async with gated(cpu="4") as world:
         await world.gated_gang("g", 5, queue="full")
@@ -105,6 +110,7 @@ async def test_a_gang_that_lacks_one_of_its_roles_is_held_whole() -> None:
         await until(lambda: world.all_let_past("g", 4))
 
 
+@pytest.mark.promise("GATE-10")
 async def test_queues_below_one_do_not_let_past_more_than_it_holds() -> None:
     async with gated(cpu="2") as world:
         for name in ("left", "right"):
@@ -115,6 +121,7 @@ async def test_queues_below_one_do_not_let_past_more_than_it_holds() -> None:
 
 
 @BOTH
+@pytest.mark.promise("GATE-2")
 async def test_a_pod_with_another_gate_keeps_both(scheduler: str) -> None:
     async with gated() as world:
         await world.add_node("a", cpu="8")
@@ -126,6 +133,7 @@ async def test_a_pod_with_another_gate_keeps_both(scheduler: str) -> None:
 
 
 @BOTH
+@pytest.mark.promise("GATE-14")
 async def test_a_pod_that_asks_for_nothing_is_let_past(scheduler: str) -> None:
     async with gated() as world:
         await world.add_node("a", cpu="8")
@@ -134,13 +142,17 @@ async def test_a_pod_that_asks_for_nothing_is_let_past(scheduler: str) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("annotation", ["True", "1", "", "false"])
+@pytest.mark.parametrize(
+    "annotation", ["True", *(pytest.param(each, marks=pytest.mark.wide) for each in ("1", "", "false"))]
+)
+@pytest.mark.promise("GATE-19")
 async def test_without_the_exact_annotation_a_gate_is_left_alone(scheduler: str, annotation: str) -> None:
     async with gated() as world:
         await world.pod("p", scheduler=scheduler, queue="full", annotation=annotation)
         await world.stays_held("p")
 
 
+@pytest.mark.promise("GATE-18")
 async def test_a_queue_that_is_not_there_holds_its_pods_until_it_comes() -> None:
     async with gated() as world:
         await world.pod("p", queue="later")
@@ -149,6 +161,7 @@ async def test_a_queue_that_is_not_there_holds_its_pods_until_it_comes() -> None
         await until(lambda: world.is_let_past("p"))
 
 
+@pytest.mark.promise("GATE-21", "S34")
 async def test_who_was_let_past_is_reserved_after_a_restart() -> None:
     async with embedded_cluster() as cluster:
         await install(cluster)
@@ -165,6 +178,7 @@ async def test_who_was_let_past_is_reserved_after_a_restart() -> None:
 
 
 @BOTH
+@pytest.mark.promise("GATE-20")
 async def test_with_the_feature_off_every_gate_of_queues_is_removed(scheduler: str) -> None:
     text = CONFIGURATION + "featureGates: {SchedulingGatesQueueAdmission: false}\n"
     async with gated(text) as world:
@@ -175,7 +189,8 @@ async def test_with_the_feature_off_every_gate_of_queues_is_removed(scheduler: s
         await until(lambda: world.is_gated_by("q-other", OTHER))
 
 
-@BOTH
+@EACH
+@pytest.mark.promise("S34")
 async def test_room_that_is_reserved_in_a_queue_is_nobody_elses(scheduler: str) -> None:
     """Nodes have room: a session that did not know of the reservation would try again and again."""
     async with gated() as world:
@@ -211,6 +226,7 @@ async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in a task"])
 @pytest.mark.parametrize("way", [refused(403, "Forbidden"), refused(500, "InternalError"), lost])
+@pytest.mark.promise("GATE-15")
 async def test_a_removal_that_goes_wrong_is_made_up_for(way: Way, at_once: bool) -> None:
     async with faulty(at_once=at_once) as (world, transport):
         transport.ways["PATCH", "/pods/p"] = [way]
@@ -220,6 +236,7 @@ async def test_a_removal_that_goes_wrong_is_made_up_for(way: Way, at_once: bool)
         assert not transport.ways["PATCH", "/pods/p"]
 
 
+@pytest.mark.promise("GATE-17")
 async def test_a_removal_that_comes_late_leaves_a_pod_of_the_same_name_its_gate() -> None:
     held, goes_on = asyncio.Event(), asyncio.Event()
 
@@ -262,7 +279,7 @@ async def test_held_pods_cost_nothing_when_nothing_changes() -> None:
         assert asked == 0 and await world.rest() == sessions
 
 
-@BOTH
+@EACH
 async def test_explain_says_by_which_queue_a_pod_is_held_how_much_is_missing_and_who_is_before_it(
     scheduler: str,
 ) -> None:
@@ -294,7 +311,7 @@ async def test_explain_says_by_which_queue_a_pod_is_held_how_much_is_missing_and
         assert "reserved" in render(page("first"))
 
 
-@BOTH
+@EACH
 async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(scheduler: str) -> None:
     async with gated(CONFIGURATION + "queueReservationTimeout: 300ms\n") as world:
         await world.add_node("a")

@@ -61,6 +61,7 @@ async def _of_groups(it: Whole) -> list[dict[str, Any]]:
     return [each for each in items if each["involvedObject"]["kind"] == "PodGroup"]
 
 
+@pytest.mark.promise("S35")
 async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="3")
@@ -110,7 +111,7 @@ async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_m
         await until(two_more)
 
 
-@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("gated", [pytest.param(False, marks=pytest.mark.wide), True])
 @pytest.mark.parametrize("room", [3, 1])
 async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(
     room: int, gated: bool

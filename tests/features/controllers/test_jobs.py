@@ -44,8 +44,8 @@ async def _dies(it: JobsWorld, at: int, *, sent: bool, while_: Callable[[], Awai
     return dying.died.is_set()
 
 
-@pytest.mark.parametrize("sent", [False, True])
-@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("sent", [False, pytest.param(True, marks=pytest.mark.wide)])
+@pytest.mark.parametrize("bound", [pytest.param(False, marks=pytest.mark.wide), True])
 def test_a_restart_that_was_begun_is_finished_once(sent: bool, bound: bool) -> None:
     @virtual_time
     async def dies_at(at: int, found: list[bool]) -> None:
@@ -81,7 +81,7 @@ def test_a_restart_that_was_begun_is_finished_once(sent: bool, bound: bool) -> N
     assert at > 5
 
 
-@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
 def test_a_command_is_carried_out_whoever_dies(sent: bool) -> None:
     @virtual_time
     async def dies_at(at: int, found: list[bool]) -> None:

@@ -167,7 +167,10 @@ class _Life:
 
 @in_time
 @pytest.mark.drawn
-@pytest.mark.parametrize("seed", range(12 * FACTOR))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.wide if seed > 2 else ()) for seed in range(12 * FACTOR)]
+)
+@pytest.mark.promise("L19")
 async def test_a_job_comes_to_rest_in_a_state_that_follows_from_what_is_there(seed: int) -> None:
     async with jobs_world() as it:
         await _Life(it, seed).run()

@@ -83,7 +83,9 @@ async def test_a_bare_pod_gets_a_group_that_it_owns() -> None:
         assert group["status"] == {"phase": "Pending"}
 
 
-@pytest.mark.parametrize("kind", OWNERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=() if each == "ReplicaSet" else pytest.mark.wide) for each in OWNERS]
+)
 async def test_the_pods_of_a_workload_get_one_group_together(kind: str) -> None:
     async with batch_world() as it:
         it.start(PODGROUP)
@@ -132,6 +134,20 @@ async def test_pods_of_other_schedulers_with_a_group_or_at_their_end_get_none() 
         await add_pod(it, "p", scheduler="second")
         await group_of(it, "p")
         assert len(await it.groups()) == 1
+
+
+async def test_a_pod_whose_workload_is_gone_or_cannot_be_read_for_now_gets_its_group_all_the_same() -> None:
+    refusals = [ApiError(503, "ServiceUnavailable", "later")]
+
+    def disturb(request: Request) -> Disturbance | None:
+        reads = request.method == "GET" and request.path.endswith("/replicasets/own")
+        return Disturbance(error=refusals.pop()) if reads and refusals else None
+
+    async with batch_world(disturb=disturb) as it:
+        it.start(PODGROUP)
+        await add_pod(it, "p", reference("ReplicaSet", "gone"))
+        assert await group_of(it, "p") == "podgroup-gone"
+        assert refusals == []
 
 
 async def test_a_queue_that_the_namespace_names_is_taken() -> None:
@@ -199,7 +215,7 @@ async def test_what_one_that_was_killed_had_begun_is_ended_by_the_next() -> None
         assert len(await it.groups()) == 1
 
 
-@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
 async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
     """Each process but the last dies at its first write, or at one more."""
     async with batch_world() as it:

@@ -209,7 +209,7 @@ async def test_a_queue_follows_the_one_that_it_is_moved_below() -> None:
         assert await it.state("q") == "Open"
 
 
-@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
 async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
     """A closed queue is to be opened, and one with two below it closed; each process dies at a later write."""
     async with batch_world() as it:

@@ -26,6 +26,13 @@ UNUSABLE: list[Any] = [
 ]
 
 
+#: Of these; one that cannot be parsed, and one that says what there is not.
+NUMBERS = [
+    pytest.param(number, marks=() if number in (2, 5) else pytest.mark.wide)
+    for number in range(len(UNUSABLE))
+]
+
+
 async def refused(it: World, times: int) -> None:
     await until(
         lambda: (
@@ -35,16 +42,16 @@ async def refused(it: World, times: int) -> None:
     )
 
 
-@pytest.mark.parametrize("config", UNUSABLE, ids=str)
+@pytest.mark.parametrize("number", NUMBERS)
 async def test_a_configuration_that_cannot_be_used_at_the_start_changes_nothing_and_is_told_of(
-    config: Any, monkeypatch: pytest.MonkeyPatch
+    number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = Rounds(monkeypatch)
     async with world() as it:
         await it.add_nodes(3)
         await it.add_shard("a", ["n000"])
         await it.add_shard("b", ["n001", "gone"])
-        await it.configure(config)
+        await it.configure(UNUSABLE[number])
         it.start(configs=ALL, period=0.05)
         event = await it.until_event("InvalidShardingConfiguration")
         regarding = event["regarding"]
@@ -66,14 +73,15 @@ async def test_a_configuration_that_cannot_be_used_at_the_start_changes_nothing_
         assert it.metric("agent_scheduler_config_last_reload_successful") == 1
 
 
-@pytest.mark.parametrize("config", UNUSABLE, ids=str)
-async def test_a_configuration_that_comes_to_be_unusable_leaves_the_one_before_in_effect(config: Any) -> None:
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.promise("S24")
+async def test_a_configuration_that_comes_to_be_unusable_leaves_the_one_before_in_effect(number: int) -> None:
     async with world() as it:
         await it.add_nodes(4)
         await it.configure(limits(a=2, b=1))
         it.start(configs=ALL)
         before = await it.until_counts(a=2, b=1)
-        await it.configure(config)
+        await it.configure(UNUSABLE[number])
         event = await it.until_event("InvalidShardingConfiguration")
         assert event["note"].endswith(f"In effect: ConfigMap {NAMESPACE}/{NAME}, sharding.yaml.")
         await refused(it, 1)
@@ -82,6 +90,7 @@ async def test_a_configuration_that_comes_to_be_unusable_leaves_the_one_before_i
         await it.until_counts(a=2, b=1)
 
 
+@pytest.mark.promise("S22")
 async def test_changes_take_effect_while_it_runs_and_no_node_is_ever_in_two_shards() -> None:
     async with world() as it:
         await it.add_nodes(9)

@@ -97,6 +97,7 @@ async def test_a_changed_label_is_acted_on() -> None:
         await it.until_specs(agents=["n002"], rest=["n000", "n001"])
 
 
+@pytest.mark.wide
 async def test_limits_are_respected_at_200_nodes() -> None:
     async with world() as it:
         await it.add_nodes(200)
@@ -154,6 +155,7 @@ async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick
         await it.until_specs(a=["n003"], b=["n000"])
 
 
+@pytest.mark.promise("S23")
 async def test_a_status_is_never_touched() -> None:
     async with world() as it:
         await it.add_nodes(2)
@@ -200,6 +202,7 @@ async def test_without_the_trigger_the_period_brings_changes() -> None:
 # ---- shards of others
 
 
+@pytest.mark.promise("S23")
 async def test_a_foreign_shard_is_left_alone_and_keeps_its_nodes() -> None:
     async with world() as it:
         await it.add_nodes(4)

@@ -38,6 +38,7 @@ async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() 
         assert set((await shared.placed()).values()) == {"n1"}
 
 
+@pytest.mark.promise("L18", "S33")
 async def test_a_hard_shard_that_is_full_is_no_shortage_of_nodes_while_others_would_do() -> None:
     async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
         await shared.desire("a", ["n1"])
@@ -54,6 +55,7 @@ async def test_a_hard_shard_that_is_full_is_no_shortage_of_nodes_while_others_wo
 
 
 @pytest.mark.parametrize("node", [{"cpu": "2"}, {"unschedulable": True}, {"ready": False}], ids=str)
+@pytest.mark.promise("L18")
 async def test_where_no_node_of_the_cluster_would_do_a_full_shard_is_a_shortage(node: dict[str, Any]) -> None:
     async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
         status = {"allocatable": {"cpu": node.get("cpu", "8"), "memory": "8Gi", "pods": "10"}}
@@ -182,6 +184,7 @@ async def test_a_node_that_another_uses_is_added_only_when_it_is_given_back() ->
             await until(lambda: shared.uses("a", "n1 n2"))
 
 
+@pytest.mark.promise("L11")
 async def test_nodes_change_hands_between_two_schedulers_and_a_swap_ends() -> None:
     async with shared_cluster(4) as shared, scheduler(shared, "a"), scheduler(shared, "b"):
         await shared.desire("a", ["n0", "n1"])

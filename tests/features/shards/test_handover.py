@@ -116,6 +116,7 @@ async def test_a_node_that_comes_back_before_it_was_given_back_is_used_again() -
         held.release()
 
 
+@pytest.mark.promise("S19")
 async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_silent() -> None:
     async with (
         shared_cluster(1) as shared,
@@ -216,6 +217,7 @@ async def test_in_a_soft_shard_pods_are_evicted_in_the_shard_before_they_are_els
             ]
 
 
+@pytest.mark.promise("S20")
 async def test_what_a_dead_scheduler_had_claimed_is_kept_by_its_successor_until_the_fence() -> None:
     async with shared_cluster(2) as shared:
         await shared.desire("a", ["n1"])
@@ -232,6 +234,7 @@ async def test_what_a_dead_scheduler_had_claimed_is_kept_by_its_successor_until_
         assert await shared.in_use("a") == "n0"
 
 
+@pytest.mark.promise("L11")
 async def test_what_a_dead_scheduler_had_claimed_is_given_back_after_the_fence() -> None:
     async with shared_cluster(2) as shared:
         await shared.desire("a", ["n1"])
@@ -280,6 +283,7 @@ async def test_a_successor_keeps_the_nodes_that_are_still_desired_though_others_
             assert decides_on(a)
 
 
+@pytest.mark.promise("S20")
 async def test_a_decision_for_a_node_whose_claim_is_gone_is_not_sent() -> None:
     async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
         await shared.desire("a", ["n0"])

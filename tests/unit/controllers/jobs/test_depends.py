@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.controllers.jobs.depends import waiting_tasks
+from agent_scheduler.controllers.jobs.depends import is_ready, waiting_tasks
 from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.job_pod import JobPod
 from tests.support.objects import job, pod, task
@@ -52,6 +52,13 @@ def test_a_task_waits_until_the_minimums_of_those_that_it_names_are_ready(
     depends_on: dict[str, Any], running: str, expected: list[str]
 ) -> None:
     assert waiting(depends_on, running) == expected
+
+
+def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
+    status = {"phase": "Running", "containerStatuses": [{"ready": True}]}
+    for deleted in ("", "2026-01-01T00:00:00Z"):
+        found = pod("p", status=status, deleted=deleted)
+        assert is_ready(msgspec.json.decode(msgspec.json.encode(found), type=JobPod)) is (not deleted)
 
 
 @pytest.mark.parametrize(
