@@ -60,6 +60,9 @@ class DeviceGangs(Devices, Installation):
         condition = await self.condition(pod)
         return "" if condition is None else condition["message"]
 
+    async def has_said(self, pod: str, text: str) -> bool:
+        return text in await self.said(pod)
+
     def nothing_assumed(self) -> bool:
         books = self.fast_path.cluster.devices
         assert books.check() == []
@@ -128,10 +131,7 @@ async def test_a_gang_with_too_few_devices_holds_none_and_says_so_until_one_appe
     async with device_gangs("a", "b") as world:
         await world.device_gang("g", 5, template="t", cpu=cpu)
 
-        async def is_told() -> bool:
-            return "2 cannot allocate all claims" in await world.said("g-4")
-
-        await until(is_told)
+        await until(lambda: world.has_said("g-4", "2 cannot allocate all claims"))
         await world.rest()
         assert await world.count_placed("g") == 0
         assert world.nothing_assumed()
@@ -161,10 +161,7 @@ async def test_a_shared_claim_keeps_nothing_where_its_node_has_no_room_for_all_m
         await world.add_claim("shared")
         await world.device_gang("g", 5, claim="shared")
 
-        async def is_told() -> bool:
-            return "not available on the node" in await world.said("g-4")
-
-        await until(is_told)
+        await until(lambda: world.has_said("g-4", "not available on the node"))
         await world.rest()
         assert await world.count_placed("g") == 0
         assert not (await world.claims())["shared"].get("status")
@@ -178,10 +175,7 @@ async def test_members_wait_for_claims_that_are_made_after_them() -> None:
         await world.device_member("g-0", "g", claim="first")
         await world.device_member("g-1", "g", claim="second")
 
-        async def is_told() -> bool:
-            return '"second" not found' in await world.said("g-1")
-
-        await until(is_told)
+        await until(lambda: world.has_said("g-1", '"second" not found'))
         await world.rest()
         await world.add_claim("second")
         await until(lambda: world.has_placed("g", 2))
@@ -246,10 +240,7 @@ async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event
         await add_hard_claim(world)
         await world.device_gang("g", 1, claim="hard")
 
-        async def is_told() -> bool:
-            return "1 timed out trying to allocate devices" in await world.said("g-0")
-
-        await until(is_told)
+        await until(lambda: world.has_said("g-0", "1 timed out trying to allocate devices"))
         sessions = world.sessions
         await until(lambda: world.sessions > sessions + 2)
         # Others go on meanwhile.

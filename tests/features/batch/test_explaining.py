@@ -72,11 +72,7 @@ async def test_a_gang_that_its_queue_holds_names_the_queue_and_the_pod_says_it_t
         assert (queue["name"], queue["capability"], queue["missing"]) == ("small", {"cpu": "2"}, {"cpu": "1"})
         assert page["example"].startswith("default/g-")
 
-        async def says() -> Any:
-            found = await world.condition("g-0")
-            return found if found is not None and found["reason"] == "QueueFull" else None
-
-        condition = await until(says)
+        condition = await until(lambda: world.says("g-0", "QueueFull"))
         assert condition["message"] == "queue small has too little capability left: 1 of cpu missing"
 
 

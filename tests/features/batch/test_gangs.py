@@ -98,10 +98,7 @@ async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() ->
             await world.gang(f"g{number}", 2)
             await cluster.add_pod(f"p{number}", cpu="1")
 
-        async def all_placed() -> bool:
-            return len(await cluster.placed()) == 12
-
-        await until(all_placed)
+        await until(lambda: world.has_placed("", 12))
         nodes = list((await cluster.placed()).values())
         assert {name: nodes.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
 
@@ -116,21 +113,14 @@ async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_c
         await until(lambda: world.has_placed("agent", 1))
         await world.gang("gang", 3, queue="shared")
 
-        async def is_told() -> Any:
-            return await cluster.condition("gang-0")
-
-        await until(is_told)
+        await until(lambda: cluster.condition("gang-0"))
         await world.rest()
         assert await world.count_placed("gang") == 0
         await cluster.end_pod("agent")
         await until(lambda: world.has_placed("gang", 3))
         await world.agent("late", "shared")
 
-        async def is_full() -> Any:
-            condition = await cluster.condition("late")
-            return condition is not None and condition["reason"] == "QueueFull"
-
-        await until(is_full)
+        await until(lambda: world.says("late", "QueueFull"))
         await cluster.end_pod("gang-1")
         await until(lambda: world.has_placed("late", 1))
 

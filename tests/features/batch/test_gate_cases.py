@@ -197,9 +197,7 @@ async def test_a_bind_that_is_refused_gives_the_reserved_room_to_nobody(schedule
 async def test_the_room_of_a_pod_that_was_let_past_and_is_evicted_is_the_evicting_ones() -> None:
     async with embedded_cluster(kubelets=True) as cluster:
         await install(cluster)
-        for name, value in (("low", 1), ("high", 100)):
-            body = {"metadata": {"name": name}, "value": value}
-            await cluster.add("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        await cluster.add_priorities(low=1, high=100)
         async with process(cluster, PREEMPTING) as runtime:
             world = Installation(cluster, runtime)
             await world.queue("full", capability={"cpu": "2"})
@@ -220,9 +218,7 @@ async def test_the_room_of_a_pod_that_was_let_past_and_is_evicted_is_the_evictin
 @pytest.mark.promise("GATE-22")
 async def test_one_of_higher_priority_waits_for_what_is_reserved_and_then_comes_first(scheduler: str) -> None:
     async with gated(cpu="1") as world:
-        for name, value in (("low", 1), ("high", 100)):
-            body = {"metadata": {"name": name}, "value": value}
-            await world.add("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        await world.add_priorities(low=1, high=100)
         low = {"priorityClassName": "low"}
         await world.pod("waits", scheduler=scheduler, queue="full", **NOWHERE, **low)
         await until(lambda: world.says("waits", "Unschedulable"))
@@ -273,7 +269,7 @@ async def test_a_gang_whose_minimum_is_raised_keeps_the_room_that_it_has() -> No
         await world.stays_held("late", "g-2", "g-3", "g-4")
         for number in range(2):
             await world.stands(f"g-{number}", Standing.RESERVED)
-        await world.patch(f"{GROUP}/queues/full", {"spec": {"capability": {"cpu": "5"}}})
+        await world.set_capability("full", cpu="5")
         await until(lambda: world.all_let_past("g", 5))
         await world.stays_held("late")
         await world.add_node("a", cpu="8")

@@ -13,6 +13,7 @@ from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from agent_scheduler.serving.explanation import render
+from tests.support import objects
 from tests.support.batched import add_group, install
 from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.faulty import Send, Way, lost, refused
@@ -46,13 +47,7 @@ async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) 
         await world.stands("pod-2", Standing.RESERVED)
         await world.pod("pod-3", scheduler=scheduler, queue="full")
         await world.stays_held("pod-3")
-        await world.add(
-            "/api/v1/nodes",
-            {
-                "metadata": {"name": "b", "labels": {"not": "there"}},
-                "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}},
-            },
-        )
+        await world.add_node("b", cpu="8", labels={"not": "there"})
         await until(lambda: world.is_bound("pod-2"))
         await world.stands("pod-2", Standing.BOUND)
         await world.stays_held("pod-3")
@@ -65,12 +60,8 @@ async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) 
 async def test_in_a_cluster_without_nodes_pods_are_let_past_and_ask_for_nodes(scheduler: str) -> None:
     async with gated(cpu="2", **{"nvidia.com/gpu": "8"}) as world:
         limits = {"nvidia.com/gpu": "1"}
-        container = {
-            "name": "c",
-            "image": "i",
-            "resources": {"requests": {"cpu": "1", **limits}, "limits": limits},
-        }
-        await world.pod("gpu", scheduler=scheduler, queue="full", containers=[container])
+        containers = [objects.container(requests={"cpu": "1", **limits}, limits=limits)]
+        await world.pod("gpu", scheduler=scheduler, queue="full", containers=containers)
         await until(lambda: world.says("gpu", "Unschedulable"))
 
 
@@ -209,14 +200,10 @@ async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds
         for number in range(2):
             await world.pod(f"p-{number}", scheduler="agent-scheduler", queue="full", nodeSelector={"x": "y"})
             await until(lambda number=number: world.all_let_past("p-", number + 1))
-        body = {"spec": {"capability": {"cpu": "1"}}}
-        path = f"{GROUP}/queues/full"
-        await world.patch(path, body)
+        await world.set_capability("full", cpu="1")
         await world.pod("late", queue="full")
         await world.stays_held("late")
-        node = {"metadata": {"name": "b", "labels": {"x": "y"}}}
-        allocatable = {"cpu": "8", "memory": "8Gi", "pods": "10"}
-        await world.add("/api/v1/nodes", {**node, "status": {"allocatable": allocatable}})
+        await world.add_node("b", cpu="8", labels={"x": "y"})
         await until(lambda: world.is_bound("p-0"))
         await until(lambda: world.says("p-1", "QueueFull"))
         await world.end_pod("p-0")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.embedded import PODS, until
-from tests.support.installation import BOTH, GROUP, NOWHERE, Installation
+from tests.support.installation import BOTH, NOWHERE, Installation
 from tests.support.native import GROUPS, native_gangs
 
 
@@ -86,8 +86,7 @@ async def test_a_gang_whose_members_name_several_queues_has_room_in_all_of_them(
             queue = "one" if number < 3 else "two"
             await world.pod(f"g-{number}", scheduler="agent-scheduler", queue=queue, schedulingGroup=own)
         await world.stays_held(*(f"g-{number}" for number in range(4)))
-        spec = {"spec": {"capability": {"cpu": "3"}}}
-        await world.patch(f"{GROUP}/queues/one", spec)
+        await world.set_capability("one", cpu="3")
         await until(lambda: world.all_let_past("g", 4))
 
 

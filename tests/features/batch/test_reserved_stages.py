@@ -143,14 +143,10 @@ async def test_one_that_is_deleted_while_it_stands_by_gives_its_room_back_and_is
         await it.add_node("n1", cpu="3")
         await it.run_job()
         await until(lambda: it.stand_by_on("n1"))
-        uid = (await it.pods())["j-worker-0"]["metadata"]["uid"]
+        before = (await it.pods())["j-worker-0"]
         await it.delete(f"{PODS}/j-worker-0")
 
-        async def made_again() -> bool:
-            pod = (await it.pods()).get("j-worker-0")
-            return pod is not None and pod["metadata"]["uid"] != uid
-
-        await until(made_again)
+        await until(lambda: it.is_another("j-worker-0", before))
         await until(lambda: it.stand_by_on("n1"))
 
 
@@ -165,9 +161,5 @@ async def test_those_who_are_to_run_first_are_given_room_that_others_stand_by_wi
             await it.patch("/api/v1/nodes/n1/status", {"status": {field: {"cpu": "3"}}})
         await it.end_pod("j-master-0")
 
-        async def is_placed_again() -> bool:
-            found = (await it.pods()).get("j-master-0")
-            is_new = found is not None and found["metadata"]["uid"] != pod["metadata"]["uid"]
-            return is_new and await it.only_placed("j-master-0")
-
-        await until(is_placed_again)
+        await until(lambda: it.is_another("j-master-0", pod))
+        await until(lambda: it.only_placed("j-master-0"))

@@ -71,10 +71,7 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
 
         await until(lambda: it.is_bound(*first))
 
-        async def the_rest_follows() -> bool:
-            return {f"j-train-{index}" for index in range(3)} <= (await it.pods()).keys()
-
-        await until(the_rest_follows)
+        await until(lambda: it.there("j-train-0", "j-train-1", "j-train-2"))
 
         await until(lambda: it.runs("j", 3))
 
@@ -145,10 +142,8 @@ async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another
             assert found["metadata"]["annotations"][WAITING_ROLES] == "worker"
             await it.open_node("n2")
 
-        async def all_run() -> bool:
-            return await it.runs("j", 3) and await it.only_placed("j-master-0", *workers)
-
-        await until(all_run)
+        await until(lambda: it.runs("j", 3))
+        await until(lambda: it.only_placed("j-master-0", *workers))
         assert not (await it.job_status("j")).get("retryCount")
 
         async def nobody_waits() -> bool:
@@ -219,9 +214,6 @@ async def test_what_is_above_a_jobs_minimum_leaves_the_room_to_another_gang() ->
         await it.make_job("a", stage("t", 4, 1), minimum=1)
         await it.make_job("b", stage("t", 3, 3), minimum=3)
 
-        async def all_are_made() -> bool:
-            return len(await it.pods()) == 7
-
-        await until(all_are_made)
+        await until(lambda: it.there("a-t-3", "b-t-2"))
         await it.open_node("n1")
         await until(lambda: it.only_placed("a-t-0", "b-t-0", "b-t-1", "b-t-2"))

@@ -6,11 +6,8 @@ import asyncio
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent_scheduler.controllers.queues.controller import QueueController
-from agent_scheduler.controllers.queues.states import CLOSED, CLOSING, OPEN, UNKNOWN, closed, synced
 from agent_scheduler.kube.budget import UNLIMITED
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL
@@ -19,23 +16,6 @@ from agent_scheduler.process.controller_flags import QUEUE
 from tests.support.batched import COMMANDS, add_group, add_queue
 from tests.support.controllers import BatchWorld, batch_world, dies, install_all
 from tests.support.embedded import until
-
-
-@pytest.mark.parametrize("has_groups", [False, True])
-def test_states_are_those_of_volcano(has_groups: bool) -> None:
-    still = CLOSING if has_groups else CLOSED
-    assert [synced(state, has_groups=has_groups) for state in ("", OPEN, CLOSED, CLOSING, UNKNOWN, "?")] == [
-        *(OPEN, OPEN, CLOSED, still, UNKNOWN, UNKNOWN)
-    ]
-    assert [closed(state, has_groups=has_groups) for state in ("", OPEN, CLOSED, CLOSING, UNKNOWN)] == [
-        *(still, still, CLOSED, still, still)
-    ]
-
-
-@given(st.sampled_from(["", OPEN, CLOSED, CLOSING, UNKNOWN]), st.booleans())
-def test_a_state_that_was_taken_stays(state: str, has_groups: bool) -> None:
-    for taken in (synced(state, has_groups=has_groups), closed(state, has_groups=has_groups)):
-        assert synced(taken, has_groups=has_groups) == taken
 
 
 async def test_root_and_default_are_made_and_open_and_made_again() -> None:

@@ -188,24 +188,14 @@ async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stay
 
 
 async def test_in_a_soft_shard_pods_are_evicted_in_the_shard_before_they_are_elsewhere() -> None:
-    priorities = [("low", 1), ("high", 1000)]
     async with shared_cluster(2) as shared:
-        for name, value in priorities:
-            await shared.add(
-                "/apis/scheduling.k8s.io/v1/priorityclasses",
-                {"metadata": {"name": name}, "value": value},
-            )
+        await shared.add_priorities(low=1, high=1000)
         async with scheduler(shared, "a", "soft") as a:
             await shared.desire("a", ["n1"])
             await until(lambda: decides_on(a, "n1"))
             for number in range(2):
-                await shared.add_pod(
-                    f"low{number}",
-                    scheduler="a",
-                    cpu="4",
-                    priorityClassName="low",
-                    terminationGracePeriodSeconds=0,
-                )
+                low = {"priorityClassName": "low", "terminationGracePeriodSeconds": 0}
+                await shared.add_pod(f"low{number}", scheduler="a", cpu="4", **low)
             await until(lambda: shared.has_placed("", 2))
             before = await shared.placed()
             await shared.add_pod("high", scheduler="a", cpu="4", priorityClassName="high")
