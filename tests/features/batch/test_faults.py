@@ -14,10 +14,10 @@ from agent_scheduler.kube.transport import (
     Headers,
     Response,
 )
-from tests.support.batched import install
+from tests.support.batched import add_group, install
 from tests.support.embedded import embedded_cluster, until
 from tests.support.faulty import Send, Way, lost, refused
-from tests.support.installation import Installation, faulty, process
+from tests.support.installation import PREEMPTING, Installation, faulty, process
 
 
 @pytest.mark.parametrize("way", [refused(422, "Invalid"), refused(403, "Forbidden"), lost])
@@ -155,3 +155,20 @@ async def test_a_gang_whose_nodes_were_taken_meanwhile_is_tried_again(
         await world.gang("g", 2)
         await until(lambda: world.has_placed("g", 2), seconds=5)
         assert times[0] == 2
+
+
+@pytest.mark.promise("S30")
+async def test_an_eviction_that_is_refused_is_asked_for_again_until_there_is_room() -> None:
+    async with faulty(text=PREEMPTING, kubelets=True) as (world, transport):
+        await world.add_priorities(low=1, high=100)
+        await world.add_node("a", cpu="2")
+        await add_group(world, "low", minMember=1, queue="q", priorityClassName="low")
+        for number in range(2):
+            await world.member(f"low-{number}", "low", priorityClassName="low")
+        await until(lambda: world.has_placed("low", 2))
+        ways = transport.ways["DELETE", "/pods/low-"] = [refused(403, "Forbidden")] * 3
+        await add_group(world, "high", minMember=1, queue="q", priorityClassName="high")
+        await world.member("high-0", "high", priorityClassName="high")
+        await until(lambda: world.is_bound("high-0"))
+        assert not ways
+        assert await world.count_placed("low") == 1

@@ -19,6 +19,7 @@ from tests.support.installation import (
     GROUP,
     NOWHERE,
     OTHER,
+    PREEMPTING,
     Installation,
     faulty,
     gated,
@@ -26,18 +27,6 @@ from tests.support.installation import (
 )
 
 OFF = CONFIGURATION + "featureGates: {SchedulingGatesQueueAdmission: false}\n"
-PREEMPTING = """
-apiVersion: agent-scheduler/v1
-kind: SchedulerConfiguration
-serving: {port: 0}
-leaderElection: {leaderElect: false}
-batch:
-  schedulePeriod: 50ms
-  actions: enqueue, allocate, preempt, backfill
-  tiers:
-    - plugins: [{name: priority}, {name: gang}, {name: conformance}]
-    - plugins: [{name: predicates}, {name: capacity}, {name: nodeorder}]
-"""
 
 
 @BOTH
