@@ -430,3 +430,21 @@ async def test_what_is_told_already_is_not_told_again() -> None:
         written = tap.count(_status_writes)
         await has_looked_again(shared, "a", tap)
         assert tap.count(_status_writes) == written
+
+
+async def test_a_problem_that_lasts_is_logged_once_and_once_again_after_it_was_over() -> None:
+    tap = Tap()
+    refused = Disturbance(error=ApiError(503, "ServiceUnavailable", "no"))
+    with capture_logs() as logs:
+        async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a"):
+            await shared.desire("a", ["n0"])
+            for _ in range(2):
+                await until(lambda: shared.uses("a", "n0"))
+                tap.harm = lambda request: refused if lists_shards(request) else None
+                seen = tap.count(lists_shards)
+                await shared.desire("a", [])
+                await until(lambda seen=seen: tap.count(lists_shards) > seen + 2)
+                tap.harm = lambda _: None
+                await shared.desire("a", ["n0"])
+                await has_looked_again(shared, "a", tap)
+    assert [each["event"] for each in logs].count("shard not followed") == 2
