@@ -1,7 +1,7 @@
 """How `make test` spreads the tests over its processes, and in which order.
 
-Tests of a file stay together, as they share what the file starts, and so do files that read the same recordings; but
-not the cases of a test that share nothing and take long.
+Tests of a file stay together, as they share what the file starts; but not the cases of a test that share nothing and
+take long.
 Those that wait for processes most of the time and those that compute are taken by turns, so that the ones use the
 cores while the others wait; and what takes long is not begun when all else is done.
 """
@@ -24,8 +24,6 @@ APART = (
     "tests/sim/test_judges.py",
     "tests/decisions/test_random.py",
 )
-#: Files that share what a process reads once.
-TOGETHER = ("tests/decisions/test_engine.py", "tests/decisions/test_recording.py")
 #: What waits for processes and sockets, in this order.
 WAITING = (
     "tests/e2e/test_image.py",
@@ -39,10 +37,8 @@ COMPUTING = ("tests/decisions/", "tests/sim/", "tests/features/", "tests/unit/en
 
 
 def scope(test: str) -> str:
-    """What is not divided: the file of `test`, a node id, several files, or the test alone."""
+    """What is not divided: the file of `test`, a node id, or the test alone."""
     file = test.partition("::")[0]
-    if file in TOGETHER:
-        return TOGETHER[0]
     return test if file in APART and test.endswith("]") else file
 
 
