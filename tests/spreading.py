@@ -9,8 +9,9 @@ cores while the others wait; and what takes long is not begun when all else is d
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,14 +61,16 @@ def _place(test: str, starts: tuple[str, ...]) -> int:
     return next(at for at, start in enumerate(starts) if test.startswith(start))
 
 
-def import_share(config: pytest.Config) -> None:
+def import_share(config: pytest.Config, is_left_out: Callable[[Path], bool]) -> None:
     """Of a run of all tests, each process imports some of the files first: those that are new are rewritten by pytest
     and compiled on the way, which else every process would do with every file."""
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     root = config.rootpath
-    files = sorted(file for path in config.args for file in (root / path).rglob("test_*.py"))
+    files = sorted(
+        file for path in config.args for file in (root / path).rglob("test_*.py") if not is_left_out(file)
+    )
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         # What cannot be imported is an error of the collection that follows.
         with suppress(Exception, *LACKING):
