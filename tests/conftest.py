@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ load_profile()
 
 #: The marker of what is left to `make verify`.
 WIDE = "wide"
+_ALL_WIDE = re.compile(rf"^pytestmark = .*pytest\.mark\.{WIDE}\b", re.MULTILINE)
 
 
 class LostErrors(logging.Handler):
@@ -55,23 +58,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that have nothing to run are not imported: to import all takes as long as a hundred tests.
+    """Files that have nothing to run are not imported: to import all takes as long as a hundred tests."""
+    return (collection_path.match("test_*.py") and is_left_out(collection_path, config)) or None
+
+
+def is_left_out(file: Path, config: pytest.Config) -> bool:
+    """Whether a file has no test of the tier that is run.
 
     What is `wide` is marked by that word in its file, and a file that is wide as a whole by `pytestmark`.
     """
     chosen = config.option.markexpr
-    if chosen not in (WIDE, f"not {WIDE}") or not collection_path.match("test_*.py"):
-        return None
-    text = collection_path.read_text()
-    leaves_out = WIDE not in text if chosen == WIDE else f"\npytestmark = pytest.mark.{WIDE}\n" in text
-    return leaves_out or None
+    if chosen not in (WIDE, f"not {WIDE}"):
+        return False
+    text = file.read_text()
+    return WIDE not in text if chosen == WIDE else _ALL_WIDE.search(text) is not None
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    spreading.import_share(session.config)
+    spreading.import_share(session.config, partial(is_left_out, config=session.config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if by_address := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(
+            f"each process would name this test differently; give it an id: {by_address[0]}"
+        )
     places = spreading.order(item.nodeid for item in items)
     items.sort(key=lambda item: places[spreading.scope(item.nodeid)])
 

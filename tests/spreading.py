@@ -1,7 +1,7 @@
 """How `make test` spreads the tests over its processes, and in which order.
 
-Tests of a file stay together, as they share what the file starts, and so do files that read the same recordings; but
-not the cases of a test that share nothing and take long.
+Tests of a file stay together, as they share what the file starts; but not the cases of a test that share nothing and
+take long.
 Those that wait for processes most of the time and those that compute are taken by turns, so that the ones use the
 cores while the others wait; and what takes long is not begun when all else is done.
 """
@@ -9,8 +9,9 @@ cores while the others wait; and what takes long is not begun when all else is d
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,52 +21,25 @@ from tests.support.needed import LACKING
 #: Files of whose tests each case may run in any process.
 APART = (
     "tests/sim/test_seeds.py",
+    "tests/sim/test_found.py",
+    "tests/sim/test_judges.py",
     "tests/decisions/test_random.py",
-    "tests/unit/engine/queueing/test_waking_bursts.py",
-    "tests/unit/engine/queueing/test_waking_histories.py",
 )
-#: Files that share what a process reads once.
-TOGETHER = (
-    "tests/decisions/test_engine.py",
-    "tests/decisions/test_plain.py",
-    "tests/decisions/test_background.py",
-    "tests/decisions/test_preemption.py",
-    "tests/decisions/test_plain_preemption.py",
-    "tests/decisions/test_recording.py",
-)
-#: What waits, in this order.
+#: What waits for processes and sockets, in this order.
 WAITING = (
+    "tests/e2e/test_image.py",
     "tests/e2e/test_faults.py",
-    "tests/unit/shards/test_coordination.py",
-    "tests/e2e/test_shards.py",
-    "tests/features/fastpath/test_resource_claims.py",
-    "tests/e2e/test_sharding_controller.py",
+    "tests/e2e/test_kubectl.py",
     "tests/e2e/",
-    "tests/unit/shards/",
-    "tests/unit/controllers/",
-    "tests/embedded/assembly/test_cluster",
-    "tests/unit/fastpath/",
-    "tests/unit/kube/",
+    "tests/console/",
 )
 #: What computes for long, in this order; after all comes the rest, as it is collected.
-COMPUTING = (
-    TOGETHER[0],
-    "tests/decisions/test_living.py",
-    "tests/decisions/test_dra.py",
-    "tests/unit/engine/state/test_ledger_model.py",
-    "tests/unit/engine/test_pod_topology_spread.py",
-    "tests/unit/engine/queueing/",
-    "tests/decisions/",
-    "tests/sim/",
-    "tests/unit/engine/",
-)
+COMPUTING = ("tests/decisions/", "tests/sim/", "tests/features/", "tests/unit/engine/")
 
 
 def scope(test: str) -> str:
-    """What is not divided: the file of `test`, a node id, several files, or the test alone."""
+    """What is not divided: the file of `test`, a node id, or the test alone."""
     file = test.partition("::")[0]
-    if file in TOGETHER:
-        return TOGETHER[0]
     return test if file in APART and test.endswith("]") else file
 
 
@@ -87,14 +61,16 @@ def _place(test: str, starts: tuple[str, ...]) -> int:
     return next(at for at, start in enumerate(starts) if test.startswith(start))
 
 
-def import_share(config: pytest.Config) -> None:
+def import_share(config: pytest.Config, is_left_out: Callable[[Path], bool]) -> None:
     """Of a run of all tests, each process imports some of the files first: those that are new are rewritten by pytest
     and compiled on the way, which else every process would do with every file."""
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     root = config.rootpath
-    files = sorted(file for path in config.args for file in (root / path).rglob("test_*.py"))
+    files = sorted(
+        file for path in config.args for file in (root / path).rglob("test_*.py") if not is_left_out(file)
+    )
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         # What cannot be imported is an error of the collection that follows.
         with suppress(Exception, *LACKING):

@@ -18,9 +18,9 @@ from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.simulated_nodes import GPU, nodes
 from tests.support.batched import add_queue
+from tests.support.controllers import batch_world
 from tests.support.embedded import PODS, EmbeddedCluster, until
-from tests.unit.controllers.batch_world import batch_world
-from tests.unit.shards.shared import SharedCluster
+from tests.support.shared import SharedCluster
 
 _CONFIGURATION = """
 apiVersion: agent-scheduler/v1

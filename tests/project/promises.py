@@ -22,6 +22,8 @@ PAGES = ("reliability.md", "gates.md", "controllers.md")
 PAGE = DOCS / "promises.md"
 _CODE = re.compile(r"(?:S|L|GATE-|JOB-)\d+")
 _ROW = re.compile(rf"^\| ({_CODE.pattern}(?:, {_CODE.pattern})*) \| (.+?) \|", re.MULTILINE)
+#: Codes, and the rest of a case up to what is expected of it.
+_CASE = re.compile(r"((?:[SL]\d+ )+)([a-z][^=\n]*?)(?: =>.*)?$")
 _HEAD = """\
 # Promises and their tests
 
@@ -46,7 +48,8 @@ def marked() -> dict[str, list[tuple[str, str]]]:
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text()
         if "mark.promise" in text:
-            for code, name in _of_body(ast.parse(text).body, ""):
+            tree = ast.parse(text)
+            for code, name in (*_of_body(tree.body, ""), *_of_heads(tree)):
                 found[code].append((path.relative_to(ROOT).as_posix(), name))
     return dict(found)
 
@@ -62,6 +65,19 @@ def _of_body(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str]]:
             case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value):
                 for code in _codes([value]):
                     yield code, prefix.removesuffix("::")
+
+
+def _of_heads(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Of cases whose texts begin with the codes of their promises, as in tests/sim/test_judges.py."""
+    for node in ast.walk(tree):
+        head = (
+            _CASE.match(node.value)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            else None
+        )
+        if head is not None:
+            for code in head[1].split():
+                yield code, head[2]
 
 
 def _codes(nodes: list[ast.expr]) -> Iterator[str]:

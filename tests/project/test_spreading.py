@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.spreading import APART, COMPUTING, TOGETHER, WAITING, order, scope
+from tests.spreading import APART, COMPUTING, WAITING, order, scope
 from tests.support.places import ROOT
 
 
@@ -15,11 +15,10 @@ def test_a_file_stays_together_unless_its_cases_are_apart() -> None:
     assert scope("tests/project/test_docs.py::test_a[1]") == "tests/project/test_docs.py"
     assert scope(f"{APART[0]}::test_a[1]") == f"{APART[0]}::test_a[1]"
     assert scope(f"{APART[0]}::test_a") == APART[0]
-    assert scope(f"{TOGETHER[0]}::test_a") == scope(f"{TOGETHER[1]}::test_b")
 
 
 def test_what_is_named_is_there() -> None:
-    for name in (*APART, *TOGETHER, *WAITING, *COMPUTING):
+    for name in (*APART, *WAITING, *COMPUTING):
         assert list(ROOT.glob(f"{name}*")), name
 
 

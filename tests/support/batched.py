@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,6 +17,7 @@ CRDS = (
     CONFIG / "crd" / "scheduling.volcano.sh_podgroups.yaml",
     CONFIG / "crd" / "batch.volcano.sh_jobs.yaml",
 )
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "scheduling.volcano.sh/v1beta1"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
 
@@ -30,11 +33,13 @@ OWNERS = {
 async def install(cluster: EmbeddedCluster) -> None:
     """The kinds Queue, PodGroup and Job of Volcano."""
     for file in CRDS:
-        await cluster.ask(
-            "POST",
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-            yaml.safe_load(file.read_text()),
-        )
+        await cluster.add(DEFINITIONS, definition(file))
+
+
+@functools.cache
+def definition(file: Path) -> Any:
+    """What it says; not to be changed."""
+    return yaml.safe_load(file.read_text())
 
 
 def queue(name: str, **spec: Any) -> dict[str, Any]:

@@ -101,6 +101,22 @@ class Client:
         (found,) = await until(looked)
         return found
 
+    async def get(self, path: str) -> Any:
+        return await self.ask("GET", path)
+
+    async def add(self, path: str, body: object) -> Any:
+        return await self.ask("POST", path, body)
+
+    async def patch(self, path: str, body: object, content_type: str = MERGE) -> Any:
+        return await self.ask("PATCH", path, body, content_type=content_type)
+
+    async def delete(self, path: str, **options: Any) -> Any:
+        return await self.ask("DELETE", path, options or None)
+
+    async def end_pod(self, name: str) -> None:
+        """Delete a pod of the namespace `default` at once, as where it had no node."""
+        await self.delete(f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")
+
     async def merge(self, path: str, change: object) -> Any:
         """A merge patch; the object as it is afterwards."""
         return await self.ask("PATCH", path, change, content_type=MERGE)

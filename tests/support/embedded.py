@@ -18,16 +18,20 @@ from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
+from tests.support import objects
+from tests.support.client import MERGE as MERGE
+from tests.support.client import STRATEGIC as STRATEGIC
 from tests.support.client import Client
 from tests.support.client import until as until
 from tests.support.in_process import InProcessTransport
 from tests.support.virtual import is_virtual, time_of_day, timing
 
 PODS = "/api/v1/namespaces/default/pods"
+NODES = "/api/v1/nodes"
 
 
 class EmbeddedCluster(Client):
-    """What a test says to the API server, as a user with admin rights would."""
+    """The API server of `api`."""
 
     def __init__(self, api: Api, transport: Transport, server: Server | None = None) -> None:
         super().__init__(transport)
@@ -39,6 +43,11 @@ class EmbeddedCluster(Client):
         assert self._server is not None, "in virtual time there is no server"
         return self._server
 
+    def another_transport(self) -> InProcessTransport:
+        """One of its own for a process, in virtual time: its watches can fall silent alone."""
+        assert isinstance(self.transport, InProcessTransport)
+        return self.transport.another()
+
     def way(self, transport: Transport | None = None) -> dict[str, Any]:
         """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`."""
         if self._server is None:
@@ -48,16 +57,11 @@ class EmbeddedCluster(Client):
     async def add_node(
         self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **spec: Any
     ) -> Any:
+        labels = spec.pop("labels", {})
         allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
-        return await self.ask(
-            "POST",
-            "/api/v1/nodes",
-            {
-                "metadata": {"name": name, "labels": spec.pop("labels", {})},
-                "spec": spec,
-                "status": {"allocatable": allocatable, "capacity": allocatable},
-            },
-        )
+        status = {"allocatable": allocatable, "capacity": allocatable}
+        about = {"name": name, "labels": labels}
+        return await self.add(NODES, {"metadata": about, "spec": spec, "status": status})
 
     async def add_pod(
         self,
@@ -68,20 +72,12 @@ class EmbeddedCluster(Client):
         labels: dict[str, str] | None = None,
         **spec: Any,
     ) -> Any:
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
-        return await self.ask(
-            "POST",
-            PODS,
-            {
-                "metadata": {"name": name, "labels": labels or {}},
-                "spec": {"schedulerName": scheduler, "containers": [container], **spec},
-            },
-        )
+        body = objects.pod(name, cpu=cpu, memory="16Mi", scheduler=scheduler, labels=labels or {}, **spec)
+        return await self.add(PODS, body)
 
     async def pods(self) -> dict[str, Any]:
         """name -> pod, of the default namespace."""
-        answer = await self.ask("GET", PODS)
-        return {pod["metadata"]["name"]: pod for pod in answer["items"]}
+        return {pod["metadata"]["name"]: pod for pod in await self.items(PODS)}
 
     async def placed(self) -> dict[str, str]:
         """name -> node, of the pods that have one."""
@@ -92,22 +88,47 @@ class EmbeddedCluster(Client):
         }
 
     async def bind(self, pod: str, node: str) -> None:
-        await self.ask(
-            "POST",
-            f"{PODS}/{pod}/binding",
-            {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}},
-        )
+        target = {"kind": "Node", "name": node}
+        await self.add(f"{PODS}/{pod}/binding", {"metadata": {"name": pod}, "target": target})
 
     async def condition(self, name: str) -> dict[str, Any] | None:
         """The PodScheduled condition of a pod."""
-        pod = await self.ask("GET", f"{PODS}/{name}")
+        pod = await self.get(f"{PODS}/{name}")
         conditions = pod["status"].get("conditions") or []
         return next((each for each in conditions if each["type"] == "PodScheduled"), None)
+
+    async def says(self, name: str, reason: str) -> Any:
+        """The condition of a pod if it has this reason."""
+        found = await self.condition(name)
+        return found if found is not None and found["reason"] == reason else None
+
+    async def is_bound(self, *names: str) -> bool:
+        return set(names) <= (await self.placed()).keys()
+
+    async def only_placed(self, *names: str) -> bool:
+        """Whether these pods have nodes, and no others."""
+        return set(names) == (await self.placed()).keys()
+
+    async def has_placed(self, prefix: str, number: int) -> bool:
+        return await self.count_placed(prefix) == number
+
+    async def count_placed(self, prefix: str) -> int:
+        return sum(each.startswith(prefix) for each in await self.placed())
+
+    async def add_priorities(self, **values: int) -> None:
+        """A PriorityClass for each."""
+        for name, value in values.items():
+            path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+            await self.add(path, {"metadata": {"name": name}, "value": value})
 
 
 @asynccontextmanager
 async def embedded_cluster(
-    *, kubelets: bool = False, kinds: Iterable[Resource] = BUILTIN, **server: Any
+    *,
+    kubelets: bool = False,
+    controllers: bool = True,
+    kinds: Iterable[Resource] = BUILTIN,
+    **server: Any,
 ) -> AsyncIterator[EmbeddedCluster]:
     """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`.
 
@@ -116,7 +137,7 @@ async def embedded_cluster(
     numbers = itertools.count(1)
     clock = time_of_day if is_virtual() else time.time
     store = Store(clock=clock, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
-    api = Api(store, kinds)
+    api = Api(store, kinds, controllers=controllers)
     playing = asyncio.create_task(kubelet.run(kubelet.Kubelets(store), clock=clock)) if kubelets else None
     try:
         if is_virtual():

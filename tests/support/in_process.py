@@ -21,6 +21,18 @@ class InProcessTransport:
     def __init__(self, door: Door, *, latency: float = 0.0) -> None:
         self._door = door
         self._half = latency / 2
+        #: While set, no request reaches the server.
+        self.is_away = False
+        #: Set once the watches that were opened before it was made pass nothing further.
+        self._silent = asyncio.Event()
+
+    def another(self) -> InProcessTransport:
+        return InProcessTransport(self._door, latency=2 * self._half)
+
+    def fall_silent(self) -> None:
+        """No watch that is open now passes anything further or ends, as when a peer has vanished. Later ones do."""
+        self._silent.set()
+        self._silent = asyncio.Event()
 
     async def request(
         self,
@@ -35,6 +47,8 @@ class InProcessTransport:
             async with asyncio.timeout(timeout):
                 if self._half:
                     await asyncio.sleep(self._half)
+                if self.is_away:
+                    raise Lost("the server is away")
                 status, _, answer = await self._door.request(
                     method, path, body=body, headers={"content-type": content_type}
                 )
@@ -49,6 +63,8 @@ class InProcessTransport:
     @asynccontextmanager
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         try:
+            if self.is_away:
+                raise Lost("the server is away")
             async with asyncio.timeout(read_timeout):
                 watching = await self._door.watch(path)
         except (TimeoutError, Lost) as error:
@@ -57,7 +73,7 @@ class InProcessTransport:
             if watching.status != 200:
                 raise StreamRefused(Response(watching.status, await anext(aiter(watching)), Headers([])))
             async with (
-                aclosing(_pieces(watching, read_timeout)) as pieces,
+                aclosing(_pieces(watching, read_timeout, self._silent)) as pieces,
                 aclosing(split_lines(pieces)) as lines,
             ):
                 yield lines
@@ -67,12 +83,16 @@ class InProcessTransport:
     async def close(self) -> None: ...
 
 
-async def _pieces(watching: Watching, read_timeout: float) -> AsyncGenerator[bytes, Any]:
+async def _pieces(
+    watching: Watching, read_timeout: float, silent: asyncio.Event
+) -> AsyncGenerator[bytes, Any]:
     lines = aiter(watching)
     while True:
         try:
             async with asyncio.timeout(read_timeout):
                 line = await anext(lines, None)
+                if silent.is_set():
+                    await asyncio.Event().wait()
         except (TimeoutError, Lost) as error:
             raise OutcomeUnknown(f"watch: {error or 'nothing came'}") from error
         if line is None:

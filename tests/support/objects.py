@@ -182,7 +182,7 @@ def pod_group(
 
 
 def task(
-    name: str, replicas: int = 1, *, minimum: int | None = None, template: Object | None = None, **more: Any
+    name: str, replicas: int = 1, minimum: int | None = None, *, template: Object | None = None, **more: Any
 ) -> Object:
     """A task of a Job of Volcano. `template`: the spec of its pods, one container that requests 1 CPU by default."""
     spec = template or {"containers": [container(requests={"cpu": "1"})]}
@@ -213,3 +213,8 @@ def owner(body: Object, *, controller: bool = True) -> Object:
 
 def node_shard(name: str, nodes: Iterable[str], *, status: Object | None = None, **more: Any) -> Object:
     return make("NodeShard", SHARD, name, {"nodesDesired": list(nodes), **more}, status=status)
+
+
+def in_queue(name: str) -> dict[str, str]:
+    """The annotation by which a pod names its queue."""
+    return {"scheduling.volcano.sh/queue-name": name}

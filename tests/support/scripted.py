@@ -81,6 +81,7 @@ class Reset:
     """The connection is reset (RST) without an answer."""
 
 
+@dataclass(frozen=True)
 class Hang:
     """No answer until the client gives up."""
 

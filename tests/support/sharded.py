@@ -11,8 +11,9 @@ import yaml
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS
+from tests.support.batched import definition
 from tests.support.client import MERGE, Client
-from tests.support.embedded import PODS, until
+from tests.support.embedded import NODES, PODS, until
 from tests.support.picture import Picture
 from tests.support.places import ROOT
 
@@ -52,12 +53,15 @@ class ShardedCluster(Client):
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
-        self.shards = Picture(transport, NODE_SHARDS)
+        self.watch_shards()
+
+    def watch_shards(self) -> None:
+        self.shards = Picture(self.transport, NODE_SHARDS)
 
     async def prepare(self) -> None:
         """The kind, and the ConfigMap's namespace."""
-        await self.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
-        await self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        await self.add(CRDS, definition(CRD))
+        await self.add("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
     async def add_node(
         self, name: str, *, cpu: str = "10", labels: Mapping[str, str] | None = None, ready: bool = True
@@ -65,7 +69,7 @@ class ShardedCluster(Client):
         amounts = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
         status = {"allocatable": amounts, "capacity": amounts, "conditions": [READY] if ready else []}
         node = {"metadata": {"name": name, "labels": dict(labels or {})}, "status": status}
-        await self.ask("POST", "/api/v1/nodes", node)
+        await self.add(NODES, node)
 
     async def add_nodes(self, count: int, **more: Any) -> list[str]:
         names = [f"n{number:03}" for number in range(count)]
@@ -74,17 +78,17 @@ class ShardedCluster(Client):
         return names
 
     async def change_node(self, name: str, change: Any) -> None:
-        await self.ask("PATCH", f"/api/v1/nodes/{name}", change, content_type=MERGE)
+        await self.patch(f"/api/v1/nodes/{name}", change)
 
     async def delete_node(self, name: str) -> None:
-        await self.ask("DELETE", f"/api/v1/nodes/{name}")
+        await self.delete(f"/api/v1/nodes/{name}")
 
     async def load(self, node: str, cpu: str) -> None:
         """A pod of so much CPU on a node, in the place of the one that was there."""
         await self.unload(node)
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
         spec = {"nodeName": node, "containers": [container]}
-        await self.ask("POST", PODS, {"metadata": {"name": f"on-{node}"}, "spec": spec})
+        await self.add(PODS, {"metadata": {"name": f"on-{node}"}, "spec": spec})
 
     async def unload(self, node: str) -> None:
         await self.call("DELETE", f"{PODS}/on-{node}", {"gracePeriodSeconds": 0})
@@ -96,21 +100,21 @@ class ShardedCluster(Client):
         answer = await self.call("PATCH", CONFIG_MAP, data, content_type=MERGE)
         if answer.status == 404:
             data = {"data": {} if config is None else data["data"]}
-            await self.ask("POST", CONFIG_MAPS, {"metadata": {"name": NAME}, **data})
+            await self.add(CONFIG_MAPS, {"metadata": {"name": NAME}, **data})
 
     async def add_shard(self, name: str, nodes: list[str], *, ours: bool = True) -> None:
-        await self.ask("POST", NODE_SHARDS, shard_manifest(name, nodes, ours=ours))
+        await self.add(NODE_SHARDS, shard_manifest(name, nodes, ours=ours))
 
     async def change_shard(self, name: str, change: Any, *, status: bool = False) -> None:
         path = f"{NODE_SHARDS}/{name}" + ("/status" if status else "")
-        await self.ask("PATCH", path, change, content_type=MERGE)
+        await self.patch(path, change)
 
     async def shard(self, name: str) -> dict[str, Any] | None:
         answer = await self.call("GET", f"{NODE_SHARDS}/{name}")
         return json.loads(answer.body) if answer.status == 200 else None
 
     async def specs(self) -> dict[str, list[str]]:
-        items = (await self.ask("GET", NODE_SHARDS))["items"]
+        items = await self.items(NODE_SHARDS)
         return {item["metadata"]["name"]: item["spec"]["nodesDesired"] for item in items}
 
     async def until_specs(self, **wanted: list[str]) -> None:
@@ -140,7 +144,7 @@ class ShardedCluster(Client):
         return await self.specs()
 
     async def events(self, reason: str) -> list[dict[str, Any]]:
-        items = (await self.ask("GET", EVENTS))["items"]
+        items = await self.items(EVENTS)
         return [item for item in items if item["reason"] == reason]
 
     async def until_event(self, reason: str) -> dict[str, Any]:

@@ -224,6 +224,8 @@ class BatchScheduler:
         self.waiting.due.set()
 
     async def _hold_sessions(self) -> None:
+        # A session whose groups are refused for that alone would give up the room that an earlier process kept.
+        await self._binder.has_begun()
         while True:
             await self.waiting.due.wait()
             if self._stopping.is_set():

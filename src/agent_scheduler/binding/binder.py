@@ -95,6 +95,8 @@ class Binder:
         self._answers: list[tuple[ScheduleResult, str, BindResult]] = []
         self._idle = asyncio.Event()
         self._idle.set()
+        #: Set while `run` runs.
+        self._running = asyncio.Event()
         #: Results whose bind may still be carried out, though nothing is sent for them any more.
         self._in_doubt = 0
 
@@ -136,6 +138,7 @@ class Binder:
         """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            self._running.set()
             try:
                 if self._prebind is not None:
                     tasks.create_task(self._prebind.run(self._pre_bound, self._review_idle))
@@ -147,6 +150,11 @@ class Binder:
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._tasks = None
+                self._running.clear()
+
+    async def has_begun(self) -> None:
+        """Returns once `run` runs: before that `commit_group` refuses all groups."""
+        await self._running.wait()
 
     # ---- groups
 

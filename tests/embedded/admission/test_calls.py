@@ -13,8 +13,7 @@ from aiohttp import web
 
 from embedded_kubernetes.admission.calls import Call, CallFailed, Https, NoClient, call_of
 from embedded_kubernetes.certificates import make_certificates, server_context
-
-from ..support import SERVICES, World, named
+from tests.embedded.support import SERVICES, World, named
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

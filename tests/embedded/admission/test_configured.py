@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.requests import Request, Response
-
-from ..support import (
+from tests.embedded.support import (
     ADMISSION,
     DEFINITIONS,
     MAPS,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.admission.matching import labels_match
-
-from ..support import MAPS, World, config_map, webhook
+from tests.embedded.support import MAPS, World, config_map, webhook
 
 
 @pytest.mark.parametrize(

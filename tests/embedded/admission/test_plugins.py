@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..support import MAPS, NODES, PODS, PVCS, VOLUMES, World, mutation, named, pod, webhook
+from tests.embedded.support import MAPS, NODES, PODS, PVCS, VOLUMES, World, mutation, named, pod, webhook
 
 _CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _VOLUME = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}

@@ -8,8 +8,18 @@ import orjson
 import pytest
 
 from embedded_kubernetes.auth.audit import event
-
-from ..support import ADMISSION, MAPS, PODS, World, cases, config_map, container, mutation, named, rule
+from tests.embedded.support import (
+    ADMISSION,
+    MAPS,
+    PODS,
+    World,
+    cases,
+    config_map,
+    container,
+    mutation,
+    named,
+    rule,
+)
 
 
 def _refusal(world: World, name: str = "c", **metadata: Any) -> str:

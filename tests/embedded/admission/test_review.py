@@ -7,8 +7,7 @@ import json
 import pytest
 
 from embedded_kubernetes.admission import review
-
-from ..support import cases
+from tests.embedded.support import cases
 
 
 def _wrong(status: int, content_type: str, text: bytes) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from ..sockets import injector, serving
-from ..support import MAPS, World, config_map, labelling, until, webhook
+from tests.embedded.sockets import injector, serving
+from tests.embedded.support import MAPS, World, config_map, labelling, until, webhook
 
 
 async def test_requests_behind_one_that_waits_keep_their_order_and_others_go_on() -> None:

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.auth.audit import event
-from tests.support.virtual import virtual_time
-
-from ..support import (
+from tests.embedded.support import (
     EVENTS,
     MAPS,
     MERGE,
@@ -24,6 +22,7 @@ from ..support import (
     rule,
     webhook,
 )
+from tests.support.virtual import virtual_time
 
 
 async def test_reviews_are_of_the_first_version_that_the_webhook_and_the_server_know() -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ..sockets import Client, Served, serving
+from tests.embedded.sockets import Client, Served, serving
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from embedded_kubernetes.requests import Request, Response, Stream
+from tests.embedded.support import JSON_PATCH, MERGE, NODES, World, config_map, named, owner, pod
 from tests.support.stateful import model_test
 
-from ..support import JSON_PATCH, MERGE, NODES, World, config_map, named, owner, pod
 from .reads import Reads
 from .store_model import LABELS, ZONE, Json, Model, stamped
 

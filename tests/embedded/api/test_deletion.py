@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..support import MAPS, NAMESPACES, NODES, PODS, World, config_map, named, owner, pod
+from tests.embedded.support import MAPS, NAMESPACES, NODES, PODS, World, config_map, named, owner, pod
 
 
 def owned(name: str, *owners: Any, block: bool = False) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import pytest
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.discovery import respond, storage_hash
 from embedded_kubernetes.resource import Resource
-
-from ..builtin import KINDS
-from ..support import cases
+from tests.embedded.builtin import KINDS
+from tests.embedded.support import cases
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

@@ -11,9 +11,8 @@ from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
 from embedded_kubernetes import fault_plan
 from embedded_kubernetes.fault_plan import KINDS, WATCH_KINDS, plan_of, read_plan
+from tests.embedded.support import cases
 from tests.support.places import ROOT
-
-from ..support import cases
 
 
 def refusal(text: str) -> str:

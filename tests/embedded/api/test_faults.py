@@ -12,9 +12,8 @@ import pytest
 from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
 from embedded_kubernetes.faults import Injector, Target, target_of
 from embedded_kubernetes.requests import Disturbance, Request
-
-from ..sockets import injector
-from ..support import NODES, PODS, cases, named
+from tests.embedded.sockets import injector
+from tests.embedded.support import NODES, PODS, cases, named
 
 BIND = Request("POST", f"{PODS}/a/binding")
 WATCH = Request("GET", "/api/v1/pods", "watch=1&resourceVersion=50")

@@ -11,9 +11,8 @@ import uvloop
 
 from embedded_kubernetes import fault_plan
 from embedded_kubernetes.inproc import Door, Lost
-
-from ..sockets import Served, faulty, injector, serving, shown
-from ..support import PODS, World, pod, until
+from tests.embedded.sockets import Served, faulty, injector, serving, shown
+from tests.embedded.support import PODS, World, pod, until
 
 WATCH = f"{PODS}?watch=1&resourceVersion="
 HOUR = 3600.0

@@ -12,9 +12,8 @@ from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from embedded_kubernetes.server import Server
-
-from ..sockets import Client, Served, Timers, serving
-from ..support import NAMESPACES, PODS, World, cases, pod, until
+from tests.embedded.sockets import Client, Served, Timers, serving
+from tests.embedded.support import NAMESPACES, PODS, World, cases, pod, until
 
 JSON = "Content-Type: application/json\n"
 

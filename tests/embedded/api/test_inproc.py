@@ -9,9 +9,8 @@ import pytest
 
 from embedded_kubernetes.inproc import Door, Lost
 from embedded_kubernetes.requests import Disturbance
+from tests.embedded.support import PODS, World, pod
 from tests.support.virtual import virtual_time
-
-from ..support import PODS, World, pod
 
 
 async def test_requests_are_answered_as_over_http() -> None:

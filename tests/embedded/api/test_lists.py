@@ -8,8 +8,7 @@ import pytest
 
 from embedded_kubernetes.selectors import compile_selector
 from embedded_kubernetes.store import Record
-
-from ..support import PODS, World, cases, refuses
+from tests.embedded.support import PODS, World, cases, refuses
 
 ALL = [f"p{number}" for number in range(7)]
 

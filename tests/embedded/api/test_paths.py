@@ -6,8 +6,7 @@ import pytest
 
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.requests import Request, Response
-
-from ..support import DEFAULT, DEPLOYMENTS, PODS, World
+from tests.embedded.support import DEFAULT, DEPLOYMENTS, PODS, World
 
 _ALIKE = [
     PODS,

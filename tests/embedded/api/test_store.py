@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from embedded_kubernetes.store import Superseded, restamped
-
-from ..support import Object, World, config_map
+from tests.embedded.support import Object, World, config_map
 
 KIND = ("", "configmaps")
 

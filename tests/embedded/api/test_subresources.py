@@ -9,8 +9,18 @@ import orjson
 import pytest
 
 from embedded_kubernetes.auth.options import Options
-
-from ..support import ACCOUNTS, DEPLOYMENTS, MERGE, PODS, SETS, STRATEGIC, World, cases, named, pod
+from tests.embedded.support import (
+    ACCOUNTS,
+    DEPLOYMENTS,
+    MERGE,
+    PODS,
+    SETS,
+    STRATEGIC,
+    World,
+    cases,
+    named,
+    pod,
+)
 
 RESIZE = f"{PODS}/p/resize"
 WORKLOADS = {

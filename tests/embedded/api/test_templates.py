@@ -12,8 +12,7 @@ from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.resource import Object
 from embedded_kubernetes.templates import Form, Templates
-
-from ..support import PODS, PRIORITIES, World, named, pod
+from tests.embedded.support import PODS, PRIORITIES, World, named, pod
 
 BURSTS: list[dict[str, Any]] = [
     {},

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Request, Response, Stream
-
-from ..sockets import Timers
-from ..support import MAPS, METADATA, PODS, TABLE, World, cases, config_map
+from tests.embedded.sockets import Timers
+from tests.embedded.support import MAPS, METADATA, PODS, TABLE, World, cases, config_map
 
 
 def relabel(world: World, name: str, **labels: str | None) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.auth.options import Options
-
-from ..support import (
+from tests.embedded.support import (
     BUDGETS,
     DEFINITIONS,
     DEPLOYMENTS,

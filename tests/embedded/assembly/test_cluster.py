@@ -30,8 +30,7 @@ from embedded_kubernetes.requests import Request, Response
 from embedded_kubernetes.settings import SettingError, Settings
 from embedded_kubernetes.simulated_nodes import nodes
 from embedded_kubernetes.store import Store
-
-from ..support import NODES, cases, named
+from tests.embedded.support import NODES, cases, named
 
 
 @pytest.fixture

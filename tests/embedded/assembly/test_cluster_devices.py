@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes import EmbeddedCluster
+from tests.embedded.support import container, named
 from tests.support.needed import kubectl
-
-from ..support import container, named
 
 DEVICE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.agent-scheduler.io"}}]}}
 

@@ -24,8 +24,7 @@ import pytest
 from embedded_kubernetes import ClusterError, EmbeddedCluster, User, cluster, kubelet
 from embedded_kubernetes.embedded import _Thread
 from embedded_kubernetes.settings import Settings
-
-from ..support import NODES, PODS, cases, container, named
+from tests.embedded.support import NODES, PODS, cases, container, named
 
 POD = named("p", apiVersion="v1", kind="Pod", spec={"containers": [container()]})
 

@@ -9,8 +9,7 @@ from embedded_kubernetes.auth.audit import Asked
 from embedded_kubernetes.auth.identity import MASTERS, User
 from embedded_kubernetes.auth.jwt import Keys
 from embedded_kubernetes.auth.options import Options
-
-from ..support import ACCOUNTS, World, named
+from tests.embedded.support import ACCOUNTS, World, named
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

@@ -6,8 +6,8 @@ import pytest
 
 from embedded_kubernetes.auth.attributes import NoRequest, attributes_of
 from embedded_kubernetes.requests import Request
+from tests.embedded.support import cases
 
-from ..support import cases
 from .people import Guarded
 
 

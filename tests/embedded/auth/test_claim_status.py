@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.auth.audit import FURTHER, event
+from tests.embedded.support import CLAIMS, MERGE, NODES, PODS, container, named
 
-from ..support import CLAIMS, MERGE, NODES, PODS, container, named
 from .people import ANN, Guarded, rule
 
 STATUS = f"{CLAIMS}/c/status"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ..support import APPLY, MERGE, NAMESPACES, named
+from tests.embedded.support import APPLY, MERGE, NAMESPACES, named
+
 from .people import ANN, RBAC, Guarded, rule
 
 GROUP = "rbac.authorization.k8s.io"

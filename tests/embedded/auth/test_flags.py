@@ -13,8 +13,7 @@ from embedded_kubernetes.assembly import options_of
 from embedded_kubernetes.auth.identity import MASTERS
 from embedded_kubernetes.auth.options import OPEN_PATHS, Options
 from embedded_kubernetes.settings import SettingError
-
-from ..support import cases
+from tests.embedded.support import cases
 
 
 def read(*flags: str) -> tuple[Options, str]:

@@ -6,8 +6,8 @@ import pytest
 
 from embedded_kubernetes.auth.gate import FURTHER
 from embedded_kubernetes.auth.options import ADMIN, Options
+from tests.embedded.support import APPLY, LEASES, PODS, World, container, named
 
-from ..support import APPLY, LEASES, PODS, World, container, named
 from .people import ANN, Guarded, rule
 
 GROUP = "coordination.k8s.io"

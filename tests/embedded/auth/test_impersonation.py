@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ..support import NODES, PODS, container, named
+from tests.embedded.support import NODES, PODS, container, named
+
 from .people import ANN, Guarded, rule
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ..support import NAMESPACES, named
+from tests.embedded.support import NAMESPACES, named
+
 from .people import RBAC, Guarded, rule
 
 

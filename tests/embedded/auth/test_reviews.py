@@ -8,8 +8,8 @@ import pytest
 
 from embedded_kubernetes.auth.aggregation import Aggregation
 from embedded_kubernetes.auth.authentication import ACCEPTED_FOR
+from tests.embedded.support import PODS, cases, named
 
-from ..support import PODS, cases, named
 from .people import ANN, RBAC, Guarded, rule
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from embedded_kubernetes.auth.attributes import Attributes, of_path
 from embedded_kubernetes.auth.rules import EVERYTHING, Rule, compact, missing
-
-from ..support import cases
+from tests.embedded.support import cases
 
 PODS = Rule(("get", "list"), ("",), ("pods",))
 

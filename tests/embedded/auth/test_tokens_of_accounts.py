@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from embedded_kubernetes.auth import jwt
+from tests.embedded.support import NODES, PODS, container, named
 
-from ..support import NODES, PODS, container, named
 from .people import ACCOUNTS, Guarded
 
 VERSION = "/version"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..support import World, named
+from tests.embedded.support import World, named
 
 _V1, _V2 = (
     f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers" for version in ("v1", "v2")

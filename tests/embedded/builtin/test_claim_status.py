@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..support import (
+from tests.embedded.support import (
     CLAIMS,
     DEFAULT,
     DEVICES,

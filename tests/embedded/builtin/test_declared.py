@@ -13,9 +13,8 @@ from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.builtin.kind import Kind, declared, resource
 from embedded_kubernetes.builtin.rules import check_part
+from tests.embedded.support import APPLY, TABLE, World, named
 from tests.support.places import ROOT
-
-from ..support import APPLY, TABLE, World, named
 
 _TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 _PATH = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"

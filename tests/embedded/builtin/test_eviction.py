@@ -7,8 +7,8 @@ import pytest
 from embedded_kubernetes.builtin import coordination
 from embedded_kubernetes.builtin.eviction import budget_status, decide, matches
 from embedded_kubernetes.errors import ApiError
+from tests.embedded.support import cases, named, refuses
 
-from ..support import cases, named, refuses
 from . import pod
 
 _NOW = "2026-01-01T00:00:00Z"

@@ -7,8 +7,8 @@ from copy import deepcopy
 import pytest
 
 from embedded_kubernetes.builtin.events import from_stored, to_stored
+from tests.embedded.support import cases, container, named
 
-from ..support import cases, container, named
 from . import KINDS, created, places, refused, updated
 
 _CLAIM = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}

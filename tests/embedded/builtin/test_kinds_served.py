@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.builtin.runtime import covers, merge_tolerations
-
-from ..support import JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod
+from tests.embedded.support import JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"

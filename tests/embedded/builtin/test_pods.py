@@ -8,8 +8,8 @@ import pytest
 
 from embedded_kubernetes.builtin.pod_defaults import pull_policy
 from embedded_kubernetes.builtin.pod_resources import container_requests, qos_class
+from tests.embedded.support import cases, named
 
-from ..support import cases, named
 from . import POD, created, places, pod, refused, updated
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..support import ADMISSION, World, cases, mutation, named, rule
+from tests.embedded.support import ADMISSION, World, cases, mutation, named, rule
 
 _RULE = rule("pods")
 

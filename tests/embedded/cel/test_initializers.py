@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from embedded_kubernetes.cel.initializers import TYPE, as_maps, misplaced, plain
 from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked, program
-
-from ..support import cases
+from tests.embedded.support import cases
 
 
 @cases("""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.cel.program import CelError, program
-
-from ..support import cases
+from tests.embedded.support import cases
 
 
 @cases("""

@@ -6,8 +6,7 @@ import pytest
 
 from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, NotInstantiated, checked
-
-from ..support import cases
+from tests.embedded.support import cases
 
 
 @cases("""

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from embedded_kubernetes.cel.macros import expanded
 from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked, program
-
-from ..support import cases
+from tests.embedded.support import cases
 
 _VALUES = {"object": {"l": [3, 1, 2], "m": {"a": 1, "b": 2}, "s": "abcabc", "none": None}}
 

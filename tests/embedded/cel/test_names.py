@@ -6,8 +6,7 @@ import pytest
 
 from embedded_kubernetes.cel.names import Names, inlined, mentions, missing_field, problems
 from embedded_kubernetes.cel.program import CelError, checked, program
-
-from ..support import cases
+from tests.embedded.support import cases
 
 
 @cases(r"""

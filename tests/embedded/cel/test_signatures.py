@@ -11,8 +11,7 @@ from embedded_kubernetes.cel.macros import OWN
 from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked
 from embedded_kubernetes.cel.signatures import signatures, variable_type
-
-from ..support import cases
+from tests.embedded.support import cases
 
 
 def test_the_same_functions_are_known_with_as_many_parameters() -> None:

@@ -11,7 +11,8 @@ import re
 from itertools import groupby
 from typing import Any
 
-from ..support import named
+from tests.embedded.support import named
+
 from .admission_hooks import Called, Hooks
 from .comparison import compare
 from .doors import Client

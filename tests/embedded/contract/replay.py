@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, quote
 import yaml
 
 from embedded_kubernetes.builtin import BUILTIN
+from tests.embedded.support import MERGE, named, pod
 from tests.support.places import CONFIG
 
-from ..support import MERGE, named, pod
 from .comparison import compare
 from .derivation import Line, Place, blueprint, creatable, is_bound, needed, shown, split
 from .doors import TOKEN, Client

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ..support import cases, named
+from tests.embedded.support import cases, named
+
 from .comparison import compare
 
 _POD: dict[str, Any] = {

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from embedded_kubernetes.accounts import ServiceAccounts
-
-from ..support import ACCOUNTS, World, named
+from tests.embedded.support import ACCOUNTS, World, named
 
 
 def test_old_and_new_namespaces_get_the_account_and_a_bare_server_makes_none() -> None:

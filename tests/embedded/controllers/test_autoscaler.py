@@ -7,8 +7,7 @@ from typing import Any
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.autoscaler import TO_BE_DELETED, Autoscaler
 from embedded_kubernetes.node_groups import read_rules
-
-from ..support import EVENTS, NODES, PODS, STRATEGIC, World, named, pod
+from tests.embedded.support import EVENTS, NODES, PODS, STRATEGIC, World, named, pod
 
 GPU = "cpu=8,memory=32Gi,nvidia.com/gpu=1,label:pool=gpu,taint:gpu=yes:NoSchedule,name=gpu,max=2,delay=5,idle=30"
 PLAIN = "cpu=4,memory=8Gi,name=plain,max=3,delay=5,idle=30"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.disruption import Budgets
-
-from ..support import BUDGETS, PODS, World, named
+from tests.embedded.support import BUDGETS, PODS, World, named
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
-
-from ..support import CLAIMS, PODS, TEMPLATES, ClaimsWorld
+from tests.embedded.support import CLAIMS, PODS, TEMPLATES, ClaimsWorld
 
 FINAL = ("Succeeded", "Failed")
 

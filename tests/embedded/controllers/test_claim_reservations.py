@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
-
-from ..support import CLAIMS, PODS, ClaimsWorld, container
+from tests.embedded.support import CLAIMS, PODS, ClaimsWorld, container
 
 
 @pytest.fixture

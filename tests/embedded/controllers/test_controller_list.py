@@ -10,9 +10,8 @@ from embedded_kubernetes.controller_list import NAMES, chosen, start
 from embedded_kubernetes.podgc import PodCollector
 from embedded_kubernetes.protection import Protection
 from embedded_kubernetes.resource_claims import ResourceClaims
+from tests.embedded.support import World
 from tests.support.places import DOCS
-
-from ..support import World
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from embedded_kubernetes.generated_claims import POD_CLAIM_NAME
 from embedded_kubernetes.resource_claims import ResourceClaims
-
-from ..support import CLAIMS, DEFAULT, PODS, TEMPLATES, ClaimsWorld, named
+from tests.embedded.support import CLAIMS, DEFAULT, PODS, TEMPLATES, ClaimsWorld, named
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.node_groups import RuleError, read_rules
-
-from ..support import cases
+from tests.embedded.support import cases
 
 
 def test_a_rule_describes_a_group() -> None:

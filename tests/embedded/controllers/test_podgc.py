@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.podgc import PodCollector
-
-from ..support import NODES, PODS, World, named, pod
+from tests.embedded.support import NODES, PODS, World, named, pod
 
 NODE = "/api/v1/nodes/n1"
 

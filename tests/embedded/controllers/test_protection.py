@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.protection import Protection
-
-from ..support import PODS, PVCS, VOLUMES, World, named, pod
+from tests.embedded.support import PODS, PVCS, VOLUMES, World, named, pod
 
 
 @pytest.fixture

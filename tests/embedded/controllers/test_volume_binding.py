@@ -8,8 +8,7 @@ import pytest
 
 from embedded_kubernetes.protection import Protection
 from embedded_kubernetes.volume_binding import BIND_COMPLETED, SELECTED_NODE, FreeVolumes, VolumeBinding
-
-from ..support import NODES, PVCS, VOLUMES, World, named
+from tests.embedded.support import NODES, PVCS, VOLUMES, World, named
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 

@@ -12,8 +12,7 @@ from embedded_kubernetes.controller_list import NAMES, start
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_play import EXIT_CODE, RUN_SECONDS
 from embedded_kubernetes.workloads.replica_sets import ReplicaSets
-
-from ..support import (
+from tests.embedded.support import (
     ADMISSION,
     DEPLOYMENTS,
     EVENTS,

@@ -4,8 +4,7 @@ from typing import Any
 
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_play import RUN_SECONDS
-
-from ..support import World, asking
+from tests.embedded.support import World, asking
 
 
 def kubelets(*nodes: str, **settings: float) -> World:

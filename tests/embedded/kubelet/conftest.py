@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..support import World
+from tests.embedded.support import World
+
 from . import kubelets
 
 

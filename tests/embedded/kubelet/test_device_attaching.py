@@ -13,8 +13,7 @@ from embedded_kubernetes.device_driver import (
     DeviceDriver,
     DevicesShape,
 )
-
-from ..support import CLAIMS, RESOURCE, World, named
+from tests.embedded.support import CLAIMS, RESOURCE, World, named
 
 
 class AttachingWorld(World):

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE, DeviceDriver, DevicesShape
-
-from ..support import NODES, RESOURCE, World, named
+from tests.embedded.support import NODES, RESOURCE, World, named
 
 SLICES = f"{RESOURCE}/resourceslices"
 

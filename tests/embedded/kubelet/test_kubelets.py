@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.kubelet import LEASES, Kubelets
+from tests.embedded.support import NODES, PODS, World, asking, cases, named
 
-from ..support import NODES, PODS, World, asking, cases, named
 from . import kubelets, run
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from embedded_kubernetes.kubelet_play import EVICT_AFTER, EXIT_CODE, READY_AFTER, RUN_SECONDS
+from tests.embedded.support import PODS, World, cases
 
-from ..support import PODS, World, cases
 from . import run
 
 

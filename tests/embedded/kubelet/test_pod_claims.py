@@ -9,8 +9,7 @@ import pytest
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_claims import REASON
 from embedded_kubernetes.resource_claims import ResourceClaims
-
-from ..support import NODES, PODS, ClaimsWorld, cases, container
+from tests.embedded.support import NODES, PODS, ClaimsWorld, cases, container
 
 SHARE = "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa"
 EXTENDED = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}

@@ -7,8 +7,7 @@ from typing import Any
 from embedded_kubernetes import crd
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.resource import Resource
-
-from ..support import container, definition, named
+from tests.embedded.support import container, definition, named
 
 RESOURCES = {(resource.group, resource.plural): resource for resource in BUILTIN}
 PODS = RESOURCES["", "pods"]

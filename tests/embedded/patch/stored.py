@@ -14,8 +14,7 @@ from embedded_kubernetes.registry import Served
 from embedded_kubernetes.resource import Object
 from embedded_kubernetes.resource_claims import ResourceClaims
 from embedded_kubernetes.volume_binding import VolumeBinding
-
-from ..support import NOW, PODS, World, definition
+from tests.embedded.support import NOW, PODS, World, definition
 
 _ALLOCATION = {
     "devices": {"results": [{"request": "r", "driver": "d.example", "pool": "n", "device": "gpu-0"}]}

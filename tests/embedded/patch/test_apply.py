@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from embedded_kubernetes import apply, typed
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.resource import Resource
+from tests.embedded.support import LATER, NOW, named
 
-from ..support import LATER, NOW, named
 from .kinds import PODS, RESOURCES, widgets
 
 _CONFIG_MAPS = RESOURCES["", "configmaps"]

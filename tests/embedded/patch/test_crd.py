@@ -8,8 +8,8 @@ import pytest
 
 from embedded_kubernetes import crd, schema
 from embedded_kubernetes.errors import Cause
+from tests.embedded.support import NOW, cases, definition, refuses
 
-from ..support import NOW, cases, definition, refuses
 from .kinds import RESOURCES, widget, widgets
 
 _validate = RESOURCES["apiextensions.k8s.io", "customresourcedefinitions"].validate

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.json_syntax import syntax_error
+from tests.embedded.support import cases
 from tests.support.examples import examples
-
-from ..support import cases
 
 
 @cases(r"""

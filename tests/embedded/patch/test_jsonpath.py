@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.jsonpath import JSONPathError, compile_path
-
-from ..support import cases
+from tests.embedded.support import cases
 
 _OBJECT: dict[str, Any] = {
     "status": {"conditions": [{"type": "Ready", "status": "True", "n": 1}, {"type": "X", "status": "False"}]},

@@ -7,8 +7,8 @@ from typing import Any
 
 from embedded_kubernetes import openapi
 from embedded_kubernetes.builtin import BUILTIN
+from tests.embedded.support import refuses
 
-from ..support import refuses
 from .kinds import widgets
 
 

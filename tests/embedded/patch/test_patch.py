@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from embedded_kubernetes import patch
 from embedded_kubernetes.errors import ApiError
-
-from ..support import cases, refuses
+from tests.embedded.support import cases, refuses
 
 _DOC: dict[str, Any] = {"metadata": {"labels": {"a": "1"}}, "list": [1, 2, 3], "flag": True}
 

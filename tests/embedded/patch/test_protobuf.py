@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from embedded_kubernetes import protobuf
 from embedded_kubernetes.errors import ApiError
-
-from ..support import named, refuses
+from tests.embedded.support import named, refuses
 
 
 def _varint(value: int) -> bytes:

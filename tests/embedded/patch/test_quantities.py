@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.quantities import FORMAT_WRONG, QuantityFormatError, canonical_quantity
-
-from ..support import cases
+from tests.embedded.support import cases
 
 _FACTORS = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(1000),

@@ -9,9 +9,9 @@ import pytest
 
 from embedded_kubernetes import schema, schema_source
 from embedded_kubernetes.errors import ApiError
+from tests.embedded.support import cases, container, named
 from tests.support.needed import recorded
 
-from ..support import cases, container, named
 from .kinds import NODES, PODS, RESOURCES, pod
 
 

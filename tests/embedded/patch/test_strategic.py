@@ -9,8 +9,8 @@ import pytest
 
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.patch import strategic_merge_patch
+from tests.embedded.support import cases, container, named, refuses
 
-from ..support import cases, container, named, refuses
 from .kinds import NODES, PODS, widgets
 
 _POD: dict[str, Any] = named(

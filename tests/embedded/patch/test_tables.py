@@ -10,9 +10,9 @@ import pytest
 from embedded_kubernetes import tables
 from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
+from tests.embedded.support import NOW, cases, named
 from tests.support.needed import recorded
 
-from ..support import NOW, cases, named
 from .kinds import NODES, PODS, RESOURCES, pod, widget, widgets
 
 

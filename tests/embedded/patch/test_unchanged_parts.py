@@ -17,9 +17,9 @@ from embedded_kubernetes import patch, schema
 from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.builtin import metadata
 from embedded_kubernetes.resource import Object
+from tests.embedded.support import JSON_PATCH, MERGE, STRATEGIC
 from tests.support.examples import examples
 
-from ..support import JSON_PATCH, MERGE, STRATEGIC
 from .stored import Stored, patches
 
 

@@ -48,6 +48,7 @@ class World:
             "uid": name,
             "resourceVersion": str(changes.pop("version", 1)),
             "annotations": {"scheduling.k8s.io/group-name": "g"},
+            **changes.pop("about", {}),
         }
         body["spec"] |= {"schedulerName": "volcano", **changes.pop("spec", {})}
         body |= changes
@@ -204,6 +205,19 @@ def test_a_member_that_runs_or_ends_is_due_and_a_stranger_is_not() -> None:
     stranger = pod_json("stranger", nodeName="a")
     world.cluster.set_pod(read_pod(stranger, world.world.classes))
     assert not world.is_due
+
+
+@pytest.mark.parametrize(
+    "change", [{"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"annotations": {}}], ids=str
+)
+def test_a_member_on_its_node_that_leaves_it_or_its_group_is_due(change: dict[str, Any]) -> None:
+    world = World("a")
+    world.pod("p", spec={"nodeName": "a"})
+    assert world.is_due
+    world.pod("p", spec={"nodeName": "a"}, version=2)
+    assert not world.is_due
+    world.pod("p", spec={"nodeName": "a"}, version=3, about=change)
+    assert world.is_due
 
 
 def test_a_member_that_had_ended_is_due_when_it_goes() -> None:

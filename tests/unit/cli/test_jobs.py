@@ -17,13 +17,14 @@ import yaml
 from agent_scheduler.cli.main import main
 from agent_scheduler.process.controller_flags import JOB, QUEUE
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.batched import COMMANDS
 from tests.support.command_line import kubeconfig
-from tests.support.embedded import until
-from tests.support.objects import condition, pod, pod_group
+from tests.support.controllers import BatchWorld, batch_world
+from tests.support.embedded import PODS, until
+from tests.support.jobs import GROUPS, JOBS
+from tests.support.objects import condition, pod, pod_group, task
 from tests.support.objects import job as make_job
 from tests.support.places import CONFIG
-from tests.unit.controllers.batch_world import BatchWorld, batch_world
-from tests.unit.controllers.jobs_world import COMMANDS, GROUPS, JOBS, PODS, task
 
 Capture = pytest.CaptureFixture[str]
 HEAD = "NAME CREATION PHASE JOBTYPE REPLICAS MIN PENDING RUNNING SUCCEEDED FAILED UNKNOWN RETRYCOUNT"

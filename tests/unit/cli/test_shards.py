@@ -19,7 +19,7 @@ from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.support.command_line import kubeconfig
 from tests.support.sharded import CRDS, NAME, NAMESPACE, limits
-from tests.unit.controllers.world import World, world
+from tests.support.sharding import World, world
 
 Capture = pytest.CaptureFixture[str]
 ALL = "all:volcano:0.0:1.0:false:0:0"

@@ -12,12 +12,13 @@ import pytest
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.process.base import end_on_signals
+from agent_scheduler.process.controller_flags import SHARDING
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.telemetry.logs import get_logger
 from tests.features.fastpath.test_runtime import ALONE, HEAD
+from tests.support.controllers import settings as controllers_settings
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.controllers.world import World as Controllers
 
 pytestmark = pytest.mark.real_time
 BOTH = [signal.SIGTERM, signal.SIGINT]
@@ -52,7 +53,7 @@ async def test_a_process_that_is_amid_its_orderly_end_exits_with_1_at_the_second
         if what == "scheduler":
             process = Runtime(load_text(HEAD + ALONE), **cluster.way(), abort=ended.append)
         else:
-            settings = Controllers(cluster).settings()
+            settings = controllers_settings(SHARDING)
             process = ControllersProcess(settings, **cluster.way(), abort=ended.append)
         running = asyncio.create_task(process.run())
         await until(lambda: signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN))

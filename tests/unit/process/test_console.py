@@ -8,8 +8,8 @@ from agent_scheduler.objects.batch import WAITING_ROLES
 from agent_scheduler.process.runtime import Runtime
 from tests.features.fastpath.test_runtime import running
 from tests.support.embedded import embedded_cluster, until
+from tests.support.installation import GROUP, installed
 from tests.support.objects import pod, pod_group
-from tests.unit.batch.test_end_to_end import GROUP, gangs
 
 GROUPS = f"{GROUP}/namespaces/default/podgroups"
 PODS = "/api/v1/namespaces/default/pods"
@@ -68,12 +68,12 @@ async def test_news_have_what_changed_since_the_last_ones_and_nothing_else() -> 
 
 
 async def test_queues_and_gangs_are_told_with_what_they_have_and_those_first_that_wait() -> None:
-    async with gangs() as world:
-        cluster, runtime = world.cluster, world.runtime
+    async with installed() as cluster:
+        runtime = cluster.runtime
         await cluster.add_node("n1", cpu="4")
-        await world.queue("small", capability={"cpu": "2"}, parent="q", deserved={"cpu": "1"})
-        await world.gang("runs", 2)
-        await until(lambda: world.has_placed("runs", 2))
+        await cluster.queue("small", capability={"cpu": "2"}, parent="q", deserved={"cpu": "1"})
+        await cluster.gang("runs", 2)
+        await until(lambda: cluster.has_placed("runs", 2))
         least = {"master": 1, "worker": 2}
         waiting = {WAITING_ROLES: "worker,report"}
         group = pod_group("waits", minimum=3, queue="small", minTaskMember=least, annotations=waiting)

@@ -9,18 +9,17 @@ from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import running
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.batch.test_end_to_end import gangs
+from tests.support.installation import installed
 
 
 async def test_a_pod_is_explained_by_the_scheduler_that_it_is_for() -> None:
-    async with gangs() as world:
-        cluster = world.cluster
+    async with installed() as cluster:
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("agent", cpu="2")
-        await world.gang("g", 1, cpu="2")
+        await cluster.gang("g", 1, cpu="2")
         await until(lambda: cluster.condition("agent"))
         await until(lambda: cluster.condition("g-0"))
-        sources = world.runtime.sources()
+        sources = cluster.runtime.sources()
         assert sources.explain is not None and sources.explain_group is not None
         for name in ("agent", "g-0"):
             known, said = sources.explain("default", name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.features.fastpath.test_runtime import ELECT, running
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.controllers.world import world as controllers
+from tests.support.sharding import world as controllers
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 

@@ -11,7 +11,7 @@ from agent_scheduler.kube.leases import Leases
 from agent_scheduler.serving.health import Check, examine
 from tests.features.fastpath.test_runtime import ELECT, running
 from tests.support.embedded import embedded_cluster, until
-from tests.unit.controllers.world import world as controllers
+from tests.support.sharding import world as controllers
 from tests.unit.kube.test_lease import Leases as LeaseServer
 from tests.unit.kube.test_lease import leading
 

@@ -15,7 +15,8 @@ from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, Process, ru
 from tests.support.collector import Collector, Span, collector, tracing
 from tests.support.command_line import kubeconfig
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.unit.batch.test_end_to_end import CONFIGURATION, gangs
+from tests.support.installation import CONFIGURATION
+from tests.support.installation import installed as gangs
 
 pytestmark = pytest.mark.real_time
 ALL = 1_000_000
@@ -181,11 +182,11 @@ async def test_a_member_of_a_gang_waits_for_a_session() -> None:
     tracing()
     with collector() as into:
         async with gangs(CONFIGURATION + section(into.url)) as world:
-            await world.cluster.add_node("n1", cpu="4")
+            await world.add_node("n1", cpu="4")
             await world.gang("g", 2)
             for name in ("g-0", "g-1"):
                 await until(lambda: world.has_placed("g", 2))
-                root, rest = await traced(world.cluster, into, name)
+                root, rest = await traced(world, into, name)
                 check_tree(root, rest)
                 assert [span.name for span in rest] == ["session", "Scheduling", "Bind"]
                 assert root.attributes["scheduling.profile"] == "volcano"

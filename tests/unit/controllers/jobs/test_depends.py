@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from agent_scheduler.controllers.jobs.depends import waiting_tasks
+from agent_scheduler.controllers.jobs.depends import is_ready, waiting_tasks
 from agent_scheduler.objects.job import Job
 from agent_scheduler.objects.job_pod import JobPod
 from tests.support.objects import job, pod, stored, task
@@ -52,3 +52,10 @@ def test_a_task_waits_for_all_that_it_names_or_any_of_them(
     names: list[str], iteration: str, pods: list[tuple[str, str]], expected: tuple[str, bool] | None
 ) -> None:
     assert waits(names, iteration, *pods) == expected
+
+
+def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
+    status = {"phase": "Running", "containerStatuses": [{"ready": True}]}
+    for deleted in ("", "2026-01-01T00:00:00Z"):
+        found = pod("p", status=status, deleted=deleted)
+        assert is_ready(msgspec.json.decode(msgspec.json.encode(found), type=JobPod)) is (not deleted)

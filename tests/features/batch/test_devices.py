@@ -1,0 +1,277 @@
+"""Installation whose members ask for devices, in a whole process on an embedded cluster with a driver of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from agent_scheduler.binding.groups import GroupJudge, Member
+from agent_scheduler.engine.session import nodes
+from agent_scheduler.process.runtime import Runtime
+from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
+from tests.features.fastpath.test_resource_claims import (
+    Devices,
+    Faulty,
+    add_hard_claim,
+    devices,
+    keep_allocated,
+    unreserved,
+)
+from tests.support import objects
+from tests.support.batched import add_group, install
+from tests.support.embedded import EmbeddedCluster, until
+from tests.support.installation import Installation, process
+
+#: What members ask for beside devices. Those that ask for nothing else are placed by another action.
+ASKS = ("1", "")
+
+
+class DeviceGangs(Devices, Installation):
+    def __init__(self, cluster: EmbeddedCluster, runtime: Runtime) -> None:
+        Installation.__init__(self, cluster, runtime)
+        self.cluster = cluster
+
+    async def device_gang(
+        self, name: str, members: int, *, template: str = "", claim: str = "", cpu: str = "1"
+    ) -> None:
+        await add_group(self, name, minMember=members, queue="q")
+        for number in range(members):
+            await self.device_member(f"{name}-{number}", name, template=template, claim=claim, cpu=cpu)
+
+    async def device_member(
+        self, name: str, group: str, *, template: str = "", claim: str = "", cpu: str = "1", **more: Any
+    ) -> None:
+        entry = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
+        requests = {"cpu": cpu} if cpu else {}
+        await self.member(name, group, requests=requests, resourceClaims=[{"name": "gpu", **entry}], **more)
+
+    async def resource_gang(self, name: str, members: int) -> None:
+        """Each member asks for a device as an extended resource."""
+        await add_group(self, name, minMember=members, queue="q")
+        amounts, limits = {"cpu": "1", EXTENDED_RESOURCE: "1"}, {EXTENDED_RESOURCE: "1"}
+        containers = [objects.container(requests=amounts, limits=limits)]
+        for number in range(members):
+            await self.member(f"{name}-{number}", name, containers=containers)
+
+    async def said(self, pod: str) -> str:
+        condition = await self.condition(pod)
+        return "" if condition is None else condition["message"]
+
+    async def has_said(self, pod: str, text: str) -> bool:
+        return text in await self.said(pod)
+
+    def nothing_assumed(self) -> bool:
+        books = self.fast_path.cluster.devices
+        assert books.check() == []
+        return not len(books.assumed) and not self.fast_path.ledger.assumed
+
+
+@asynccontextmanager
+async def device_cluster(*nodes: str, per_node: int = 2) -> AsyncIterator[Devices]:
+    async with devices(*nodes, per_node=per_node) as found:
+        await install(found.cluster)
+        await found.add_template()
+        yield found
+
+
+@asynccontextmanager
+async def device_gangs(*nodes: str, per_node: int = 2) -> AsyncIterator[DeviceGangs]:
+    async with device_cluster(*nodes, per_node=per_node) as found, process(found.cluster) as runtime:
+        world = DeviceGangs(found.cluster, runtime)
+        await world.queue("q")
+        yield world
+
+
+@pytest.mark.parametrize("cpu", ASKS)
+async def test_a_gang_gets_a_device_for_each_member_and_is_bound_whole(cpu: str) -> None:
+    async with device_gangs("a", "b") as world:
+        await world.device_gang("g", 3, template="t", cpu=cpu)
+        await until(lambda: world.has_placed("g", 3))
+        await world.audit()
+        assert len(await world.devices_in_use()) == 3
+        await world.rest()
+        assert world.nothing_assumed()
+
+
+async def test_the_node_of_a_member_is_judged_by_all_else_once_its_devices_are_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its claim is about to be allocated then, which keeps it from every node: that says nothing of its room."""
+    asked: list[set[str]] = []
+    filters = GroupJudge._filters
+
+    def noted(judge: GroupJudge, member: Member, *more: Any) -> Any:
+        found = filters(judge, member, *more)
+        asked.append({each.plugin.name for each in found if not isinstance(each, str)})
+        return found
+
+    monkeypatch.setattr(GroupJudge, "_filters", noted)
+    async with device_gangs("a", "b") as world:
+        made = {"provisioner": "made.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+        await world.add("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "made"}, **made})
+        size = {"requests": {"storage": "1Gi"}}
+        claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "made", "resources": size}
+        await add_group(world, "g", minMember=2, queue="q")
+        for name in ("g-0", "g-1"):
+            await world.add(
+                "/api/v1/namespaces/default/persistentvolumeclaims",
+                {"metadata": {"name": name}, "spec": claim},
+            )
+            volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+            await world.device_member(name, "g", template="t", volumes=volumes)
+        await until(lambda: asked)
+    assert len(asked) == 2 and all({"NodeResourcesFit", "TaintToleration"} <= names for names in asked)
+
+
+@pytest.mark.parametrize("cpu", ASKS)
+async def test_a_gang_with_too_few_devices_holds_none_and_says_so_until_one_appears(cpu: str) -> None:
+    async with device_gangs("a", "b") as world:
+        await world.device_gang("g", 5, template="t", cpu=cpu)
+
+        await until(lambda: world.has_said("g-4", "2 cannot allocate all claims"))
+        await world.rest()
+        assert await world.count_placed("g") == 0
+        assert world.nothing_assumed()
+        assert not any(
+            (each.get("status") or {}).get("reservedFor") or (each.get("status") or {}).get("allocation")
+            for each in (await world.claims()).values()
+        )
+        await world.add_node("c")
+        await until(lambda: world.has_placed("g", 5))
+        await world.audit()
+
+
+async def test_members_share_a_claim_that_is_allocated_with_the_first_of_them() -> None:
+    async with device_gangs("a", "b") as world:
+        await world.add_claim("shared")
+        await world.device_gang("g", 3, claim="shared")
+        await until(lambda: world.has_placed("g", 3))
+        await world.audit()
+        assert len(set((await world.placed()).values())) == 1
+        assert await world.reserved("shared") == ["g-0", "g-1", "g-2"]
+        await world.rest()
+        assert world.nothing_assumed()
+
+
+async def test_a_shared_claim_keeps_nothing_where_its_node_has_no_room_for_all_members() -> None:
+    async with device_gangs("a", "b") as world:
+        await world.add_claim("shared")
+        await world.device_gang("g", 5, claim="shared")
+
+        await until(lambda: world.has_said("g-4", "not available on the node"))
+        await world.rest()
+        assert await world.count_placed("g") == 0
+        assert not (await world.claims())["shared"].get("status")
+        assert world.nothing_assumed()
+
+
+async def test_members_wait_for_claims_that_are_made_after_them() -> None:
+    async with device_gangs("a", "b") as world:
+        await world.add_claim("first")
+        await add_group(world, "g", minMember=2, queue="q")
+        await world.device_member("g-0", "g", claim="first")
+        await world.device_member("g-1", "g", claim="second")
+
+        await until(lambda: world.has_said("g-1", '"second" not found'))
+        await world.rest()
+        await world.add_claim("second")
+        await until(lambda: world.has_placed("g", 2))
+        await world.audit()
+
+
+async def test_devices_that_another_pod_frees_are_found() -> None:
+    async with device_gangs("a") as world:
+        await world.add_pod("p", template="t")
+        await until(lambda: world.has_placed("p", 1))
+        await world.device_gang("g", 2, template="t")
+        await until(lambda: world.said("g-1"))
+        await world.rest()
+        assert await world.count_placed("g") == 0
+        await world.end_pod("p")
+        await until(lambda: world.has_placed("g", 2))
+        await world.audit()
+
+
+async def test_a_claim_that_keeps_its_member_from_the_only_node_with_room_is_deallocated() -> None:
+    async with device_gangs("a", "b") as world:
+        await world.add_claim("c")
+        await world.device_gang("old", 1, claim="c")
+        await until(lambda: world.has_placed("old", 1))
+        where = (await world.placed())["old-0"]
+        await world.end_pod("old-0")
+        await until(lambda: unreserved(world, "c"))
+        no_room = {"spec": {"unschedulable": True}}
+        await world.patch(f"/api/v1/nodes/{where}", no_room)
+        await keep_allocated(world, "c", where)
+        await world.device_gang("g", 1, claim="c")
+        await until(lambda: world.has_placed("g", 1))
+        assert (await world.placed())["g-0"] != where
+        await world.audit()
+
+
+async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_that_fails() -> None:
+    async with device_cluster("a", "b") as found:
+        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/shared/status", 1, 403)
+        async with process(found.cluster, transport=faulty) as runtime:
+            world = DeviceGangs(found.cluster, runtime)
+            await world.queue("q")
+            await world.add_claim("shared")
+            await world.device_gang("g", 3, claim="shared")
+            await until(lambda: world.has_placed("g", 3))
+            await world.audit()
+            await until(world.nothing_assumed)
+
+
+async def test_a_search_for_devices_is_gone_on_with_where_no_portion_suffices_for_all_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nodes, "PORTION", 40)
+    async with device_gangs(*(f"n{index:02}" for index in range(12)), per_node=1) as world:
+        await world.device_gang("g", 12, template="t")
+        await until(lambda: world.has_placed("g", 12))
+        await world.audit()
+
+
+async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
+    async with device_gangs("a", per_node=40) as world:
+        await add_hard_claim(world)
+        await world.device_gang("g", 1, claim="hard")
+
+        await until(lambda: world.has_said("g-0", "1 timed out trying to allocate devices"))
+        sessions = world.sessions
+        await until(lambda: world.sessions > sessions + 2)
+        # Others go on meanwhile.
+        await world.gang("plain", 2)
+        await until(lambda: world.has_placed("plain", 2))
+
+
+async def test_a_gang_that_waits_for_devices_makes_no_session_due_by_what_is_tried_for_it() -> None:
+    """Each session has devices reserved for the members that fit, and gives them back."""
+    async with device_gangs("a", "b") as world:
+        await world.device_gang("g", 5, template="t")
+        await until(lambda: world.said("g-4"))
+        await world.rest()
+        assert await world.is_left_alone()
+        # One that something else makes due makes no other due, either.
+        sessions = world.sessions
+        world.batch.waiting.due.set()
+        await until(lambda: world.sessions > sessions)
+        assert await world.is_left_alone()
+
+
+async def test_members_get_devices_for_extended_resources_that_no_node_offers() -> None:
+    async with device_gangs("a", "b") as world:
+        await world.resource_gang("g", 3)
+        await until(lambda: world.has_placed("g", 3))
+        assert len(await world.devices_in_use()) == 3
+        await world.rest()
+        assert world.nothing_assumed()
+        await world.resource_gang("h", 2)
+        await until(lambda: world.said("h-1"))
+        await world.rest()
+        assert await world.count_placed("h") == 0 and world.nothing_assumed()
+        await world.add_node("c")
+        await until(lambda: world.has_placed("h", 2))

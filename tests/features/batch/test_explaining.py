@@ -1,0 +1,109 @@
+"""What a process says of pods and groups of its batch scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent_scheduler.serving.explanation import render
+from agent_scheduler.serving.sources import Sources
+from tests.support.embedded import until
+from tests.support.installation import Installation, installed
+
+
+async def settled(world: Installation) -> Sources:
+    await world.rest()
+    return world.runtime.sources()
+
+
+def explained(sources: Sources, pod: str) -> Mapping[str, Any]:
+    assert sources.explain is not None
+    known, page = sources.explain("default", pod)
+    assert known
+    assert render(dict(page))
+    return page
+
+
+def explained_group(sources: Sources, name: str) -> Mapping[str, Any]:
+    assert sources.explain_group is not None
+    _, page = sources.explain_group("default", name)
+    return page
+
+
+async def test_a_member_says_what_its_gang_waits_for_and_what_nodes_say_of_itself() -> None:
+    async with installed() as world:
+        await world.add_node("a", cpu="4")
+        await world.gang("large", 3, cpu="2")
+        await world.gang("huge", 1, cpu="8")
+        sources = await settled(world)
+        page = explained(sources, "large-1")
+        assert (page["place"], page["scheduler_name"]) == ("waiting", "volcano")
+        gang = page["gang"]
+        assert (gang["group"], gang["queue"], gang["waits_for"]) == ("default/large", "q", "nodes")
+        assert list(gang["minimums"]) == [{"of": "group", "needs": 3, "has": 0, "missing": 3}]
+        assert gang["session"]["uid"]
+        assert page["decision"]["feasible"] == 1
+        (answer,) = explained(sources, "huge-0")["decision"]["plugins"]
+        assert answer["near"][0]["node"] == "a"
+
+
+async def test_a_member_of_a_gang_that_runs_is_bound_and_its_group_complete() -> None:
+    async with installed() as world:
+        await world.add_node("a", cpu="4")
+        await world.gang("fits", 2)
+        await until(lambda: world.has_placed("fits", 2))
+        sources = await settled(world)
+        page = explained(sources, "fits-0")
+        assert (page["place"], page["node"], page["gang"]["waits_for"]) == ("bound", "a", "")
+        group = explained_group(sources, "fits")
+        assert (group["place"], group["gang"]["minimums"][0]["missing"]) == ("complete", 0)
+        assert "decision" not in group
+
+
+async def test_a_gang_that_its_queue_holds_names_the_queue_and_the_pod_says_it_too() -> None:
+    async with installed() as world:
+        await world.add_node("a", cpu="8")
+        await world.queue("small", capability={"cpu": "2"})
+        await world.gang("g", 3, queue="small")
+        sources = await settled(world)
+        page = explained_group(sources, "g")
+        assert (page["place"], page["gang"]["waits_for"]) == ("waiting", "queue")
+        queue = page["gang"]["queues"][0]
+        assert (queue["name"], queue["capability"], queue["missing"]) == ("small", {"cpu": "2"}, {"cpu": "1"})
+        assert page["example"].startswith("default/g-")
+
+        condition = await until(lambda: world.says("g-0", "QueueFull"))
+        assert condition["message"] == "queue small has too little capability left: 1 of cpu missing"
+
+
+async def test_groups_that_no_session_looks_at_say_why() -> None:
+    async with installed() as world:
+        await world.gang("lost", 1, queue="nowhere")
+        await world.member("orphan", "nothing")
+        sources = await settled(world)
+        assert explained(sources, "lost-0")["gang"]["why"] == "queue nowhere does not exist"
+        assert explained(sources, "orphan")["gang"]["why"] == (
+            "there is no PodGroup of that name; its members wait for it"
+        )
+        assert explained_group(sources, "none")["place"] == "unknown"
+
+
+async def test_pods_of_the_fast_path_are_explained_as_ever() -> None:
+    async with installed() as world:
+        await world.agent("p", "q", cpu="99")
+        sources = await settled(world)
+        page = explained(sources, "p")
+        assert page["scheduler_name"] == "agent-scheduler"
+        assert "gang" not in page
+
+
+async def test_metrics_of_the_batch_scheduler_are_served_with_the_others() -> None:
+    async with installed() as world:
+        await world.add_node("a", cpu="4")
+        await world.gang("fits", 2)
+        await until(lambda: world.has_placed("fits", 2))
+        await world.rest()
+        text = world.runtime.metrics.exposition()[0].decode()
+        assert "\nagent_scheduler_batch_pods_bound_total 2.0\n" in text
+        assert '\nvolcano_queue_allocated_milli_cpu{queue_name="q"} 2000' in text
+        assert "\nscheduler_pending_pods" in text

@@ -1,0 +1,223 @@
+"""Installation from their objects to their binds, in a whole process on an embedded cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agent_scheduler.config.load import load_text
+from tests.support.batched import add_group
+from tests.support.embedded import PODS, until
+from tests.support.installation import CONFIGURATION, GROUP, installed, process
+
+
+@pytest.mark.promise("S27")
+async def test_a_gang_is_bound_whole_and_one_that_does_not_fit_waits_until_a_node_comes() -> None:
+    async with installed() as world:
+        cluster = world
+        await cluster.add_node("a", cpu="4")
+        await world.gang("fits", 3)
+        await until(lambda: world.has_placed("fits", 3))
+        await world.gang("large", 3, cpu="2")
+
+        async def is_told() -> Any:
+            conditions = (await world.group_status("large")).get("conditions") or []
+            of_all = "3/3 tasks in gang unschedulable"
+            return next(
+                (
+                    each
+                    for each in conditions
+                    if each["type"] == "Unschedulable" and of_all in each["message"]
+                ),
+                None,
+            )
+
+        condition = await until(is_told)
+        assert condition["reason"] == "NotEnoughResources"
+        assert (await world.group_status("large"))["phase"] in ("Pending", "Inqueue")
+        pod = await cluster.condition("large-0")
+        assert pod is not None and (pod["status"], pod["reason"]) == ("False", "Unschedulable")
+        sessions = await world.rest()
+        assert await world.count_placed("large") == 0
+        report = await world.fast_path.selfcheck.run()
+        assert report.differences == () and not report.not_listed
+        await asyncio.sleep(0.3)
+        assert world.sessions == sessions, "a session was held though nothing had changed"
+
+        await cluster.add_node("b", cpu="8")
+        await until(lambda: world.has_placed("large", 3))
+
+        async def is_held() -> bool:
+            status = (await cluster.get(f"{GROUP}/queues/q"))["status"]
+            return bool(status.get("allocated", {}).get("cpu") == "9" and status["state"] == "Open")
+
+        await until(is_held)
+        await until(lambda: world.is_in_phase("large", "Running"))
+
+
+async def test_a_gang_that_nodes_refused_is_not_looked_at_again_for_the_sake_of_others() -> None:
+    async with installed() as world:
+        for name in ("a", "b", "c", "d"):
+            await world.add_node(name, cpu="2")
+        await world.gang("large", 2, cpu="3")
+        await until(lambda: world.is_in_phase("large", "Inqueue"))
+        await world.rest()
+        await world.gang("small", 2)
+        await until(lambda: world.has_placed("small", 2))
+        await world.rest()
+        batch = world.batch
+        assert batch is not None and batch.last is not None
+        session = batch.last.session
+        assert {job.name for job in session.jobs.values()} == {"large", "small"}
+        assert "large" not in {job.name for job in session.fresh}
+
+        await world.add_node("e", cpu="6")
+        await until(lambda: world.has_placed("large", 2))
+
+
+async def test_a_gang_that_has_lost_its_pods_is_let_in_again() -> None:
+    async with installed() as world:
+        await world.add_node("n1", cpu="4")
+        await world.gang("g", 2)
+        await until(lambda: world.is_in_phase("g", "Running"))
+        now = {"gracePeriodSeconds": 0}
+        for number in range(2):
+            await world.ask("DELETE", f"{PODS}/g-{number}", now)
+        # Pending first, as it has no pods; and nothing happens after that but what a session decides.
+        await until(lambda: world.is_in_phase("g", "Inqueue"))
+
+
+async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() -> None:
+    async with installed() as world:
+        cluster = world
+        for name in "abc":
+            await cluster.add_node(name, cpu="4")
+        for number in range(4):
+            await world.gang(f"g{number}", 2)
+            await cluster.add_pod(f"p{number}", cpu="1")
+
+        await until(lambda: world.has_placed("", 12))
+        nodes = list((await cluster.placed()).values())
+        assert {name: nodes.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
+
+
+@pytest.mark.promise("S28")
+async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_capability() -> None:
+    async with installed() as world:
+        cluster = world
+        await cluster.add_node("a", cpu="16")
+        await world.queue("shared", capability={"cpu": "3"})
+        await world.agent("agent", "shared")
+        await until(lambda: world.has_placed("agent", 1))
+        await world.gang("gang", 3, queue="shared")
+
+        await until(lambda: cluster.condition("gang-0"))
+        await world.rest()
+        assert await world.count_placed("gang") == 0
+        await cluster.end_pod("agent")
+        await until(lambda: world.has_placed("gang", 3))
+        await world.agent("late", "shared")
+
+        await until(lambda: world.says("late", "QueueFull"))
+        await cluster.end_pod("gang-1")
+        await until(lambda: world.has_placed("late", 1))
+
+
+async def test_a_pod_without_a_group_is_a_group_of_one() -> None:
+    async with installed() as world:
+        await world.queue("default")
+        await world.add_node("a")
+        await world.add_pod("single", scheduler="volcano")
+        await until(lambda: world.has_placed("single", 1))
+
+
+async def test_members_above_the_minimum_follow_when_there_is_room() -> None:
+    async with installed() as world:
+        await world.add_node("a", cpu="2")
+        await world.gang("g", 3, minimum=2)
+        await until(lambda: world.has_placed("g", 2))
+        await world.rest()
+        assert await world.count_placed("g") == 2
+        await world.add_node("b", cpu="1")
+        await until(lambda: world.has_placed("g", 3))
+
+
+async def test_a_closed_queue_holds_its_gangs_until_it_is_open() -> None:
+    async with installed() as world:
+        await world.add_node("a")
+        await world.set_state("q", "Closed")
+        await world.rest()
+        await world.gang("g", 2)
+        await world.rest()
+        assert await world.count_placed("g") == 0
+        await world.set_state("q", "Open")
+        await until(lambda: world.has_placed("g", 2))
+
+
+async def test_members_whose_group_comes_last_wait_for_it() -> None:
+    async with installed() as world:
+        await world.add_node("a")
+        for number in range(2):
+            await world.member(f"g-{number}", "g")
+        await world.rest()
+        assert await world.count_placed("g") == 0
+        await add_group(world, "g", minMember=2, queue="q")
+        await until(lambda: world.has_placed("g", 2))
+
+
+async def test_room_that_a_pod_of_the_fast_path_leaves_is_found() -> None:
+    async with installed() as world:
+        await world.add_node("a", cpu="4")
+        await world.add_pod("p", cpu="3")
+        await until(lambda: world.is_bound("p"))
+        await world.gang("g", 2)
+        await world.rest()
+        assert await world.count_placed("g") == 0
+        await world.end_pod("p")
+        await until(lambda: world.has_placed("g", 2))
+
+
+async def test_what_one_process_has_begun_another_goes_on_with() -> None:
+    async with installed() as world:
+        await world.add_node("a", cpu="1")
+        await world.gang("g", 2, minResources={"cpu": "1"})
+        await until(lambda: world.is_in_phase("g", "Inqueue"))
+        world.runtime.stop()
+        async with process(world) as other:
+            await world.add_node("b", cpu="1")
+            await until(lambda: world.has_placed("g", 2))
+            await until(lambda: world.is_in_phase("g", "Running"))
+            assert other.batch is not None
+
+
+async def test_a_gang_has_a_claim_on_the_room_that_is_about_to_be_free_and_the_fast_path_leaves_it_alone() -> (
+    None
+):
+    async with installed() as world:
+        await world.add_node("a", cpu="2")
+        await world.gang("old", 1, cpu="2")
+        await until(lambda: world.has_placed("old", 1))
+        await world.delete(f"{PODS}/old-0")
+        await world.gang("g", 1, cpu="2")
+        fast_path = world.fast_path
+        nominated = fast_path.queue.nominator.nominated
+        await until(lambda: list(nominated.values()) == ["a"])
+        await world.add_pod("p", cpu="1")
+        await until(lambda: world.condition("p"))
+        await world.end_pod("old-0")
+        await until(lambda: world.has_placed("g", 1))
+        await until(lambda: not nominated)
+        assert not await world.count_placed("p")
+
+
+async def test_actions_are_others_from_the_next_session_on() -> None:
+    without = CONFIGURATION.replace("schedulePeriod", 'actions: "enqueue, backfill", schedulePeriod')
+    async with installed(without) as world:
+        await world.add_node("a")
+        await world.gang("g", 2)
+        await world.rest()
+        assert await world.count_placed("g") == 0
+        world.runtime._apply(load_text(CONFIGURATION))
+        await until(lambda: world.has_placed("g", 2))

@@ -1,0 +1,442 @@
+"""Pods behind the gate of their queue's capacity, in a whole process on an embedded cluster: who loses it, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from agent_scheduler.binding.queue_admission import Turn
+from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.kube.transport import OutcomeUnknown, Response
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from agent_scheduler.serving.explanation import render
+from tests.support import objects
+from tests.support.batched import add_group, install
+from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.faulty import Send, Way, lost, refused
+from tests.support.installation import (
+    BOTH,
+    CONFIGURATION,
+    EACH,
+    GROUP,
+    NOWHERE,
+    OTHER,
+    Installation,
+    faulty,
+    gated,
+    process,
+)
+
+
+@BOTH
+@pytest.mark.promise("GATE-1")
+async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) -> None:
+    """Volcano's design document tells it of pod-1, pod-2 and pod-3."""
+    async with gated() as world:
+        await world.add_node("a", cpu="8")
+        await world.pod("pod-1", scheduler=scheduler, queue="full")
+        await until(lambda: world.is_bound("pod-1"))
+        await world.pod("pod-2", scheduler=scheduler, queue="full", **NOWHERE)
+        await world.stays_held("pod-2")
+        await world.end_pod("pod-1")
+        await until(lambda: world.is_let_past("pod-2"))
+        await until(lambda: world.says("pod-2", "Unschedulable"))
+        await world.stands("pod-2", Standing.RESERVED)
+        await world.pod("pod-3", scheduler=scheduler, queue="full")
+        await world.stays_held("pod-3")
+        await world.add_node("b", cpu="8", labels={"not": "there"})
+        await until(lambda: world.is_bound("pod-2"))
+        await world.stands("pod-2", Standing.BOUND)
+        await world.stays_held("pod-3")
+        await world.end_pod("pod-2")
+        await until(lambda: world.is_bound("pod-3"))
+
+
+@BOTH
+@pytest.mark.promise("GATE-8")
+async def test_in_a_cluster_without_nodes_pods_are_let_past_and_ask_for_nodes(scheduler: str) -> None:
+    async with gated(cpu="2", **{"nvidia.com/gpu": "8"}) as world:
+        limits = {"nvidia.com/gpu": "1"}
+        containers = [objects.container(requests={"cpu": "1", **limits}, limits=limits)]
+        await world.pod("gpu", scheduler=scheduler, queue="full", containers=containers)
+        await until(lambda: world.says("gpu", "Unschedulable"))
+
+
+@pytest.mark.promise("GATE-11")
+async def test_a_gang_that_just_fills_its_queue_is_let_past_whole_and_bound() -> None:
+    async with gated(cpu="4") as world:
+        await world.add_node("a", cpu="8")
+        await world.gated_gang("g", 4, queue="full")
+        await until(lambda: world.has_placed("g", 4))
+
+
+@pytest.mark.promise("S32")
+async def test_a_gang_whose_minimum_its_queue_has_not_is_held_whole() -> None:
+    async with gated(cpu="4") as world:
+        await world.gated_gang("g", 5, queue="full")
+        await world.stays_held(*(f"g-{number}" for number in range(5)))
+        await world.gated_gang("small", 3, queue="full")
+        await until(lambda: world.all_let_past("small", 3))
+        await world.stays_held(*(f"g-{number}" for number in range(5)))
+
+
+async def test_above_its_minimum_as_many_of_a_gang_are_let_past_as_fit() -> None:
+    async with gated(cpu="4") as world:
+        await world.gated_gang("g", 6, minimum=2, queue="full")
+        await until(lambda: world.all_let_past("g", 4))
+        await world.rest()
+        assert await world.let_past("g") == 4
+
+
+async def test_a_gang_that_lacks_one_of_its_roles_is_held_whole() -> None:
+    async with gated(cpu="9") as world:
+        await add_group(world, "g", minMember=3, minTaskMember={"head": 1, "worker": 2}, queue="full")
+        for number in range(3):
+            await world.pod(f"g-{number}", group="g", queue="full", role="worker")
+        await world.stays_held("g-0", "g-1", "g-2")
+        await world.pod("g-head", group="g", queue="full", role="head")
+        await until(lambda: world.all_let_past("g", 4))
+
+
+@pytest.mark.promise("GATE-10")
+async def test_queues_below_one_do_not_let_past_more_than_it_holds() -> None:
+    async with gated(cpu="2") as world:
+        for name in ("left", "right"):
+            await world.queue(name, parent="full")
+            await world.gated_gang(name, 2, minimum=1, queue=name)
+        await world.rest()
+        assert await world.let_past("left") + await world.let_past("right") == 2
+
+
+@BOTH
+@pytest.mark.promise("GATE-2")
+async def test_a_pod_with_another_gate_keeps_both(scheduler: str) -> None:
+    async with gated() as world:
+        await world.add_node("a", cpu="8")
+        await world.pod("p", scheduler=scheduler, queue="full", gates=(OTHER, QUEUE_ALLOCATION_GATE))
+        await world.stays_held("p")
+        body = {"spec": {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}}
+        await world.patch(f"{PODS}/p", body)
+        await until(lambda: world.is_bound("p"))
+
+
+@BOTH
+@pytest.mark.promise("GATE-14")
+async def test_a_pod_that_asks_for_nothing_is_let_past(scheduler: str) -> None:
+    async with gated() as world:
+        await world.add_node("a", cpu="8")
+        await world.pod("p", scheduler=scheduler, queue="full", cpu="")
+        await until(lambda: world.is_bound("p"))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "annotation", ["True", *(pytest.param(each, marks=pytest.mark.wide) for each in ("1", "", "false"))]
+)
+@pytest.mark.promise("GATE-19")
+async def test_without_the_exact_annotation_a_gate_is_left_alone(scheduler: str, annotation: str) -> None:
+    async with gated() as world:
+        await world.pod("p", scheduler=scheduler, queue="full", annotation=annotation)
+        await world.stays_held("p")
+
+
+@pytest.mark.promise("GATE-18")
+async def test_a_queue_that_is_not_there_holds_its_pods_until_it_comes() -> None:
+    async with gated() as world:
+        await world.pod("p", queue="later")
+        await world.stays_held("p")
+        await world.queue("later")
+        await until(lambda: world.is_let_past("p"))
+
+
+@pytest.mark.promise("GATE-21", "S34")
+async def test_who_was_let_past_is_reserved_after_a_restart() -> None:
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        async with process(cluster) as runtime:
+            first = Installation(cluster, runtime)
+            await first.queue("full", capability={"cpu": "1"})
+            await first.pod("p", queue="full", **NOWHERE)
+            await until(lambda: first.says("p", "Unschedulable"))
+        async with process(cluster) as runtime:
+            again = Installation(cluster, runtime)
+            await again.stands("p", Standing.RESERVED)
+            await again.pod("late", queue="full")
+            await again.stays_held("late")
+
+
+@BOTH
+@pytest.mark.promise("GATE-20")
+async def test_with_the_feature_off_every_gate_of_queues_is_removed(scheduler: str) -> None:
+    text = CONFIGURATION + "featureGates: {SchedulingGatesQueueAdmission: false}\n"
+    async with gated(text) as world:
+        for number in range(3):
+            await world.pod(f"p-{number}", scheduler=scheduler, queue="full")
+        await world.pod("q-other", scheduler=scheduler, queue="full", gates=(OTHER, QUEUE_ALLOCATION_GATE))
+        await until(lambda: world.all_let_past("p-", 3))
+        await until(lambda: world.is_gated_by("q-other", OTHER))
+
+
+@EACH
+@pytest.mark.promise("S34")
+async def test_room_that_is_reserved_in_a_queue_is_nobody_elses(scheduler: str) -> None:
+    """Nodes have room: a session that did not know of the reservation would try again and again."""
+    async with gated() as world:
+        await world.add_node("a", cpu="8")
+        await world.pod("waits", queue="full", **NOWHERE)
+        await until(lambda: world.says("waits", "Unschedulable"))
+        await world.ungated("ungated", scheduler=scheduler, queue="full")
+        await until(lambda: world.says("ungated", "QueueFull"))
+        await world.rest()
+        await world.end_pod("waits")
+        await until(lambda: world.is_bound("ungated"))
+
+
+async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds_the_rest() -> None:
+    async with gated(cpu="2") as world:
+        for number in range(2):
+            await world.pod(f"p-{number}", scheduler="agent-scheduler", queue="full", nodeSelector={"x": "y"})
+            await until(lambda number=number: world.all_let_past("p-", number + 1))
+        await world.set_capability("full", cpu="1")
+        await world.pod("late", queue="full")
+        await world.stays_held("late")
+        await world.add_node("b", cpu="8", labels={"x": "y"})
+        await until(lambda: world.is_bound("p-0"))
+        await until(lambda: world.says("p-1", "QueueFull"))
+        await world.end_pod("p-0")
+        await until(lambda: world.is_bound("p-1"))
+        await world.stays_held("late")
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in a task"])
+@pytest.mark.parametrize("way", [refused(403, "Forbidden"), refused(500, "InternalError"), lost])
+@pytest.mark.promise("GATE-15")
+async def test_a_removal_that_goes_wrong_is_made_up_for(way: Way, at_once: bool) -> None:
+    async with faulty(at_once=at_once) as (world, transport):
+        transport.ways["PATCH", "/pods/p"] = [way]
+        await world.add_node("a")
+        await world.pod("p")
+        await until(lambda: world.is_bound("p"))
+        assert not transport.ways["PATCH", "/pods/p"]
+
+
+@pytest.mark.promise("GATE-17")
+async def test_a_removal_that_comes_late_leaves_a_pod_of_the_same_name_its_gate() -> None:
+    held, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(send: Send) -> Response:
+        held.set()
+        await goes_on.wait()
+        answer: Response = await send()
+        return answer
+
+    async with faulty() as (world, transport):
+        await world.queue("full", capability={"cpu": "1"})
+        transport.ways["PATCH", "/pods/p"] = [slow]
+        await world.pod("p", queue="full")
+        await held.wait()
+        await world.end_pod("p")
+        await world.pod("first", queue="full", **NOWHERE)
+        await until(lambda: world.is_let_past("first"))
+        await world.pod("p", queue="full")
+        goes_on.set()
+        await world.stays_held("p")
+
+
+async def test_held_pods_cost_nothing_when_nothing_changes() -> None:
+    async with gated(cpu="1") as world:
+        fast_path = world.fast_path
+        asked = 0
+        waiting = fast_path.ledger.usage.waiting
+        fitting = waiting.fitting
+
+        def counted(*arguments: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return fitting(*arguments)
+
+        for number in range(200):
+            await world.pod(f"p-{number}", queue="full", cpu="2")
+        sessions = await world.rest()
+        waiting.fitting = counted  # type: ignore[method-assign]
+        await asyncio.sleep(0.3)
+        assert asked == 0 and await world.rest() == sessions
+
+
+@EACH
+async def test_explain_says_by_which_queue_a_pod_is_held_how_much_is_missing_and_who_is_before_it(
+    scheduler: str,
+) -> None:
+    async with gated(cpu="2") as world:
+        await world.pod("first", scheduler=scheduler, queue="full", cpu="2", **NOWHERE)
+        await until(lambda: world.says("first", "Unschedulable"))
+        await world.pod("second", scheduler=scheduler, queue="full", cpu="1500m")
+        await world.stays_held("second")
+        await world.pod("third", scheduler=scheduler, queue="full")
+        await world.stays_held("third")
+
+        def page(name: str) -> Any:
+            runtime = world.runtime
+            assert runtime.fast_path is not None and runtime.batch is not None
+            explainer = runtime.batch.explainer if scheduler == "volcano" else runtime.fast_path.explainer
+            found = explainer.pod("default", name)
+            assert found is not None
+            return found
+
+        assert page("first")["queue_gate"] == {"standing": "reserved", "queue": "full"}
+        third = page("third")["queue_gate"]
+        assert third["queue"] == "full" and third["before"] == ("default/second",)
+        assert third["why"] == "queue full has too little capability left: 1 of cpu missing"
+        text = render(page("third"))
+        assert (
+            "shut, queue full has too little capability left" in text
+            and "1 come before: default/second" in text
+        )
+        assert "reserved" in render(page("first"))
+
+
+@EACH
+async def test_room_that_is_held_for_too_long_without_a_node_is_given_back(scheduler: str) -> None:
+    async with gated(CONFIGURATION + "queueReservationTimeout: 300ms\n") as world:
+        await world.add_node("a")
+        await world.pod("waits", scheduler=scheduler, queue="full", **NOWHERE)
+        await until(lambda: world.says("waits", "Unschedulable"))
+        # Before any other pod asks for the room: an autoscaler would go on adding nodes for it.
+        await until(lambda: world.says("waits", "QueueFull"), seconds=2)
+        await world.pod("late", scheduler=scheduler, queue="full")
+        await until(lambda: world.is_bound("late"))
+        await world.end_pod("late")
+        await world.rest()
+        condition = await world.condition("waits")
+        assert condition is not None and condition["reason"] == "QueueFull"
+        assert "its room in queue full (1 of cpu, " in condition["message"]
+
+
+@BOTH
+async def test_metrics_count_who_is_held_and_reserved_and_what_is_kept_for_them(scheduler: str) -> None:
+    async with gated(cpu="2") as world:
+        await world.pod("first", scheduler=scheduler, queue="full", cpu="1500m", **NOWHERE)
+        await until(lambda: world.says("first", "Unschedulable"))
+        for number in range(2):
+            await world.pod(f"held-{number}", scheduler=scheduler, queue="full", cpu="1")
+        await world.stays_held("held-0", "held-1")
+
+        def sample(family: str, **labels: str) -> float | None:
+            text = world.runtime.metrics.exposition()[0].decode()
+            said = ",".join(f'{name}="{value}"' for name, value in labels.items())
+            start = f"agent_scheduler_{family}{{{said}}} " if said else f"agent_scheduler_{family} "
+            return next(
+                (float(line[len(start) :]) for line in text.splitlines() if line.startswith(start)), None
+            )
+
+        assert sample("queue_gated_pods", standing="held") == 2
+        assert sample("queue_gated_pods", standing="reserved") == 1
+        kept = "queue_reserved_resources"
+        assert sample(kept, queue_name="full", resource="cpu") == 1.5
+        assert sample(kept, queue_name="full", resource="memory") == 16 << 20
+        assert sample(kept, queue_name="full", resource="pods") == 1
+        assert sample("queue_gate_removals_total", result="removed") == 1
+        assert sample("queue_gate_held_seconds_count") == 1
+        await world.add_node("a", cpu="8")
+        await world.end_pod("first")
+        await until(lambda: world.is_bound("held-0"))
+        await world.stands("held-0", Standing.BOUND)
+        assert sample(kept, queue_name="full", resource="cpu") is None
+
+
+@BOTH
+async def test_a_pod_that_comes_to_be_held_is_told_once_by_which_queue_and_how_much_is_missing(
+    scheduler: str,
+) -> None:
+    async with gated(cpu="2") as world:
+        await world.pod("first", scheduler=scheduler, queue="full", cpu="1500m", **NOWHERE)
+        await until(lambda: world.says("first", "Unschedulable"))
+        await world.pod("second", scheduler=scheduler, queue="full", cpu="1")
+        await until(lambda: world.has_told("second", 1))
+        missing = "queue full has too little capability left: 500m of cpu missing"
+        assert await world.told("second") == [f"held by the gate of its queue: {missing}"]
+        # What others do in the queue, and what is said of the pod itself, begins nothing anew.
+        await world.pod("third", scheduler=scheduler, queue="full", cpu="2")
+        await until(lambda: world.has_told("third", 1))
+        body = {"metadata": {"labels": {"any": "thing"}}}
+        await world.patch(f"{PODS}/second", body)
+        body = {"spec": {"capability": {"cpu": "2200m"}}}
+        await world.patch(f"{GROUP}/queues/full", body)
+        await world.end_pod("third")
+        await world.stays_held("second")
+        assert await world.has_told("second", 1)
+        # Nothing is said of one that is let past at once.
+        assert await world.told("first") == []
+
+
+async def test_a_held_pod_that_gets_a_group_is_not_told_again() -> None:
+    """As the controller of groups gives one to a pod that names none."""
+    async with gated(cpu="1") as world:
+        await world.pod("p", queue="full", cpu="2")
+        await until(lambda: world.has_told("p", 1))
+        await add_group(world, "own", minMember=1, queue="full")
+        body = {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "own"}}}
+        await world.patch(f"{PODS}/p", body)
+        await world.stays_held("p")
+        assert await world.has_told("p", 1)
+
+
+async def test_members_of_a_gang_are_told_what_is_missing_for_all_that_it_needs() -> None:
+    async with gated(cpu="4") as world:
+        await world.gated_gang("g", 5, queue="full")
+        await until(lambda: world.has_told("g-4", 1))
+        note = "held by the gate of its queue: queue full has too little capability left: 1 of cpu missing"
+        for number in range(5):
+            assert await world.told(f"g-{number}") == [f"{note}, for 5 pods together"]
+
+
+async def test_a_held_pod_that_moves_to_another_queue_is_told_of_that_one() -> None:
+    async with gated(cpu="1") as world:
+        await world.queue("other", capability={"cpu": "500m"})
+        await world.pod("p", queue="full", cpu="2")
+        await until(lambda: world.has_told("p", 1))
+        body = {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "other"}}}
+        await world.patch(f"{PODS}/p", body)
+        await until(lambda: world.has_told("p", 2))
+        assert "queue other has" in (await world.told("p"))[1]
+
+
+async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends, turns = asyncio.Event(), iter((True,))
+
+    class OneTurn(Turn):
+        async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
+            if next(turns, False):
+                leading = asyncio.ensure_future(lead())
+                await ends.wait()
+                leading.cancel()
+                await asyncio.wait({leading})
+            await asyncio.Event().wait()
+            return False
+
+    monkeypatch.setattr("agent_scheduler.process.runtime.gates_turn", lambda *_, **__: OneTurn())
+    sent, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def never_arrives(_: Send) -> Response:
+        sent.set()
+        await goes_on.wait()
+        raise OutcomeUnknown("no answer")
+
+    async with faulty() as (world, transport):
+        transport.ways["PATCH", "/pods/p"] = [never_arrives]
+        await world.pod("p")
+        await sent.wait()
+        ends.set()
+        fast_path = world.fast_path
+        gated_pods = fast_path.ledger.usage.gated
+        await until(lambda: not gated_pods.admits)
+        goes_on.set()
+        # A request without an answer is followed by another within half a second.
+        await asyncio.sleep(1)
+        await world.stays_held("p")
+        assert [each for each in transport.sent if each.endswith("/pods/p")] == [f"PATCH {PODS}/p"]

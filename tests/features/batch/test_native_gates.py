@@ -1,0 +1,116 @@
+"""Installation of Kubernetes' own API behind the gate of their queue's capacity, in a whole process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.embedded import PODS, until
+from tests.support.installation import BOTH, NOWHERE, Installation
+from tests.support.native import GROUPS, native_gangs
+
+
+@asynccontextmanager
+async def gated(cpu: str) -> AsyncIterator[Installation]:
+    """Such a group is in its members' queue, and with the batch scheduler in the default one."""
+    async with native_gangs() as world:
+        await world.set_capability("default", cpu=cpu)
+        yield world
+
+
+async def group(world: Installation, name: str, minimum: int) -> None:
+    body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}}}
+    await world.add(GROUPS, body)
+
+
+async def member(world: Installation, name: str, scheduler: str, **more: Any) -> None:
+    own = {"podGroupName": name.partition("-")[0]}
+    await world.pod(name, scheduler=scheduler, queue="default", schedulingGroup=own, **more)
+
+
+@BOTH
+async def test_it_is_let_past_whole_or_not_at_all(scheduler: str) -> None:
+    async with gated("3") as world:
+        await world.add_node("a", cpu="8")
+        for name, minimum in (("g", 3), ("large", 4)):
+            await group(world, name, minimum)
+            for number in range(minimum):
+                await member(world, f"{name}-{number}", scheduler)
+        await until(lambda: world.all_let_past("g", 3))
+        await world.stays_held(*(f"large-{number}" for number in range(4)))
+        await until(lambda: world.has_placed("g", 3))
+
+
+@BOTH
+async def test_a_member_that_never_had_a_gate_completes_its_minimum(scheduler: str) -> None:
+    async with gated("3") as world:
+        await group(world, "g", 3)
+        for number in range(2):
+            await member(world, f"g-{number}", scheduler)
+        await world.stays_held("g-0", "g-1")
+        await member(world, "g-2", scheduler)
+        await until(lambda: world.all_let_past("g", 3))
+
+
+@BOTH
+@pytest.mark.parametrize("loses", ["a member", "its object"])
+async def test_one_that_has_not_its_minimum_any_more_is_not_let_past_when_room_comes(
+    scheduler: str, loses: str
+) -> None:
+    async with gated("3") as world:
+        await world.pod("first", scheduler=scheduler, queue="default", **NOWHERE)
+        await until(lambda: world.is_let_past("first"))
+        await group(world, "g", 3)
+        for number in range(3):
+            await member(world, f"g-{number}", scheduler)
+        await world.stays_held("g-0", "g-1", "g-2")
+        if loses == "a member":
+            await world.end_pod("g-2")
+        else:
+            await world.delete(f"{GROUPS}/g")
+        await world.end_pod("first")
+        await world.stays_held("g-0", "g-1")
+
+
+async def test_a_gang_whose_members_name_several_queues_has_room_in_all_of_them() -> None:
+    async with gated("9") as world:
+        await world.add_node("a", cpu="8")
+        for queue in ("one", "two"):
+            await world.queue(queue, capability={"cpu": "2"})
+        await group(world, "g", 4)
+        own = {"podGroupName": "g"}
+        for number in range(4):
+            queue = "one" if number < 3 else "two"
+            await world.pod(f"g-{number}", scheduler="agent-scheduler", queue=queue, schedulingGroup=own)
+        await world.stays_held(*(f"g-{number}" for number in range(4)))
+        await world.set_capability("one", cpu="3")
+        await until(lambda: world.all_let_past("g", 4))
+
+
+async def test_groups_of_either_kind_may_have_one_name() -> None:
+    async with gated("3") as world:
+        await world.add_node("a", cpu="8")
+        await world.queue("q", capability={"cpu": "3"})
+        await group(world, "g", 2)
+        await world.gated_gang("g", 2)
+        for number in range(2):
+            own = {"podGroupName": "g"}
+            await world.pod(f"own-{number}", queue="default", schedulingGroup=own)
+        await until(lambda: world.has_placed("g", 2))
+        await until(lambda: world.has_placed("own", 2))
+
+
+async def test_a_member_that_has_succeeded_counts_for_its_gang_as_in_sessions() -> None:
+    async with gated("3") as world:
+        await world.add_node("a", cpu="8")
+        await group(world, "g", 1)
+        await member(world, "g-0", "volcano")
+        await until(lambda: world.is_bound("g-0"))
+        await world.patch(f"{PODS}/g-0/status", {"status": {"phase": "Succeeded"}})
+        spec = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+        await world.patch(f"{GROUPS}/g", spec)
+        await member(world, "g-1", "volcano")
+        await until(lambda: world.is_bound("g-1"))

@@ -1,0 +1,219 @@
+"""The batch scheduler beside the queue and podgroup controllers: nobody plays a part of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agent_scheduler.objects.batch import WAITING_ROLES
+from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
+from tests.support.batched import member, owner
+from tests.support.embedded import PODS, until
+from tests.support.jobs import JOBS
+from tests.support.whole import Whole, stage, whole
+
+
+async def workload(it: Whole, *, minimum: int) -> str:
+    """A ReplicaSet whose pods are scheduled so many at once; its UID."""
+    path, body = owner("ReplicaSet", annotations={"scheduling.volcano.sh/group-min-member": str(minimum)})
+    return str((await it.add(path, body))["metadata"]["uid"])
+
+
+async def test_pods_of_a_workload_are_bound_when_its_minimum_fits_and_its_queue_tells_of_them() -> None:
+    async with whole() as it:
+        await it.add_node("n1", cpu="4")
+        uid = await workload(it, minimum=2)
+        await it.add(PODS, member("a", "ReplicaSet", uid))
+        await until(it.groups)
+        await asyncio.sleep(0.4)
+        assert await it.only_placed()
+        await it.add(PODS, member("b", "ReplicaSet", uid))
+        await until(lambda: it.only_placed("a", "b"))
+
+        async def told() -> bool:
+            found = (await it.queue("default")).get("status") or {}
+            return (found.get("running"), found.get("allocated", {}).get("cpu")) == (1, "2")
+
+        await until(told)
+        (group,) = (await it.groups()).values()
+        assert (group["status"]["phase"], group["status"]["running"]) == ("Running", 2)
+
+
+async def test_nothing_is_bound_from_a_closed_queue_until_it_is_opened() -> None:
+    async with whole() as it:
+        await it.add_node("n1", cpu="4")
+        await it.command("CloseQueue", "default")
+        await it.until_states(default="Closed")
+        uid = await workload(it, minimum=1)
+        await it.add(PODS, member("a", "ReplicaSet", uid))
+        await until(it.groups)
+        await asyncio.sleep(0.5)
+        assert await it.only_placed()
+        await it.command("OpenQueue", "default")
+        await until(lambda: it.only_placed("a"))
+
+
+async def _of_groups(it: Whole) -> list[dict[str, Any]]:
+    """Events of PodGroups."""
+    items = await it.items("/api/v1/namespaces/default/events")
+    return [each for each in items if each["involvedObject"]["kind"] == "PodGroup"]
+
+
+@pytest.mark.promise("S35")
+async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu="3")
+        tasks = [stage("data", 2, 2), stage("train", 3, 1, dependsOn={"name": ["data"]})]
+        await it.make_job("j", *tasks, minimum=2)
+        first = {"j-data-0", "j-data-1"}
+
+        await until(lambda: it.is_bound(*first))
+
+        await until(lambda: it.there("j-train-0", "j-train-1", "j-train-2"))
+
+        await until(lambda: it.runs("j", 3))
+
+        async def group_is_told() -> bool:
+            return "Scheduled" in [each["reason"] for each in await _of_groups(it)]
+
+        await until(group_is_told)
+        # Nobody waited for anything but to be made, or bound.
+        assert [each["message"] for each in await _of_groups(it) if each["message"].startswith("0/")] == []
+        await it.delete(f"{JOBS}/j")
+        await until(it.only_placed)
+
+
+@pytest.mark.parametrize("prefers_masters", [False, True])
+async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_masters: bool) -> None:
+    """volcano#1755, and the first case of #2944: all of the first task are tried, and the job never runs."""
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_priorities(first=1000)
+        await it.add_node("n1", cpu="5")
+        tasks = [stage("m", 5, 3), stage("w", 3, 2)]
+        if prefers_masters:
+            tasks[0]["template"]["spec"]["priorityClassName"] = "first"
+        await it.make_job("j", *tasks, minimum=5)
+        await until(lambda: it.only_placed("j-m-0", "j-m-1", "j-m-2", "j-w-0", "j-w-1"))
+        await until(lambda: it.runs("j", 5, pending=3))
+        # What is above the minimums follows, the first task's before the other's where it is preferred.
+        await it.add_node("n2", cpu="2")
+        more = {"j-m-3", "j-m-4"} if prefers_masters else None
+
+        async def two_more() -> bool:
+            there = (await it.placed()).keys()
+            return more <= there if more is not None else len(there) == 7
+
+        await until(two_more)
+
+
+@pytest.mark.parametrize("gated", [pytest.param(False, marks=pytest.mark.wide), True])
+@pytest.mark.parametrize("room", [3, 1])
+async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(
+    room: int, gated: bool
+) -> None:
+    """With room for both, and for the first alone until a node comes; with gates of the queue, and without. Where the
+    group counts pods that are not made yet, none of them ever is (the fourth case of volcano#2944)."""
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu=str(room))
+        if room < 3:
+            # So that the group is let in.
+            await it.add_node("n2", cpu="2", unschedulable=True)
+        tasks = [
+            stage("master", 1, 1, gated=gated),
+            stage("worker", 2, 2, gated=gated, dependsOn={"name": ["master"]}),
+        ]
+        restart = [{"event": "Unknown", "action": "RestartJob"}]
+        await it.make_job("j", *tasks, minimum=3, policies=restart)
+        workers = {"j-worker-0", "j-worker-1"}
+
+        await until(lambda: it.there(*workers))
+        if room < 3:
+
+            async def workers_say_why() -> bool:
+                said = [await it.condition(name) for name in sorted(workers)]
+                return all(each is not None and each["reason"] == "Unschedulable" for each in said)
+
+            await until(workers_say_why)
+            assert set(await it.placed()) == {"j-master-0"}
+            found = await it.group()
+            assert found["status"]["phase"] == "Running"
+            assert found["metadata"]["annotations"][WAITING_ROLES] == "worker"
+            await it.open_node("n2")
+
+        await until(lambda: it.runs("j", 3))
+        await until(lambda: it.only_placed("j-master-0", *workers))
+        assert not (await it.job_status("j")).get("retryCount")
+
+        async def nobody_waits() -> bool:
+            return WAITING_ROLES not in ((await it.group())["metadata"].get("annotations") or {})
+
+        await until(nobody_waits)
+
+
+async def test_three_stages_take_what_they_need_first_and_the_rest_when_there_is_room() -> None:
+    """The figures of the design: 3 of 5 masters, then 2 of 3 workers before the masters that are left, then whoever
+    asks for nothing; what is above the minimums comes when there is room."""
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu="3")
+        # So that the group is let in.
+        await it.add_node("n2", cpu="2", unschedulable=True)
+        await it.add_node("n3", cpu="3", unschedulable=True)
+        last = stage("last", 1, 0, dependsOn={"name": ["worker"]})
+        del last["template"]["spec"]["containers"][0]["resources"]
+        tasks = [stage("master", 5, 3), stage("worker", 3, 2, dependsOn={"name": ["master"]}), last]
+        await it.make_job("j", *tasks, minimum=5)
+        masters = [f"j-master-{index}" for index in range(5)]
+        workers = [f"j-worker-{index}" for index in range(3)]
+
+        await until(lambda: it.there(*workers))
+        assert await it.only_placed(*masters[:3])
+        assert "j-last-0" not in await it.pods()
+        await it.open_node("n2")
+        await until(lambda: it.only_placed(*masters[:3], *workers[:2], "j-last-0"))
+        await until(lambda: it.runs("j", 6, pending=3))
+        await it.open_node("n3")
+        await until(lambda: it.runs("j", 9))
+
+
+async def test_a_pod_of_the_first_stage_that_is_evicted_is_made_again_beside_the_second() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu="4")
+        master = stage("master", 2, 2, policies=[{"event": "PodEvicted", "action": "RestartPod"}])
+        tasks = [master, stage("worker", 2, 2, dependsOn={"name": ["master"]})]
+        await it.make_job("j", *tasks, minimum=4, policies=[{"event": "Unknown", "action": "RestartJob"}])
+        await until(lambda: it.runs("j", 4))
+        before = await it.pods()
+        await it.delete(f"{PODS}/j-master-0")
+
+        await until(lambda: it.is_another("j-master-0", before["j-master-0"]))
+        await until(lambda: it.runs("j", 4))
+        after = await it.pods()
+        for name in ("j-master-1", "j-worker-0", "j-worker-1"):
+            assert after[name]["metadata"]["uid"] == before[name]["metadata"]["uid"]
+
+
+async def test_a_job_that_is_restarted_goes_through_its_stages_again() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu="3")
+        tasks = [stage("master", 1, 1), stage("worker", 2, 2, dependsOn={"name": ["master"]})]
+        await it.make_job("j", *tasks, minimum=3, policies=[{"event": "PodEvicted", "action": "RestartJob"}])
+        await until(lambda: it.runs("j", 3))
+        before = {pod["metadata"]["uid"] for pod in (await it.pods()).values()}
+        await it.delete(f"{PODS}/j-worker-1")
+        await until(lambda: it.runs("j", 3, retryCount=1))
+        after = {pod["metadata"]["uid"] for pod in (await it.pods()).values()}
+        assert len(after) == 3
+        assert before.isdisjoint(after)
+
+
+async def test_what_is_above_a_jobs_minimum_leaves_the_room_to_another_gang() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu="4", unschedulable=True)
+        await it.make_job("a", stage("t", 4, 1), minimum=1)
+        await it.make_job("b", stage("t", 3, 3), minimum=3)
+
+        await until(lambda: it.there("a-t-3", "b-t-2"))
+        await it.open_node("n1")
+        await until(lambda: it.only_placed("a-t-0", "b-t-0", "b-t-1", "b-t-2"))

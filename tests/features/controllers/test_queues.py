@@ -1,0 +1,250 @@
+"""The queue controller: which queues there are, their states, and how many groups are in which phase."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from agent_scheduler.controllers.queues.controller import QueueController
+from agent_scheduler.kube.budget import UNLIMITED
+from agent_scheduler.kube.recorder import EventRecorder
+from agent_scheduler.kube.retry import REAL
+from agent_scheduler.objects.batch import QUEUES, Command, Queue, pod_group_path, queue_path
+from agent_scheduler.process.controller_flags import QUEUE
+from tests.support.batched import COMMANDS, add_group, add_queue
+from tests.support.controllers import BatchWorld, batch_world, dies, install_all
+from tests.support.embedded import until
+
+
+async def test_root_and_default_are_made_and_open_and_made_again() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        await it.until_states(root="Open", default="Open")
+        specs = {name: each["spec"] for name, each in (await it.queues()).items()}
+        common = {"weight": 1, "dequeueStrategy": "traverse"}
+        assert specs == {
+            "root": {**common, "reclaimable": False},
+            "default": {**common, "reclaimable": True, "parent": "root"},
+        }
+        first = (await it.queue("default"))["metadata"]["uid"]
+        await it.ask("DELETE", queue_path("default"))
+
+        async def again() -> bool:
+            found = (await it.queues()).get("default")
+            return found is not None and found["metadata"]["uid"] != first
+
+        await until(again)
+        await it.until_states(default="Open")
+
+
+async def test_a_queue_that_names_none_is_below_the_root() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        await add_queue(it, "q")
+        await it.until_states(q="Open", root="Open")
+        assert (await it.queue("q"))["spec"]["parent"] == "root"
+        assert "parent" not in (await it.queue("root"))["spec"]
+
+
+async def counted(it: BatchWorld, name: str, **numbers: int) -> None:
+    async def so() -> bool:
+        status = (await it.queue(name)).get("status", {})
+        names = ("pending", "inqueue", "running", "unknown", "completed")
+        return {each: status[each] for each in names if each in status} == numbers
+
+    await until(so)
+
+
+async def test_groups_are_counted_by_phase_in_the_queue_that_they_name() -> None:
+    async with batch_world() as it:
+        process = it.start(QUEUE)
+        await add_queue(it, "q")
+        for number, phase in enumerate(("Pending", "Inqueue", "Running", "Running", "Unknown", "Completed")):
+            await add_group(it, f"g{number}", queue="q", status={"phase": phase})
+        await add_group(it, "new")
+        await counted(it, "q", pending=1, inqueue=1, running=2, unknown=1, completed=1)
+        await counted(it, "default", pending=1)
+        text = process.metrics.exposition()[0].decode()
+        assert 'volcano_queue_pod_group_running_count{queue_name="q"} 2' in text
+        assert 'volcano_queue_pod_group_running_count{queue_name="default"} 0' in text
+        await it.patch(pod_group_path("default", "g0"), {"status": {"phase": "Inqueue"}})
+        await it.patch(pod_group_path("default", "g3"), {"spec": {"queue": "default"}})
+        await it.ask("DELETE", pod_group_path("default", "g4"))
+        await counted(it, "q", inqueue=2, running=1, completed=1)
+        await counted(it, "default", pending=1, running=1)
+
+
+async def test_what_the_scheduler_says_of_a_queue_stays() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        await add_queue(it, "q")
+        await it.until_states(q="Open")
+        said = {"allocated": {"cpu": "3"}, "reservation": {"nodes": ["n1"]}}
+        await it.patch(f"{queue_path('q')}/status", {"status": said})
+        await add_group(it, "g", queue="q")
+        await counted(it, "q", pending=1)
+        status = (await it.queue("q"))["status"]
+        assert {key: status[key] for key in said} == said
+
+
+async def test_a_queue_with_groups_closes_when_the_last_is_gone() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        await add_queue(it, "q")
+        await add_group(it, "g", queue="q")
+        await counted(it, "q", pending=1)
+        await it.command("CloseQueue", "q")
+        await it.until_states(q="Closing")
+        await it.ask("DELETE", pod_group_path("default", "g"))
+        await it.until_states(q="Closed")
+        events = await it.items("/apis/events.k8s.io/v1/events")
+        assert [(each["reason"], each["note"], each["regarding"]["name"]) for each in events] == [
+            ("CloseQueue", "Close queue succeed", "q")
+        ]
+
+
+async def test_the_last_of_several_commands_counts() -> None:
+    async with batch_world() as it:
+        await add_queue(it, "q")
+        for action in ("CloseQueue", "OpenQueue", "CloseQueue", "OpenQueue"):
+            await it.command(action, "q")
+        it.start(QUEUE)
+        await it.until_no_commands()
+        await it.until_states(q="Open")
+
+
+async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
+    async with batch_world() as it:
+        transport = it.transport
+        events = EventRecorder(transport, controller="test", instance="test", budget=UNLIMITED)
+        controller = QueueController(transport=transport, events=events, timing=REAL)
+        seen = {kind.name: kind for kind in controller.kinds(lambda _key: None, lambda _kind, _made: True)}
+        made = await add_queue(it, "q", parent="root")
+        seen["Queue"].set(msgspec.convert(made, Queue))
+        for action in ("CloseQueue", "OpenQueue"):
+            await it.command(action, "q")
+        for each in await it.items(COMMANDS):
+            seen["Command"].set(msgspec.convert(each, Command))
+        assert await controller.reconcile(":commands", lambda: True)
+        assert await it.state("q") == "Open"
+        assert await it.items(COMMANDS) == []
+
+
+async def test_commands_that_nothing_can_be_done_about_are_deleted_and_those_of_others_kept() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        await it.until_states(root="Open")
+        await it.command("CloseQueue", "nobody")
+        await it.command("CloseQueue", "root")
+        await it.command("Dance", "default")
+        await it.until_no_commands()
+        await it.until_states(root="Open", default="Open")
+        job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"}
+        order = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"name": "j"}}
+        path = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
+        await it.add(path, {**order, "action": "AbortJob", "target": job})
+        await asyncio.sleep(0.5)
+        assert len(await it.items(path)) == 1
+
+
+async def test_queues_below_a_closed_one_close_and_open_with_it_unless_closed_by_themselves() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        for name, parent in (("top", "root"), ("a", "top"), ("b", "top"), ("leaf", "a")):
+            await add_queue(it, name, parent=parent)
+        await it.until_states(top="Open", a="Open", b="Open", leaf="Open")
+        await it.command("CloseQueue", "b")
+        await it.until_states(b="Closed")
+        await it.command("CloseQueue", "top")
+        await it.until_states(top="Closed", a="Closed", leaf="Closed")
+        # One below cannot be opened alone, and one that comes later is closed, too.
+        await it.command("OpenQueue", "leaf")
+        await add_queue(it, "late", parent="top")
+        await it.until_no_commands()
+        await it.until_states(late="Closed", leaf="Closed")
+        # Who closes it once more by itself wants it closed.
+        await it.command("CloseQueue", "late")
+        await it.until_no_commands()
+        await it.command("OpenQueue", "top")
+        await it.until_states(top="Open", a="Open", leaf="Open", b="Closed", late="Closed")
+
+
+async def test_a_queue_follows_the_one_that_it_is_moved_below() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        for name in ("shut", "q"):
+            await add_queue(it, name)
+        await it.until_states(shut="Open", q="Open")
+        await it.command("CloseQueue", "shut")
+        await it.until_states(shut="Closed")
+        await it.patch(queue_path("q"), {"spec": {"parent": "shut"}})
+        await it.until_states(q="Closed")
+        await it.patch(queue_path("q"), {"spec": {"parent": "root"}})
+        await it.until_states(q="Open")
+        # What stands below a queue that is not there stays as it is.
+        await it.patch(queue_path("q"), {"spec": {"parent": "none"}})
+        await asyncio.sleep(0.4)
+        assert await it.state("q") == "Open"
+
+
+@pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
+async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
+    """A closed queue is to be opened, and one with two below it closed; each process dies at a later write."""
+    async with batch_world() as it:
+        first = it.start(QUEUE)
+        for name, parent in (("top", "root"), ("a", "top"), ("b", "a"), ("other", "root")):
+            await add_queue(it, name, parent=parent)
+        await add_group(it, "g", queue="a", status={"phase": "Running"})
+        await it.command("CloseQueue", "other")
+        await it.until_states(top="Open", a="Open", b="Open", other="Closed")
+        await it.stop(first)
+        for closing in (True, False):
+            await it.command("CloseQueue" if closing else "OpenQueue", "top")
+            await it.command("OpenQueue" if closing else "CloseQueue", "other")
+            at = 0
+            while await dies(it, at, QUEUE, sent=sent):
+                # What is done is not to be done again, so that each gets further than the one before it.
+                at = 1
+            last = it.start(QUEUE)
+            await it.until_no_commands()
+            if closing:
+                await it.until_states(top="Closed", a="Closing", b="Closed", other="Open")
+            else:
+                await it.until_states(top="Open", a="Open", b="Open", other="Closed")
+            await it.stop(last)
+
+
+async def test_nothing_is_written_when_all_is_as_it_should_be() -> None:
+    async with batch_world() as it:
+        first = it.start(QUEUE)
+        await add_queue(it, "q")
+        await add_group(it, "g", queue="q")
+        await counted(it, "q", pending=1)
+        await it.until_states(root="Open", default="Open")
+        await it.stop(first)
+        versions = {name: each["metadata"]["resourceVersion"] for name, each in (await it.queues()).items()}
+        second = it.start(QUEUE)
+        await until(lambda: second.reconciles_waiting == {"queue": 0})
+        await asyncio.sleep(0.5)
+        after = {name: each["metadata"]["resourceVersion"] for name, each in (await it.queues()).items()}
+        assert after == versions
+
+
+async def test_the_controller_waits_for_the_kinds_and_begins_when_they_are_there() -> None:
+    async with batch_world(kinds=False) as it:
+        process = it.start(QUEUE)
+        await until(lambda: process.queues is not None)
+        await asyncio.sleep(0.3)
+        await install_all(it)
+        await until_made(it)
+
+
+async def until_made(it: BatchWorld) -> None:
+    async def so() -> bool:
+        answer = await it.call("GET", QUEUES)
+        return answer.status == 200 and set(await it.queues()) == {"root", "default"}
+
+    await until(so, seconds=60)
+    await it.until_states(root="Open", default="Open")

@@ -1,0 +1,474 @@
+"""The sharding controller over an embedded cluster: what becomes of NodeShards as the cluster changes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agent_scheduler.controllers.sharding import retiring, writes
+from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
+from agent_scheduler.kube.transport import OutcomeUnknown, Response
+from agent_scheduler.objects.shard import NODE_SHARDS
+from tests.support.embedded import until
+from tests.support.faulty import Passing
+from tests.support.sharded import MERGE, limits
+from tests.support.sharding import Rounds, World, world
+
+#: Two shards by CPU, of any size: below 60 %, and from 70 % on.
+BY_CPU = "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"
+
+
+async def test_there_is_a_shard_for_each_scheduler_and_every_ready_node_is_in_one() -> None:
+    async with world() as it:
+        names = await it.add_nodes(5)
+        await it.add_node("unready", ready=False)
+        it.start()
+        # The second has its minimum, though no node is in its range.
+        specs = await it.until_counts(volcano=3, agent_scheduler=2)
+        assert sorted([*specs["volcano"], *specs["agent-scheduler"]]) == names
+        shard = await it.shard("volcano")
+        assert shard is not None
+        assert shard["metadata"]["labels"] == {OWNER_LABEL: OWNER}
+        assert "status" not in shard
+
+
+async def test_a_node_moves_with_its_utilisation_and_back() -> None:
+    async with world() as it:
+        await it.add_nodes(3)
+        it.start(configs=BY_CPU)
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        await it.load("n001", "9")
+        await it.until_specs(low=["n000", "n002"], high=["n001"])
+        await it.load("n001", "1")
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        # Away at the end of the pod, too, though nobody deletes it.
+        await it.load("n002", "9")
+        await it.until_specs(low=["n000", "n001"], high=["n002"])
+        done = {"status": {"phase": "Succeeded"}}
+        await it.patch("/api/v1/namespaces/default/pods/on-n002/status", done)
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+
+
+async def test_a_node_joins_and_leaves_with_the_cluster() -> None:
+    async with world() as it:
+        await it.add_nodes(2)
+        it.start(configs=BY_CPU)
+        await it.until_specs(low=["n000", "n001"], high=[])
+        await it.add_node("new")
+        await it.until_specs(low=["n000", "n001", "new"], high=[])
+        await it.delete_node("n000")
+        await it.until_specs(low=["n001", "new"], high=[])
+
+
+async def test_a_node_that_is_cordoned_or_not_ready_leaves_and_comes_back() -> None:
+    async with world() as it:
+        await it.add_nodes(3)
+        it.start(configs=BY_CPU)
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        await it.change_node("n001", {"spec": {"unschedulable": True}})
+        await it.until_specs(low=["n000", "n002"], high=[])
+        await it.change_node("n001", {"spec": {"unschedulable": None}})
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        await it.patch(
+            "/api/v1/nodes/n002/status", {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+        )
+        await it.until_specs(low=["n000", "n001"], high=[])
+
+
+async def test_a_changed_label_is_acted_on() -> None:
+    warm = {"name": "warmup", "weight": 1}
+    config = {
+        "schedulerConfigs": [
+            {
+                "name": "agents",
+                "policies": [warm, {"name": "node-limit", "arguments": {"maxNodes": 1}}],
+            },
+            {"name": "rest"},
+        ]
+    }
+    async with world() as it:
+        await it.add_nodes(3)
+        await it.configure(config)
+        it.start()
+        await it.until_specs(agents=["n000"], rest=["n001", "n002"])
+        await it.change_node("n002", {"metadata": {"labels": {"node.volcano.sh/warmup": "true"}}})
+        await it.until_specs(agents=["n002"], rest=["n000", "n001"])
+
+
+@pytest.mark.wide
+async def test_limits_are_respected_at_200_nodes() -> None:
+    async with world() as it:
+        await it.add_nodes(200)
+        it.start(configs="a:volcano:0.0:1.0:false:1:10,b:volcano:0.0:1.0:false:1:20")
+        specs = await it.until_counts(a=10, b=20)
+        assert not set(specs["a"]) & set(specs["b"])
+
+
+async def test_what_is_as_it_should_be_is_not_written_again() -> None:
+    async with world() as it:
+        await it.add_nodes(4)
+        it.start(configs=BY_CPU, period=0.05)
+        await it.until_counts(low=4, high=0)
+        versions = {name: (await it.shard(name))["metadata"]["resourceVersion"] for name in ("low", "high")}  # type: ignore[index]
+        planned = it.metric("agent_scheduler_sharding_plan_duration_seconds_count")
+        await until(lambda: it.metric("agent_scheduler_sharding_plan_duration_seconds_count") >= planned + 3)
+        for name, version in versions.items():
+            shard = await it.shard(name)
+            assert shard is not None
+            assert shard["metadata"]["resourceVersion"] == version
+        assert it.metric("agent_scheduler_sharding_writes_total", result="created") == 2
+        assert it.metric("agent_scheduler_sharding_writes_total") == 2
+
+
+async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_put_back() -> None:
+    async with world() as it:
+        await it.add_nodes(3)
+        it.start(configs=BY_CPU)
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        before = await it.shard("low")
+        await it.delete(f"{NODE_SHARDS}/low")
+        await until(lambda: it.shard("low"))
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        after = await it.shard("low")
+        assert before is not None
+        assert after is not None
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        await it.change_shard("low", {"spec": {"nodesDesired": ["n001", "nobody"]}})
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+
+
+async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick() -> None:
+    async with world() as it:
+        await it.add_nodes(4)
+        await it.configure(limits(a=1, b=1))
+        it.start()
+        await it.until_specs(a=["n000"], b=["n001"])
+        await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
+        await it.until_specs(a=["n000"], b=["n001"])
+        # Who starts anew takes what is there for what was planned.
+        await it.stop(it.processes[0])
+        await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
+        it.start()
+        await it.delete_node("n001")
+        await it.until_specs(a=["n003"], b=["n000"])
+
+
+@pytest.mark.promise("S23")
+async def test_a_status_is_never_touched() -> None:
+    async with world() as it:
+        await it.add_nodes(2)
+        it.start(configs=BY_CPU)
+        await it.until_counts(low=2, high=0)
+        status = {"lastUpdateTime": "2026-01-01T00:00:00Z", "nodesInUse": ["n000", "n001"]}
+        await it.change_shard("low", {"status": status}, status=True)
+        await it.add_node("new")
+        await it.until_counts(low=3, high=0)
+        shard = await it.shard("low")
+        assert shard is not None
+        assert shard["status"] == status
+
+
+async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = Rounds(monkeypatch)
+    async with world() as it:
+        await it.add_nodes(2)
+        process = it.start(configs=BY_CPU, trigger=False, period=3600.0)
+        await it.until_counts(low=2, high=0)
+        controller = process.sharding
+        assert controller is not None
+        # What it wrote itself is a reason, too, until the watch has told of it.
+        await until(lambda: not controller._wake.is_set() and len(controller._store.unwatched) == 0)
+        before = rounds.begun
+        await it.add_node("new")
+        await until(lambda: it.metric("agent_scheduler_watch_events_total", kind="Node") == 3)
+        # What is a reason is one as soon as it is counted, and stays one until the next round begins.
+        assert not controller._wake.is_set() and rounds.begun == before
+        # Any other reason to plan brings it, too.
+        await it.delete(f"{NODE_SHARDS}/high")
+        await it.until_counts(low=3, high=0)
+
+
+async def test_without_the_trigger_the_period_brings_changes() -> None:
+    async with world() as it:
+        await it.add_nodes(2)
+        it.start(configs=BY_CPU, trigger=False, period=0.05)
+        await it.until_counts(low=2, high=0)
+        await it.add_node("new")
+        await it.until_counts(low=3, high=0)
+
+
+# ---- shards of others
+
+
+@pytest.mark.promise("S23")
+async def test_a_foreign_shard_is_left_alone_and_keeps_its_nodes() -> None:
+    async with world() as it:
+        await it.add_nodes(4)
+        await it.add_shard("theirs", ["n001", "n002"], ours=False)
+        before = await it.shard("theirs")
+        it.start(configs=BY_CPU)
+        await it.until_specs(low=["n000", "n003"], high=[], theirs=["n001", "n002"])
+        await it.change_shard("theirs", {"spec": {"nodesDesired": ["n002", "n003"]}})
+        await it.until_specs(low=["n000", "n001"], high=[], theirs=["n002", "n003"])
+        await it.delete(f"{NODE_SHARDS}/theirs")
+        await it.until_specs(low=["n000", "n001", "n002", "n003"], high=[])
+        assert before is not None
+        assert OWNER_LABEL not in (before["metadata"].get("labels") or {})
+
+
+async def test_a_foreign_shard_with_a_configured_name_is_told_of_and_taken_over_with_the_label() -> None:
+    async with world() as it:
+        await it.add_nodes(3)
+        await it.add_shard("low", ["n000"], ours=False)
+        it.start(configs=BY_CPU)
+        event = await it.until_event("ForeignShard")
+        assert event["regarding"]["kind"] == "NodeShard"
+        assert event["regarding"]["name"] == "low"
+        assert event["type"] == "Warning"
+        await it.until_specs(low=["n000"], high=[])
+        await until(lambda: it.metric("agent_scheduler_sharding_foreign_shards") == 1)
+        await it.change_shard("low", {"metadata": {"labels": {OWNER_LABEL: OWNER}}})
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        await until(lambda: it.metric("agent_scheduler_sharding_foreign_shards") == 0)
+
+
+async def test_a_shard_whose_label_is_taken_off_is_somebody_elses_from_then_on() -> None:
+    async with world() as it:
+        await it.add_nodes(2)
+        it.start(configs=BY_CPU)
+        await it.until_counts(low=2, high=0)
+        await it.change_shard("low", {"metadata": {"labels": {OWNER_LABEL: None}}})
+        await it.until_event("ForeignShard")
+        await it.change_shard("low", {"spec": {"nodesDesired": ["n001"]}})
+        await it.load("n000", "9")
+        await it.until_specs(low=["n001"], high=["n000"])
+
+
+# ---- shards that go
+
+
+async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retiring, "SETTLED", 0.05)
+    async with world() as it:
+        await it.add_nodes(4)
+        await it.configure(limits(a=2, b=2))
+        it.start()
+        await it.until_counts(a=2, b=2)
+        await it.configure(limits(a=2))
+        await it.until_counts(a=2)
+        states = [s["spec"]["nodesDesired"] for s in it.shards.history if s["metadata"]["name"] == "b"]
+        assert states[-1] == []
+        assert it.metric("agent_scheduler_sharding_writes_total", result="deleted") == 1
+
+
+class Losing(Passing):
+    """One on which nothing that is to make `shard` arrives, for as long as it `loses`."""
+
+    def __init__(self, transport: Any, shard: str) -> None:
+        super().__init__(transport)
+        self._name = f'"name":"{shard}"'.encode()
+        self.loses = True
+        self.lost = 0
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **more: Any) -> Response:
+        if self.loses and (method, path) == ("POST", NODE_SHARDS) and self._name in (body or b""):
+            self.lost += 1
+            raise OutcomeUnknown("lost")
+        return await super().request(method, path, body=body, **more)
+
+
+async def test_nodes_of_a_shard_that_was_never_made_and_is_no_longer_configured_are_free_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writes, "PATIENCE", 0.3)
+    monkeypatch.setattr(retiring, "SETTLED", 0.05)
+    async with world() as it:
+        await it.add_nodes(2)
+        await it.configure(limits(a=1, b=1))
+        losing = Losing(it.transport, "b")
+        it.start(fence=5.0, transport=losing)
+        await until(lambda: it.metric("agent_scheduler_sharding_writes_total", result="failed"))
+        await it.configure(limits(a=2))
+        # As long as it may come, its node is nobody's.
+        await it.planned_again(5)
+        assert await it.specs() == {"a": ["n000"]}
+        losing.loses = False
+        await it.until_specs(a=["n000", "n001"])
+
+
+async def test_a_shard_is_not_deleted_while_a_request_to_make_it_may_be_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retiring, "SETTLED", 0.05)
+    async with world() as it:
+        await it.add_nodes(2)
+        await it.configure(limits(a=1, b=1))
+        losing = Losing(it.transport, "b")
+        it.start(fence=2.0, transport=losing)
+        await until(lambda: losing.lost)
+        losing.loses = False
+        await it.until_counts(a=1, b=1)
+        await it.configure(limits(a=2))
+        await it.until_counts(a=2, b=0)
+        await it.planned_again(5)
+        assert (await it.specs())["b"] == []
+        await it.until_specs(a=["n000", "n001"])
+
+
+class Late(Losing):
+    """One on which the answer to the first request that makes `shard` comes only when that is gone again."""
+
+    answered = False
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **more: Any) -> Response:
+        self.loses = False
+        answer = await super().request(method, path, body=body, **more)
+        if not self.lost and method == "POST" and self._name in (body or b""):
+            self.lost += 1
+            await self._transport.request("DELETE", f"{NODE_SHARDS}/b", timeout=10)
+            await asyncio.sleep(0.2)
+            self.answered = True
+        return answer
+
+
+async def test_a_shard_that_went_before_the_answer_to_its_making_came_is_made_again() -> None:
+    async with world() as it:
+        await it.add_nodes(1)
+        await it.configure(limits(a=1, b=1))
+        late = Late(it.transport, "b")
+        it.start(transport=late)
+        await until(lambda: late.lost and late.answered)
+        await it.until_specs(a=["n000"], b=[])
+
+
+async def lease(it: World, shard: str, holder: str, *, seconds: int) -> None:
+    body = {"metadata": {"name": f"nodeshard-{shard}"}, "spec": {"leaseDurationSeconds": seconds}}
+    body["spec"]["holderIdentity"] = holder  # type: ignore[index]
+    await it.add("/apis/coordination.k8s.io/v1/namespaces/default/leases", body)
+
+
+async def test_a_shard_in_use_stays_while_its_scheduler_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retiring, "SETTLED", 0.05)
+    monkeypatch.setattr(retiring, "HOLDERLESS", 0.05)
+    async with world() as it:
+        await it.add_nodes(2)
+        for name in ("old", "dead", "silent"):
+            await it.add_shard(name, [])
+            await it.change_shard(name, {"status": {"nodesInUse": ["n000"]}}, status=True)
+        await lease(it, "old", "somebody", seconds=3600)
+        await lease(it, "dead", "", seconds=1)
+        it.start(configs=BY_CPU)
+        # No lease, or one that was released: nobody is there to leave.
+        await it.until_counts(old=0, low=2, high=0)
+        await it.change_shard("old", {"status": {"nodesInUse": []}}, status=True)
+        await it.until_counts(low=2, high=0)
+
+
+# ---- what cannot be written
+
+
+async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writes, "MAX_BYTES", 40)
+    async with world() as it:
+        await it.add_nodes(5)
+        it.start(configs=BY_CPU)
+        await it.until_counts(low=5, high=0)
+        await it.add_node("one-too-many")
+        event = await it.until_event("ShardTooLarge")
+        assert "the names of its 6 nodes take 51 bytes; allowed: 40" in event["note"]
+        await it.until_counts(low=5, high=0)
+        assert it.metric("agent_scheduler_sharding_writes_total", result="too_large") >= 1
+        await it.delete_node("n000")
+        await it.delete_node("n001")
+        await it.until_counts(low=4, high=0)
+
+
+async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds = Rounds(monkeypatch)
+    async with world() as it:
+        crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        manifest = await it.get(f"{crd}/nodeshards.shard.volcano.sh")
+        await it.delete(f"{crd}/nodeshards.shard.volcano.sh")
+        await it.add_nodes(2)
+        process = it.start(configs=BY_CPU)
+        await until(lambda: process.sharding is not None and process.sharding.is_kind_missing)
+        await rounds.go_on()
+        fresh: dict[str, Any] = {key: manifest[key] for key in ("apiVersion", "kind", "spec")}
+        await it.add(crd, {**fresh, "metadata": {"name": manifest["metadata"]["name"]}})
+        await it.until_counts(low=2, high=0)
+        assert not process.sharding.is_kind_missing  # type: ignore[union-attr]
+
+
+# ---- who writes
+
+
+async def test_of_two_processes_one_writes_and_the_other_follows_it() -> None:
+    async with world() as it:
+        await it.add_nodes(2)
+        first = it.start(configs=BY_CPU, elect=True)
+        await it.until_counts(low=2, high=0)
+        it.start(configs=BY_CPU, elect=True)
+        await it.add_node("new")
+        await it.until_counts(low=3, high=0)
+        assert it.metric("agent_scheduler_sharding_writes_total", of=1) == 0
+        await it.stop(first)
+        await it.add_node("newer")
+        await it.until_counts(low=4, high=0)
+        assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="updated") >= 1
+        assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="created") == 0
+
+
+async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
+    """Its watches may not have told of what the leader before it wrote last."""
+    async with world() as it:
+        await it.add_nodes(2)
+        first = it.start(configs=BY_CPU, elect=True)
+        await it.until_specs(low=["n000", "n001"], high=[])
+        passing = Passing(it.transport)
+        second = it.start(configs=BY_CPU, elect=True, transport=passing)
+        await until(lambda: second.sharding is not None and second.sharding.is_synced)
+        before = len(passing.asked)
+        await it.stop(first)
+        await it.add_node("n002")
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        since = passing.asked[before:]
+        lists = since[: since.index(("PATCH", f"{NODE_SHARDS}/low"))]
+        assert {("GET", path) for path in (NODE_SHARDS, "/api/v1/nodes", "/api/v1/pods")} <= set(lists)
+
+
+class Overtaken(Passing):
+    """One on which the first change of `low` comes just after its scheduler has written the status."""
+
+    overtaken = False
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if (method, path) == ("PATCH", f"{NODE_SHARDS}/low") and not self.overtaken:
+            self.overtaken = True
+            status = b'{"status":{"nodesInUse":["n000"]}}'
+            answer = await self._transport.request(
+                "PATCH", f"{path}/status", body=status, content_type=MERGE, timeout=10
+            )
+            assert answer.status == 200
+        return await super().request(method, path, **more)
+
+
+async def test_a_shard_that_was_changed_just_before_it_is_written_is_decided_anew_at_once() -> None:
+    """Not when what could not be done is tried again: a status is told by the watch, and is no reason to plan."""
+    async with world() as it:
+        await it.add_nodes(1)
+        overtaken = Overtaken(it.transport)
+        overtaken.overtaken = True
+        it.start(configs=BY_CPU, retry=60.0, transport=overtaken)
+        await it.until_specs(low=["n000"], high=[])
+        overtaken.overtaken = False
+        await it.add_node("n001")
+        await it.until_specs(low=["n000", "n001"], high=[])
+        assert it.metric("agent_scheduler_sharding_writes_total", result="conflict") == 1

@@ -1,0 +1,450 @@
+"""Schedulers and their coordinators on one cluster: who uses which node, and where pods go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from agent_scheduler.fastpath import outside
+from agent_scheduler.kube.retry import Backoff
+from agent_scheduler.kube.watch_events import MODIFIED, Change
+from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
+from agent_scheduler.shards import coordinator
+from embedded_kubernetes.errors import ApiError, conflict
+from embedded_kubernetes.requests import Disturbance, Request
+from tests.regressions.links import Tap
+from tests.support.embedded import until
+from tests.support.shared import (
+    SharedCluster,
+    decides_on,
+    has_looked_again,
+    lists_shards,
+    scheduler,
+    shared_cluster,
+)
+
+
+async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+        await shared.add_node("large", cpu="64")
+        await shared.desire("a", ["n1"])
+        await until(lambda: decides_on(runtime, "n1"))
+        for number in range(3):
+            await shared.add_pod(f"p{number}", scheduler="a", cpu="1")
+        await until(lambda: shared.has_placed("", 3))
+        assert set((await shared.placed()).values()) == {"n1"}
+
+
+@pytest.mark.promise("L18", "S33")
+async def test_a_hard_shard_that_is_full_is_no_shortage_of_nodes_while_others_would_do() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n1"])
+        await until(lambda: decides_on(runtime, "n1"))
+        await shared.add_pod("p", scheduler="a", cpu="4")
+        await shared.add_pod("q", scheduler="a", cpu="1")
+        condition = await until(lambda: shared.condition("q"))
+        assert condition["reason"] == "NodeShardFull"
+        said, _, preemption = condition["message"].partition(" no new claims")
+        assert said == ("0/2 nodes are available: 1 Insufficient cpu, 1 node isn't in scheduler node shard.")
+        assert preemption.endswith(
+            "1 Preemption is not helpful for scheduling. node shard a is full, and other nodes of the cluster would do."
+        )
+
+
+@pytest.mark.parametrize("node", [{"cpu": "2"}, {"unschedulable": True}, {"ready": False}], ids=str)
+@pytest.mark.promise("L18")
+async def test_where_no_node_of_the_cluster_would_do_a_full_shard_is_a_shortage(node: dict[str, Any]) -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
+        status = {"allocatable": {"cpu": node.get("cpu", "8"), "memory": "8Gi", "pods": "10"}}
+        if "ready" in node:
+            status["conditions"] = [{"type": "Ready", "status": "False"}]
+        spec = {"unschedulable": True} if "unschedulable" in node else {}
+        body = {"metadata": {"name": "other"}, "spec": spec, "status": status}
+        await shared.add("/api/v1/nodes", body)
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        await shared.add_pod("p", scheduler="a", cpu="4")
+        await shared.add_pod("q", scheduler="a", cpu="3")
+        await until(lambda: shared.says("q", "Unschedulable"))
+
+
+async def test_what_a_full_shard_says_follows_the_nodes_outside_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outside, "_LOOK", 0.05)
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        await shared.add_pod("p", scheduler="a", cpu="4")
+        await shared.add_pod("q", scheduler="a", cpu="3")
+        await until(lambda: shared.says("q", "NodeShardFull"))
+        await shared.add_pod("other", scheduler="nobody", cpu="2", nodeName="n1")
+        await until(lambda: shared.says("q", "Unschedulable"))
+        await shared.end_pod("other")
+        await until(lambda: shared.says("q", "NodeShardFull"))
+
+
+async def test_a_pod_that_found_no_room_in_the_shard_goes_to_a_node_that_joins() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        await shared.add_pod("p", scheduler="a", cpu="4")
+        await shared.add_pod("q", scheduler="a", cpu="4")
+        await until(lambda: shared.has_placed("", 1))
+        await until(lambda: shared.condition("q"))
+        await shared.desire("a", ["n0", "n1"])
+        await until(lambda: shared.has_placed("", 2))
+
+
+async def test_without_its_shard_a_hard_scheduler_refuses_in_words_that_no_autoscaler_answers() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a"):
+        await shared.add_pod("p", scheduler="a")
+        condition = await until(lambda: shared.condition("p"))
+        assert condition["reason"] == "NodeShardNotReady"
+        assert condition["message"] == "0/1 nodes are available: node shard a does not exist."
+        await shared.desire("a", ["n0"])
+        await until(lambda: shared.has_placed("", 1))
+
+
+async def test_without_the_kind_a_hard_scheduler_says_so_and_goes_on_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator, "_RESYNC", 0.1)
+    async with shared_cluster(1, kind=False) as shared, scheduler(shared, "a"):
+        await shared.add_pod("p", scheduler="a")
+        condition = await until(lambda: shared.condition("p"))
+        assert "the cluster has no NodeShards at all" in condition["message"]
+        await shared.install()
+        await shared.desire("a", ["n0"])
+        assert await until(shared.placed) == {"p": "n0"}
+
+
+async def test_without_its_shard_a_soft_scheduler_uses_all_nodes() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a", "soft"):
+        await shared.add_pod("p", scheduler="a")
+        await until(lambda: shared.has_placed("", 1))
+
+
+async def test_a_soft_scheduler_uses_its_shard_first_and_others_when_it_is_full() -> None:
+    async with shared_cluster(3) as shared, scheduler(shared, "a", "soft") as runtime:
+        await shared.add_node("large", cpu="64")
+        await shared.desire("a", ["n1"])
+        await until(lambda: decides_on(runtime, "n1"))
+        for number in range(4):
+            await shared.add_pod(f"p{number}", scheduler="a", cpu="1")
+        await until(lambda: shared.has_placed("", 4))
+        assert set((await shared.placed()).values()) == {"n1"}
+        await shared.add_pod("more", scheduler="a", cpu="1")
+        await until(lambda: shared.has_placed("", 5))
+        assert (await shared.placed())["more"] != "n1"
+
+
+async def test_a_soft_scheduler_that_starts_while_shards_change_waits_for_its_own() -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared:
+        await shared.desire("a", ["n0"])
+        await shared.desire("volcano", [])
+        await shared.add_pod("there", scheduler="nobody", cpu="2", nodeName="n1")
+        # While its claim is on its way another shard changes, so it looks again, and is not told so soon.
+        tap.harm = lambda request: Disturbance(
+            late=0.3 if _status_writes(request) else 0.0,
+            delay=0.3 if lists_shards(request) and tap.count(_status_writes) else 0.0,
+        )
+        async with scheduler(shared, "a", "soft") as runtime:
+            await until(lambda: tap.count(_status_writes))
+            await shared.desire("volcano", ["n1"])
+            await shared.add_pod("p", scheduler="a")
+            await until(lambda: decides_on(runtime, "n0"))
+            await until(lambda: shared.has_placed("", 2))
+            assert await shared.placed() == {"there": "n1", "p": "n0"}
+
+
+async def test_in_mode_none_shards_are_not_looked_at() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a", "none"):
+        await shared.desire("a", [])
+        await shared.add_pod("p", scheduler="a")
+        await until(lambda: shared.has_placed("", 1))
+        assert await shared.status("a") == {}
+
+
+async def test_a_node_that_another_uses_is_added_only_when_it_is_given_back() -> None:
+    async with shared_cluster(3) as shared:
+        await shared.desire("volcano", ["n0", "n1"])
+        await shared.write_status("volcano", nodesInUse=["n0", "n1"])
+        async with scheduler(shared, "a"):
+            await shared.desire("a", ["n1", "n2"])
+            await until(lambda: _is(shared, "a", "n2"))
+            status = await shared.status("a")
+            assert status["nodesToAdd"] == ["n1"] and status["nodesToRemove"] == []
+            assert status["lastUpdateTime"].endswith("Z")
+            await shared.write_status("volcano", nodesInUse=["n0"])
+            await until(lambda: shared.uses("a", "n1 n2"))
+
+
+@pytest.mark.promise("L11")
+async def test_nodes_change_hands_between_two_schedulers_and_a_swap_ends() -> None:
+    async with shared_cluster(4) as shared, scheduler(shared, "a"), scheduler(shared, "b"):
+        await shared.desire("a", ["n0", "n1"])
+        await shared.desire("b", ["n2", "n3"])
+        await until(lambda: shared.uses("a", "n0 n1"))
+        await until(lambda: shared.uses("b", "n2 n3"))
+        await shared.desire("a", ["n1", "n2"])
+        await shared.desire("b", ["n0", "n3"])
+        await until(lambda: shared.uses("a", "n1 n2"))
+        await until(lambda: shared.uses("b", "n0 n3"))
+
+
+async def test_shards_that_desire_the_same_nodes_settle_on_one_owner_of_each() -> None:
+    async with shared_cluster(3) as shared, scheduler(shared, "a"), scheduler(shared, "b"):
+        await shared.desire("b", ["n0"])
+        await until(lambda: shared.uses("b", "n0"))
+        await shared.desire("b", ["n0", "n1", "n2"])
+        await shared.desire("a", ["n0", "n1", "n2"])
+
+        async def all_taken() -> bool:
+            mine, yours = (await shared.in_use("a")).split(), (await shared.in_use("b")).split()
+            assert not set(mine) & set(yours)
+            return sorted(mine + yours) == ["n0", "n1", "n2"]
+
+        await until(all_taken)
+        assert "n0" in await shared.in_use("b"), "who has a node keeps it"
+
+
+async def test_a_scheduler_that_ends_gives_its_nodes_back() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.desire("a", ["n0", "n1"])
+        async with scheduler(shared, "a"):
+            await until(lambda: shared.uses("a", "n0 n1"))
+        assert await shared.in_use("a") == ""
+
+
+async def test_nodes_of_a_dead_scheduler_are_free_after_lease_and_fence() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.desire("dead", ["n0"])
+        await shared.write_status("dead", nodesInUse=["n0"])
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "nodeshard-dead", "namespace": "default"},
+            "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 1},
+        }
+        await shared.add("/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)
+        await shared.desire("a", ["n0", "n1"])
+        async with scheduler(shared, "a"):
+            await until(lambda: _is(shared, "a", "n1"))
+            await until(lambda: shared.uses("a", "n0 n1"))
+
+
+async def test_a_deleted_shard_ends_the_use_of_its_nodes_and_a_new_one_begins_it() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        await shared.delete_shard("a")
+        await until(lambda: decides_on(runtime))
+        await shared.add_pod("p", scheduler="a")
+        condition = await until(lambda: shared.condition("p"))
+        assert "node shard a does not exist" in condition["message"]
+        await shared.desire("a", ["n0"])
+        await until(lambda: shared.has_placed("", 1))
+
+
+async def test_a_status_that_somebody_else_wrote_is_put_right() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a"):
+        await shared.desire("a", ["n0"])
+        await until(lambda: shared.uses("a", "n0"))
+        await shared.write_status("a", nodesInUse=[], nodesToAdd=["n1"])
+        await until(lambda: shared.uses("a", "n0"))
+
+
+async def test_fields_that_nobody_here_knows_stay() -> None:
+    async with shared_cluster(1) as shared:
+        await shared.desire("a", ["n0"])
+        await shared.patch(f"{NODE_SHARDS}/a", {"metadata": {"labels": {"who": "admin"}}})
+        async with scheduler(shared, "a"):
+            await until(lambda: shared.uses("a", "n0"))
+        whole = await shared.get(f"{NODE_SHARDS}/a")
+        assert whole["metadata"]["labels"] == {"who": "admin"} and whole["spec"]["nodesDesired"] == ["n0"]
+
+
+async def _is(shared: SharedCluster, shard: str, nodes: str) -> bool:
+    return await shared.in_use(shard) == nodes
+
+
+async def test_a_claim_that_another_made_at_the_same_time_is_withdrawn() -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("volcano", [])
+        await shared.desire("a", [])
+        await until(lambda: shared.uses("a", ""))
+        # Ours is carried out, and its answer comes only after the other one has been.
+        tap.harm = lambda request: Disturbance(late=0.5) if _status_writes(request) else None
+        await shared.desire("a", ["n0", "n1"])
+        await until(lambda: _is(shared, "a", "n0 n1"))
+        await shared.write_status("volcano", nodesInUse=["n0"])
+        await until(lambda: decides_on(runtime, "n1"))
+        await until(lambda: _is(shared, "a", "n1"))
+        assert decides_on(runtime, "n1")
+        samples = runtime.metrics.exposition()[0].decode()
+        assert 'agent_scheduler_shard_writes_total{result="withdrawn"} 1' in samples
+
+
+# ---- a server that fails
+
+
+def _status_writes(request: Request) -> bool:
+    return request.method == "PATCH" and request.path.endswith("/nodeshards/a/status")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Disturbance(error=conflict("nodeshards", "shard.volcano.sh", "a", "modified")),
+        Disturbance(drop=True),
+        Disturbance(lose=True),
+        Disturbance(error=ApiError(500, "InternalError", "no"), commits=True),
+    ],
+    ids=["conflict", "lost before", "lost after", "failed after"],
+)
+async def test_a_status_is_written_again_until_it_is_known_to_stand(fault: Disturbance) -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        tap.harm = lambda request: (
+            fault if _status_writes(request) and tap.count(_status_writes) <= 2 else None
+        )
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        await until(lambda: shared.uses("a", "n0"))
+
+
+@pytest.mark.parametrize("mode", ["soft", "hard"])
+async def test_who_may_not_read_the_shards_counts_as_having_none(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "_UNSETTLED", 0.5)
+    tap = Tap()
+    tap.harm = lambda request: (
+        Disturbance(error=ApiError(403, "Forbidden", "no")) if lists_shards(request) else None
+    )
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a", mode) as runtime:
+        await shared.desire("a", ["n0"])
+        await shared.add_pod("p", scheduler="a")
+        if mode == "hard":
+            condition = await until(lambda: shared.condition("p"))
+            assert condition["reason"] == "NodeShardNotReady"
+            assert condition["message"] == (
+                "0/1 nodes are available: it is not known yet which nodes are in this scheduler's node shard."
+            )
+            # As soon as it may, it does.
+            tap.harm = lambda request: None
+            await until(lambda: decides_on(runtime, "n0"))
+        assert await until(shared.placed) == {"p": "n0"}
+
+
+async def test_a_list_from_before_the_claim_was_written_does_not_confirm_it() -> None:
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        tap.harm = lambda request: Disturbance(behind=1) if lists_shards(request) else None
+        await shared.desire("a", ["n0", "n1"])
+        before = tap.count(lists_shards)
+        await until(lambda: tap.count(lists_shards) > before + 2)
+        assert decides_on(runtime, "n0")
+        tap.harm = lambda request: None
+        await until(lambda: decides_on(runtime, "n0", "n1"))
+
+
+async def test_a_store_that_was_restored_from_a_backup_ends_the_process() -> None:
+    tap = Tap()
+    with capture_logs() as logs:
+        async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+            await shared.desire("a", ["n0"])
+            await until(lambda: decides_on(runtime, "n0"))
+            assert runtime.coordinator is not None
+            runtime.coordinator._newest = "1000000"
+            await shared.desire("a", ["n1"])
+            (told,) = await until(lambda: [each for each in logs if each["event"] == "store went back"])
+    assert "the list of NodeShards is of version" in told["problem"]
+
+
+async def test_a_store_that_is_older_than_the_last_list_of_the_shards_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator, "_RESYNC", 0.05)
+    tap = Tap()
+    with capture_logs() as logs:
+        async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+            await shared.desire("a", ["n0"])
+            await until(lambda: decides_on(runtime, "n0"))
+            # The watch of the shards does not tell of these, and the next list has their version.
+            for number in range(60):
+                await shared.add_node(f"other-{number}")
+            seen = tap.count(lists_shards)
+            await until(lambda: tap.count(lists_shards) > seen + 1)
+            tap.harm = lambda request: Disturbance(behind=50) if lists_shards(request) else None
+            (told,) = await until(lambda: [each for each in logs if each["event"] == "store went back"])
+    assert "the list of NodeShards is of version" in told["problem"]
+
+
+async def test_while_a_shard_cannot_be_read_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose nodes it has in use cannot be told."""
+    monkeypatch.setattr(coordinator, "_UNSETTLED", 0.5)
+    monkeypatch.setattr(coordinator, "Backoff", lambda **_: Backoff(initial=0.1, cap=0.1))
+    tap = Tap()
+    async with shared_cluster(2, disturb=tap, schema=False) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("volcano", [])
+        await shared.write_status("volcano", nodesInUse="n0")  # type: ignore[arg-type]
+        await shared.desire("a", ["n0", "n1"])
+        await shared.add_pod("p", scheduler="a")
+        condition = await until(lambda: shared.condition("p"))
+        assert condition["reason"] == "NodeShardNotReady"
+        seen = tap.count(lists_shards)
+        await until(lambda: tap.count(lists_shards) > seen + 1)
+        assert decides_on(runtime)
+        assert await shared.in_use("a") == ""
+        await shared.write_status("volcano", nodesInUse=["n0"])
+        await until(lambda: decides_on(runtime, "n1"))
+
+
+async def test_news_from_before_a_claim_was_written_do_not_count_as_its_erasure() -> None:
+    """The watch may be slower than the answer to the write."""
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", [])
+        before = await shared.call("GET", f"{NODE_SHARDS}/a")
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        assert runtime.coordinator is not None
+        shard = msgspec.json.decode(before.body, type=NodeShard)
+        runtime.coordinator._notice([Change(MODIFIED, shard, None)])
+        assert decides_on(runtime, "n0")
+
+
+async def test_what_is_told_already_is_not_told_again() -> None:
+    tap = Tap()
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as runtime:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(runtime, "n0"))
+        written = tap.count(_status_writes)
+        await has_looked_again(shared, "a", tap)
+        assert tap.count(_status_writes) == written
+
+
+async def test_a_problem_that_lasts_is_logged_once_and_once_again_after_it_was_over() -> None:
+    tap = Tap()
+    refused = Disturbance(error=ApiError(503, "ServiceUnavailable", "no"))
+    with capture_logs() as logs:
+        async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a"):
+            await shared.desire("a", ["n0"])
+            for _ in range(2):
+                await until(lambda: shared.uses("a", "n0"))
+                tap.harm = lambda request: refused if lists_shards(request) else None
+                seen = tap.count(lists_shards)
+                await shared.desire("a", [])
+                await until(lambda seen=seen: tap.count(lists_shards) > seen + 2)
+                tap.harm = lambda _: None
+                await shared.desire("a", ["n0"])
+                await has_looked_again(shared, "a", tap)
+    assert [each["event"] for each in logs].count("shard not followed") == 2

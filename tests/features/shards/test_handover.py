@@ -1,0 +1,288 @@
+"""A node changes hands while something is under way to it, and in spite of watches that lag."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.kube.bind import BindOutcome, BindResult, UnknownOutcome
+from agent_scheduler.kube.retry import REAL
+from agent_scheduler.objects.shard import NODE_SHARDS
+from agent_scheduler.objects.times import time_text
+from agent_scheduler.process.runtime import Runtime
+from embedded_kubernetes.requests import Disturbance
+from tests.regressions.links import Tap
+from tests.regressions.stages import HeldBinds, HeldResults
+from tests.support.embedded import until
+from tests.support.shared import decides_on, has_looked_again, scheduler, shared_cluster
+
+
+def path_of(runtime: Runtime) -> FastPath:
+    assert runtime.fast_path is not None
+    return runtime.fast_path
+
+
+def binds_in_doubt(runtime: Runtime) -> list[str]:
+    """Nobody hears from now on what becomes of a bind; to which nodes there were some."""
+    binder, nodes = path_of(runtime).binder, list[str]()
+
+    async def unknown(_pod: object, node: str, **_more: object) -> BindResult:
+        nodes.append(node)
+        return BindResult(
+            BindOutcome.UNKNOWN, unknown=UnknownOutcome(float("inf"), BindResult(BindOutcome.UNAVAILABLE))
+        )
+
+    binder._open.bind, binder._begin = unknown, lambda *_: False
+    return nodes
+
+
+async def test_a_node_with_a_bind_on_the_wire_is_given_back_only_after_the_answer() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as a, scheduler(shared, "b") as b:
+        await shared.desire("a", ["n0"])
+        await shared.desire("b", ["n1"])
+        await until(lambda: decides_on(a, "n0") and decides_on(b, "n1"))
+        held = HeldBinds(path_of(a))
+        await shared.add_pod("p", scheduler="a")
+        await until(lambda: held.nodes)
+        await shared.desire("a", [])
+        await shared.desire("b", ["n0", "n1"])
+        await until(lambda: shared.is_removing("a", "n0"))
+        assert decides_on(a), "no further pod is decided for it"
+        await until(lambda: shared.is_adding("b", "n0"))
+        assert await shared.in_use("b") == "n1"
+        held.release()
+        await until(lambda: shared.uses("b", "n0 n1"))
+        assert await shared.placed() == {"p": "n0"}
+
+
+async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
+    tap = Tap()
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        asked = binds_in_doubt(a)
+        pod = await shared.add_pod("p", scheduler="a")
+        await until(lambda: asked)
+        await shared.desire("a", [])
+        await until(lambda: shared.is_removing("a", "n0"))
+        await has_looked_again(shared, "a", tap)
+        assert await shared.in_use("a") == "n0"
+        # That the pod is gone says that nothing can come of the bind any more.
+        await shared.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+        await until(lambda: shared.uses("a", ""))
+
+
+async def test_who_ends_with_a_bind_in_doubt_keeps_its_node_and_gives_back_the_others() -> None:
+    async with shared_cluster(2) as shared:
+        async with scheduler(shared, "a") as a:
+            await shared.desire("a", ["n0", "n1"])
+            await until(lambda: decides_on(a, "n0", "n1"))
+            asked = binds_in_doubt(a)
+            await shared.add_pod("p", scheduler="a")
+            (node,) = await until(lambda: asked)
+        assert await shared.in_use("a") == node
+
+
+async def test_what_was_decided_for_a_node_that_left_meanwhile_is_not_bound_there() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        held = HeldResults(path_of(a))
+        await shared.add_pod("p", scheduler="a")
+        await until(lambda: held.results)
+        await shared.desire("a", ["n1"])
+        await until(lambda: decides_on(a, "n1"))
+        held.release()
+        await until(shared.placed)
+        assert await shared.placed() == {"p": "n1"}
+
+
+async def test_a_node_that_comes_back_before_it_was_given_back_is_used_again() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        held = HeldBinds(path_of(a))
+        await shared.add_pod("p", scheduler="a")
+        await until(lambda: held.nodes)
+        await shared.desire("a", [])
+        await until(lambda: shared.is_removing("a", "n0"))
+        await shared.desire("a", ["n0"])
+        await until(lambda: shared.uses("a", "n0"))
+        await until(lambda: decides_on(a, "n0"))
+        held.release()
+
+
+@pytest.mark.promise("S19")
+async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_silent() -> None:
+    async with (
+        shared_cluster(1) as shared,
+        scheduler(shared, "old") as old,
+        scheduler(shared, "new", transport=(transport := shared.another_transport())) as new,
+    ):
+        await shared.desire("old", ["n0"])
+        await shared.desire("new", [])
+        await until(lambda: decides_on(old, "n0") and new.leases.held)
+        await until(lambda: shared.uses("new", ""))
+        # From now on nothing that happens comes by the watches that are open.
+        transport.fall_silent()
+        await shared.add_pod("first", scheduler="old", cpu="4")
+        await until(shared.placed)
+        await shared.desire("old", [])
+        await until(lambda: shared.uses("old", ""))
+        await shared.desire("new", ["n0"])
+        # The coordinator's own watch is as silent; it looks again in time.
+        assert new.coordinator is not None
+        new.coordinator._changed.set()
+        await until(lambda: decides_on(new, "n0"))
+        await shared.add_pod("second", scheduler="new", cpu="4")
+        condition = await until(lambda: shared.condition("second"))
+        assert "Insufficient cpu" in condition["message"]
+        assert await shared.placed() == {"first": "n0"}
+
+
+async def test_a_shard_that_is_deleted_while_pods_are_caught_up_with_ends_the_use_of_its_nodes() -> None:
+    async with shared_cluster(2) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        side = path_of(a).shard
+        assert side is not None
+        waiting = asyncio.Event()
+
+        async def never(_version: str) -> None:
+            waiting.set()
+            await asyncio.Event().wait()
+
+        side.catch_up = never  # type: ignore[method-assign]
+        await shared.desire("a", ["n0", "n1"])
+        await asyncio.wait_for(waiting.wait(), 10)
+        await shared.delete_shard("a")
+        await until(lambda: decides_on(a))
+        assert not side.may_bind_to("n0")
+
+
+async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stays() -> None:
+    """Though another that is first by name desires it, too."""
+    tap = Tap()
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a"), scheduler(shared, "b") as b:
+        await shared.desire("b", ["n0"])
+        await until(lambda: decides_on(b, "n0"))
+        await shared.desire("a", [])
+        await until(lambda: shared.uses("a", ""))
+        # What gives the claim back is refused, as the shard has changed meanwhile.
+        tap.harm = lambda request: (
+            Disturbance(delay=0.5)
+            if request.method == "PATCH" and request.path.endswith("/b/status")
+            else None
+        )
+        await shared.desire("b", [])
+        await until(lambda: path_of(b).shard and decides_on(b))
+        await shared.desire("b", ["n0"])
+        await shared.desire("a", ["n0"])
+        tap.harm = lambda _: None
+        await until(lambda: decides_on(b, "n0"))
+        assert await shared.in_use("b") == "n0" and await shared.in_use("a") == ""
+
+
+async def test_in_a_soft_shard_pods_are_evicted_in_the_shard_before_they_are_elsewhere() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.add_priorities(low=1, high=1000)
+        async with scheduler(shared, "a", "soft") as a:
+            await shared.desire("a", ["n1"])
+            await until(lambda: decides_on(a, "n1"))
+            for number in range(2):
+                low = {"priorityClassName": "low", "terminationGracePeriodSeconds": 0}
+                await shared.add_pod(f"low{number}", scheduler="a", cpu="4", **low)
+            await until(lambda: shared.has_placed("", 2))
+            before = await shared.placed()
+            await shared.add_pod("high", scheduler="a", cpu="4", priorityClassName="high")
+            await until(lambda: shared.is_bound("high"))
+            after = await shared.placed()
+            assert after["high"] == "n1"
+            assert [name for name in before if name not in after] == [
+                name for name, node in before.items() if node == "n1"
+            ]
+
+
+@pytest.mark.promise("S20")
+async def test_what_a_dead_scheduler_had_claimed_is_kept_by_its_successor_until_the_fence() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.desire("a", ["n1"])
+        await shared.desire("b", ["n0"])
+        # As the one before left it, which had been told to give n0 up and died: a bind of its may still come.
+        await shared.write_status("a", nodesInUse=["n0"])
+        async with scheduler(shared, "a", fence="1h") as a, scheduler(shared, "b") as b:
+            await until(lambda: decides_on(a, "n1"))
+            await until(lambda: shared.is_removing("a", "n0"))
+            await until(lambda: shared.is_adding("b", "n0"))
+            assert await shared.in_use("a") == "n0 n1"
+            assert decides_on(b)
+        # Neither does it give back at its own end what is not its own to give.
+        assert await shared.in_use("a") == "n0"
+
+
+@pytest.mark.promise("L11")
+async def test_what_a_dead_scheduler_had_claimed_is_given_back_after_the_fence() -> None:
+    async with shared_cluster(2) as shared:
+        await shared.desire("a", ["n1"])
+        await shared.write_status("a", nodesInUse=["n0"])
+        async with scheduler(shared, "a", fence="5s"):
+            # Another shard may want the node: not at the next full look a minute later.
+            await until(lambda: shared.uses("a", "n1"), seconds=6)
+
+
+@pytest.mark.parametrize("same_second", [True, False])
+async def test_a_status_that_a_predecessor_has_on_its_way_is_not_carried_out_any_more(
+    same_second: bool,
+) -> None:
+    async with shared_cluster(1) as shared:
+        await shared.desire("a", ["n0"])
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        last = time_text(now) if same_second else "2025-12-31T23:00:00Z"
+        await shared.write_status(
+            "a", nodesInUse=["n0"], nodesToAdd=[], nodesToRemove=[], lastUpdateTime=last
+        )
+        left = await shared.get(f"{NODE_SHARDS}/a")
+        gives_back = {
+            "metadata": {"resourceVersion": left["metadata"]["resourceVersion"]},
+            "status": {"nodesInUse": []},
+        }
+        async with scheduler(shared, "a", timing=replace(REAL, now=lambda: now)) as a:
+            await until(lambda: decides_on(a, "n0"))
+            late = await shared.call(
+                "PATCH",
+                f"{NODE_SHARDS}/a/status",
+                gives_back,
+                content_type="application/merge-patch+json",
+            )
+            assert late.status == 409
+            assert await shared.in_use("a") == "n0"
+
+
+async def test_a_successor_keeps_the_nodes_that_are_still_desired_though_others_desire_them_first() -> None:
+    async with shared_cluster(1) as shared:
+        await shared.desire("a", ["n0"])
+        await shared.desire("b", ["n0"])
+        await shared.write_status("b", nodesInUse=["n0"])
+        async with scheduler(shared, "a") as a, scheduler(shared, "b", fence="1h") as b:
+            await until(lambda: decides_on(b, "n0"))
+            await until(lambda: shared.is_adding("a", "n0"))
+            assert decides_on(a)
+
+
+@pytest.mark.promise("S20")
+async def test_a_decision_for_a_node_whose_claim_is_gone_is_not_sent() -> None:
+    async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
+        await shared.desire("a", ["n0"])
+        await until(lambda: decides_on(a, "n0"))
+        shard = path_of(a).shard
+        assert shard is not None and shard.may_bind_to("n0")
+        await shared.delete_shard("a")
+        await until(lambda: not shard.may_bind_to("n0"))
+        await shared.add_pod("p", scheduler="a")
+        (pod,) = await until(lambda: list(path_of(a).cluster.pods.values()))
+        answer = await path_of(a)._calls.binds.bind(pod, "n0")
+        assert (answer.outcome, answer.attempts) == (BindOutcome.UNAVAILABLE, 0)

@@ -1,0 +1,98 @@
+"""The job controller on an embedded API server in virtual time, and what users, kubelets and a scheduler do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from agent_scheduler.controllers.jobs.controller import JobSettings
+from agent_scheduler.objects.job import DEPENDS_ON_GANG, RESERVE
+from agent_scheduler.process.controller_flags import JOB, QUEUE
+from agent_scheduler.process.controllers import ControllersProcess
+from tests.support import objects
+from tests.support.batched import COMMANDS, command
+from tests.support.controllers import BatchWorld, Dying, batch_world
+from tests.support.embedded import NODES, PODS
+
+#: Seconds after which nothing is under way.
+REST = 3.0
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+
+
+def policy(event: str, action: str, **more: Any) -> dict[str, Any]:
+    return {"event": event, "action": action, **more}
+
+
+class JobsWorld(BatchWorld):
+    """Whose pods are run by the test, as there are no other controllers than the product's."""
+
+    def start(self, transport: Any = None, *, ssh: bool = False) -> ControllersProcess:  # type: ignore[override]
+        return super().start(JOB, QUEUE, transport=transport, job=JobSettings(ssh=ssh))
+
+    def dying(self, at: int, *, sent: bool) -> Dying:
+        return Dying(self.another_transport(), at, sent=sent)
+
+    # ---- what others do
+
+    async def add_job(
+        self, *tasks: dict[str, Any], minimum: int | None = None, reserves: bool = False, **spec: Any
+    ) -> None:
+        least = sum(each["replicas"] for each in tasks) if minimum is None else minimum
+        annotations = {DEPENDS_ON_GANG: RESERVE} if reserves else {}
+        body = objects.job("j", *tasks, minimum=least, annotations=annotations, queue="default", **spec)
+        await self.add(JOBS, body)
+        await asyncio.sleep(REST)
+
+    async def group_is(self, phase: str) -> None:
+        (group,) = await self.items(GROUPS)
+        await self.patch(f"{GROUPS}/{group['metadata']['name']}", {"status": {"phase": phase}})
+        await asyncio.sleep(REST)
+
+    async def bind_all(self, *names: str) -> None:
+        """So that a deletion takes until the kubelet has ended the pod."""
+        for name in names:
+            await self.bind(name, "n")
+
+    async def pods_are(self, phase: str, *names: str, code: int = 1) -> None:
+        state = {"terminated": {"exitCode": code if phase == "Failed" else 0}}
+        report: dict[str, Any] = {"name": "c", "image": "i", "imageID": "", "restartCount": 0}
+        report |= {"ready": phase == "Running", "state": {"running": {}} if phase == "Running" else state}
+        for name in names:
+            status = {"phase": phase, "containerStatuses": [report]}
+            await self.patch(f"{PODS}/{name}/status", {"status": status})
+        await asyncio.sleep(REST)
+
+    async def reap(self) -> None:
+        for name, pod in (await self.pods()).items():
+            if "deletionTimestamp" in pod["metadata"]:
+                await self.end_pod(name)
+        await asyncio.sleep(REST)
+
+    async def command(self, action: str, queue: str = "") -> None:
+        """To the Job, or to a queue."""
+        body = command(action, queue)
+        if not queue:
+            body["target"] = {"apiVersion": objects.BATCH, "kind": "Job", "name": "j", "uid": "u"}
+        await self.add(COMMANDS, body)
+
+    # ---- what there is
+
+    async def status(self) -> Any:
+        return (await self.get(f"{JOBS}/j")).get("status") or {}
+
+    async def phase(self) -> Any:
+        return (await self.status())["state"]["phase"]
+
+    async def notes(self) -> list[str]:
+        found = await self.items("/apis/events.k8s.io/v1/namespaces/default/events")
+        return sorted(each["note"] for each in found)
+
+
+@asynccontextmanager
+async def jobs_world() -> AsyncIterator[JobsWorld]:
+    async with batch_world(JobsWorld, controllers=False) as it:
+        await it.add(NODES, {"metadata": {"name": "n"}})
+        yield it

@@ -1,0 +1,67 @@
+"""The sharding controller's process on an embedded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from agent_scheduler.controllers.sharding.controller import ShardingController
+from agent_scheduler.process.controller_flags import SHARDING
+from agent_scheduler.process.controllers import ControllersProcess
+from tests.support.controllers import BatchWorld
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.sharded import ShardedCluster
+
+
+class Rounds:
+    """Counts what all controllers have begun to do, from its making on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        original = ShardingController._sync
+
+        async def counted(controller: ShardingController) -> float:
+            self.begun += 1
+            return await original(controller)
+
+        monkeypatch.setattr(ShardingController, "_sync", counted)
+
+    async def go_on(self) -> None:
+        """Once one that begins later than now has ended."""
+        before = self.begun
+        await until(lambda: self.begun >= before + 2)
+
+
+class World(ShardedCluster, BatchWorld):  # type: ignore[misc]
+    """A cluster with the sharding controller's processes."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        BatchWorld.__init__(self, cluster)
+        self.watch_shards()
+
+    def start(self, **more: Any) -> ControllersProcess:  # type: ignore[override]
+        return BatchWorld.start(self, SHARDING, **more)
+
+    async def planned_again(self, times: int) -> None:
+        """Once the last of them has planned so often from now on, as it does while something waits."""
+        plans = "agent_scheduler_sharding_plan_duration_seconds_count"
+        before = self.metric(plans)
+        await until(lambda: self.metric(plans) >= before + times)
+
+
+@asynccontextmanager
+async def world(**server: Any) -> AsyncIterator[World]:
+    """Its controllers end in order, with exit code 0, and no two shards of theirs ever overlapped."""
+    async with embedded_cluster(**server) as cluster:
+        made = World(cluster)
+        await made.prepare()
+        async with made.shards:
+            try:
+                yield made
+            finally:
+                await made.end()
+            if made.shards.history:
+                made.assert_never_overlapped()

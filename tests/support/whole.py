@@ -1,0 +1,104 @@
+"""The scheduler's process beside those of controllers, with nothing played by the test but what nodes say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from agent_scheduler.config.load import load_text
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from agent_scheduler.process.runtime import Runtime
+from tests.support import objects
+from tests.support.controllers import BatchWorld, batch_world
+from tests.support.embedded import NODES, PODS
+from tests.support.installation import CONFIGURATION
+from tests.support.jobs import GROUPS, JOBS
+
+
+class Whole(BatchWorld):
+    """Owner of the scheduler's process, too."""
+
+    _scheduler: tuple[Runtime, asyncio.Task[int]] | None = None
+
+    def start_scheduler(self) -> None:
+        runtime = Runtime(load_text(CONFIGURATION), **self.way())
+        self._scheduler = runtime, asyncio.create_task(runtime.run(signals=False))
+
+    async def stop_scheduler(self) -> None:
+        assert self._scheduler is not None
+        runtime, ending = self._scheduler
+        runtime.stop()
+        await asyncio.wait_for(ending, 60)
+
+    @property
+    def runtime(self) -> Runtime:
+        assert self._scheduler is not None
+        return self._scheduler[0]
+
+    # ---- what users and nodes do
+
+    async def make_job(self, name: str, *tasks: objects.Object, minimum: int, **more: Any) -> None:
+        await self.add(JOBS, objects.job(name, *tasks, minimum=minimum, queue="default", **more))
+
+    async def starts(self, name: str) -> None:
+        """As the kubelet of its node says."""
+        report = {"name": "c", "ready": True, "restartCount": 0, "image": "i", "imageID": "", "state": {}}
+        status = {"phase": "Running", "containerStatuses": [report]}
+        await self.patch(f"{PODS}/{name}/status", {"status": status})
+
+    async def open_node(self, name: str) -> None:
+        await self.patch(f"{NODES}/{name}", {"spec": {"unschedulable": False}})
+
+    # ---- what there is
+
+    async def there(self, *names: str) -> bool:
+        """Whether pods of these names exist."""
+        return set(names) <= (await self.pods()).keys()
+
+    async def is_another(self, name: str, before: Any) -> bool:
+        """Whether the pod of this name is not the one that `before` is."""
+        found = (await self.pods()).get(name)
+        return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+    async def job_status(self, name: str) -> dict[str, Any]:
+        return (await self.get(f"{JOBS}/{name}")).get("status") or {}
+
+    async def runs(self, name: str, running: int, **counts: int) -> bool:
+        """Whether the Job runs, with so many pods; other counts of its status by name."""
+        found = await self.job_status(name)
+        counts = {"running": running, **counts}
+        return found.get("state", {}).get("phase") == "Running" and all(
+            found.get(each, 0) == count for each, count in counts.items()
+        )
+
+    async def group(self) -> dict[str, Any]:
+        """The only one."""
+        (found,) = await self.items(GROUPS)
+        return dict(found)
+
+
+def stage(name: str, replicas: int, minimum: int, *, cpu: str = "1", gated: bool = False, **more: Any) -> Any:
+    """A task of pods that run and end once; with the queue's gate if they are `gated`."""
+    containers = [objects.container(requests={"cpu": cpu, "memory": "64Mi"})]
+    template: dict[str, Any] = {"containers": containers, "restartPolicy": "Never"}
+    if gated:
+        template["schedulingGates"] = [{"name": QUEUE_ALLOCATION_GATE}]
+    found = objects.task(name, replicas, minimum=minimum, template=template, **more)
+    if gated:
+        found["template"]["metadata"] = {"annotations": {QUEUE_ALLOCATION_GATE: "true"}}
+    return found
+
+
+@asynccontextmanager
+async def whole(*controllers: str, made: type[Whole] = Whole, kubelets: bool = True) -> AsyncIterator[Any]:
+    """Without `kubelets`, pods start when the test says so."""
+    async with batch_world(made, kubelets=kubelets) as it:
+        it.start(*controllers)
+        it.start_scheduler()
+        try:
+            await it.until_states(root="Open", default="Open")
+            yield it
+        finally:
+            await it.stop_scheduler()
