@@ -9,7 +9,7 @@ from agent_scheduler.process.runtime import Runtime
 from tests.features.fastpath.test_runtime import running
 from tests.support.embedded import embedded_cluster, until
 from tests.support.installation import GROUP, installed
-from tests.support.objects import pod, pod_group
+from tests.support.objects import GPU, container, node, pod, pod_group
 
 GROUPS = f"{GROUP}/namespaces/default/podgroups"
 PODS = "/api/v1/namespaces/default/pods"
@@ -67,6 +67,19 @@ async def test_news_have_what_changed_since_the_last_ones_and_nothing_else() -> 
         assert shown.news()["nodes"] == {"spec": [], "use": [], "gone": [1 - row]}
 
 
+async def test_gpus_of_a_node_are_whole_ones_whether_they_are_shared_or_not() -> None:
+    async with embedded_cluster() as cluster, running(cluster) as process:
+        for name, gpus in (("n0", {GPU: "2000"}), ("n1", {"nvidia.com/gpu": "4"}), ("n2", {})):
+            await cluster.ask("POST", "/api/v1/nodes", node(name, extended=gpus))
+        shares = container(requests={GPU: "500"}, limits={GPU: "500"})
+        await cluster.ask("POST", PODS, pod("a", node="n0", containers=[shares]))
+        await until(lambda: len(picture(process.runtime).whole()["nodes"]["spec"]) == 3)
+        await until(lambda: picture(process.runtime).figures()["placed"])
+        whole = picture(process.runtime).whole()["nodes"]
+        assert {each[1]: each[4] for each in whole["spec"]} == {"n0": 2, "n1": 4, "n2": 0}
+        assert sorted(each[3] for each in whole["use"]) == [0, 0, 0.5]
+
+
 async def test_queues_and_gangs_are_told_with_what_they_have_and_those_first_that_wait() -> None:
     async with installed() as cluster:
         runtime = cluster.runtime
@@ -94,6 +107,7 @@ async def test_queues_and_gangs_are_told_with_what_they_have_and_those_first_tha
         waits, runs = found["gangs"]["shown"]
         assert sum(found["gangs"]["phases"].values()) == 2
         assert (runs["name"], runs["has"], runs["members"], runs["needs"]) == ("default/runs", 2, 2, 2)
+        assert runs["roles"] == []
         assert (waits["name"], waits["has"], waits["members"], waits["needs"]) == ("default/waits", 0, 1, 3)
         assert waits["roles"] == [("master", 0, 1, 1, False), ("worker", 0, 0, 2, True)]
         assert (waits["queue"], waits["phase"], waits["owner"]) == ("small", "Pending", "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-from agent_scheduler.serving.sources import NotReady
+from agent_scheduler.serving.sources import DebugQuery, NotReady
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import running
@@ -37,6 +39,20 @@ async def test_without_a_batch_scheduler_groups_are_not_explained() -> None:
         sources = process.runtime.sources()
         assert sources.explain_group is None and sources.explain is not None
         assert not sources.explain("default", "none")[0]
+
+
+async def test_the_queue_and_the_cache_are_shown_with_one_more_than_is_asked_for() -> None:
+    async with embedded_cluster() as cluster, running(cluster) as process:
+        for number in range(3):
+            await cluster.add_node(f"n{number}", cpu="1")
+            await cluster.add_pod(f"large-{number}", cpu="2")
+        for number in range(3):
+            await until(functools.partial(cluster.condition, f"large-{number}"))
+        sources = process.runtime.sources()
+        assert sources.queue is not None and sources.cache is not None
+        query = DebugQuery(limit=1)
+        for page in (sources.queue(query), sources.cache(query)):
+            assert page.summary and len([*page.items]) == 2
 
 
 async def test_before_the_first_lists_nothing_is_explained_or_checked() -> None:
