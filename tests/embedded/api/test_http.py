@@ -9,8 +9,7 @@ import pytest
 
 from embedded_kubernetes import heads
 from embedded_kubernetes.auth.options import Options
-from embedded_kubernetes.errors import ApiError
-from embedded_kubernetes.requests import Disturbance, Request
+from embedded_kubernetes.requests import Request
 from embedded_kubernetes.server import Server
 
 from ..sockets import Client, Served, Timers, serving
@@ -256,30 +255,3 @@ async def test_a_fault_of_the_server_is_a_500_and_not_the_end(
     assert (answer["code"], answer["reason"]) == (500, "InternalError")
     assert "ZeroDivisionError" in caplog.text
     assert await client.is_alive()
-
-
-async def test_injected_faults_happen_before_or_after_the_commit() -> None:
-    faults = {
-        "slow": Disturbance(delay=5),
-        "refused": Disturbance(error=ApiError(429, "TooManyRequests", "later", {"retryAfterSeconds": 1})),
-        "dropped": Disturbance(drop=True),
-        "lost": Disturbance(late=1, lose=True),
-    }
-    async with serving(disturb=lambda request: faults.get(request.path.rpartition("/")[2])) as served:
-        for name in faults:
-            served.world.pod(name)
-        client = await served.client()
-        for name in ("slow", "refused"):
-            client.delete(f"{PODS}/{name}")
-        client.get("/healthz")
-        await until(lambda: served.timers.waiting)
-        served.timers.advance(5)
-        assert await client.statuses(3) == [200, 429, 200], "answers keep the order of the requests"
-        for name, late in (("dropped", 0), ("lost", 1)):
-            client = await served.client()
-            client.delete(f"{PODS}/{name}")
-            if late:
-                await until(lambda: "lost" not in served.world.names(PODS))
-            served.timers.advance(late)
-            assert await client.ended()
-        assert served.world.names(PODS) == ["dropped", "refused"]

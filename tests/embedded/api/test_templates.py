@@ -142,17 +142,6 @@ def test_warnings_are_given_to_every_pod_of_a_burst(world: World, filled: list[s
     assert filled == []
 
 
-def test_pods_made_from_templates_are_watched_and_bound_like_others(world: World, filled: list[str]) -> None:
-    watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    burst(world, {"labels": {"app": "x"}})
-    name = filled[-1]
-    assert world.bind(name, "n1")[0] == 201
-    seen = watch.events()
-    assert [event["type"] for event in seen] == ["ADDED"] * 6 + ["MODIFIED"]
-    assert seen[-1]["object"] == world.get(f"{PODS}/{name}")
-    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3Dn1") == [name]
-
-
 EVENTS, CORE_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/namespaces/default/events"
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.auth.attributes import Attributes, of_path
-from embedded_kubernetes.auth.rules import EVERYTHING, Rule, compact, missing
+from embedded_kubernetes.auth.rules import EVERYTHING, Rule, missing
 
 from ..support import cases
 
@@ -92,27 +92,6 @@ def test_paths_are_covered_by_the_same_or_a_wider_one():
     owned = [Rule(("get",), urls=("/healthz/*", "/metrics"))]
     wanted = Rule(("get",), urls=("/healthz/ping", "/healthz/*", "/metrics", "/version"))
     assert [rule.urls for rule in missing(owned, [wanted])] == [("/version",)]
-
-
-def test_each_part_may_be_covered_by_another_rule():
-    owned = [Rule(("get",), ("",), ("pods",)), Rule(("list",), ("",), ("pods", "nodes"))]
-    assert missing(owned, [PODS]) == []
-    assert [str(rule) for rule in missing(owned, [Rule(("get", "list"), ("",), ("pods", "nodes"))])] == [
-        '{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}'
-    ]
-
-
-def test_verbs_of_one_resource_are_told_together():
-    parts = missing(
-        [], [Rule(("get", "list"), ("", "apps"), ("a", "b"), ("n",)), Rule(("get",), urls=("/u",))]
-    )
-    assert sorted(str(rule) for rule in compact(parts)) == [
-        '{APIGroups:[""], Resources:["a"], ResourceNames:["n"], Verbs:["get" "list"]}',
-        '{APIGroups:[""], Resources:["b"], ResourceNames:["n"], Verbs:["get" "list"]}',
-        '{APIGroups:["apps"], Resources:["a"], ResourceNames:["n"], Verbs:["get" "list"]}',
-        '{APIGroups:["apps"], Resources:["b"], ResourceNames:["n"], Verbs:["get" "list"]}',
-        '{NonResourceURLs:["/u"], Verbs:["get"]}',
-    ]
 
 
 _WORDS = st.lists(st.sampled_from(["*", "a", "b", "a/x", "*/x"]), min_size=1, max_size=2).map(tuple)

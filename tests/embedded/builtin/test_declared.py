@@ -49,12 +49,6 @@ def test_it_is_created_read_listed_watched_and_deleted(world: World) -> None:
     assert watch.seen() == [("ADDED", "i"), ("MODIFIED", "i"), ("DELETED", "i")]
 
 
-def test_its_type_drops_and_refuses_what_does_not_belong(world: World) -> None:
-    made = world.post(_PATH, _ingress("i", nosuch=1))
-    assert "nosuch" not in made["spec"]
-    assert world.refused("POST", _PATH, _ingress("j", rules="x")) == (400, "BadRequest")
-
-
 def test_its_rules_refuse_what_is_invalid(world: World) -> None:
     paths = [{"backend": {"service": {"name": "s"}}, "pathType": "Wrong", "path": "/"}, {"backend": {}}]
     status, answer = world.call(

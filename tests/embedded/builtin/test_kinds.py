@@ -6,9 +6,9 @@ from copy import deepcopy
 
 import pytest
 
-from embedded_kubernetes.builtin.events import from_stored, to_stored
+from embedded_kubernetes.builtin.events import from_stored
 
-from ..support import cases, container, named
+from ..support import cases, container
 from . import KINDS, created, places, refused, updated
 
 _CLAIM = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
@@ -90,14 +90,6 @@ def test_what_must_not_change_does_not(kind, before, change, causes):
     assert updated(resource, old, {**deepcopy(old), **change})[1] == causes
 
 
-def test_a_wrong_change_of_metadata_is_named_twice():
-    resource = KINDS["ConfigMap"]
-    old = created(resource, {})
-    new = deepcopy(old)
-    new["metadata"]["uid"] = "other"
-    assert updated(resource, old, new)[1] == "Invalid metadata.uid; Invalid metadata.uid"
-
-
 @pytest.mark.parametrize(
     ("metadata", "cause"),
     [
@@ -137,13 +129,6 @@ def test_an_object_being_deleted_takes_no_new_finalizers():
     new = deepcopy(old)
     new["metadata"]["finalizers"] = ["a.io/b", "c.io/d"]
     assert "Forbidden metadata.finalizers" in updated(resource, old, new)[1]
-
-
-def test_a_namespace_is_labelled_with_its_name_and_kept_by_a_finalizer():
-    stored = created(KINDS["Namespace"], named("t"))
-    assert stored["metadata"]["labels"] == {"kubernetes.io/metadata.name": "t"}
-    assert stored["spec"] == {"finalizers": ["kubernetes"]}
-    assert stored["status"] == {"phase": "Active"}
 
 
 def test_a_nodes_allocatable_is_its_capacity_unless_it_says_otherwise():
@@ -196,29 +181,6 @@ def test_a_reservation_of_a_claim_needs_an_allocation_which_then_stays():
     )
 
 
-def test_an_event_written_in_one_shape_reads_correctly_in_the_other():
-    new = named(
-        "e",
-        apiVersion="events.k8s.io/v1",
-        kind="Event",
-        eventTime="2026-01-01T00:00:00.000000Z",
-        reportingController="agent-scheduler",
-        reportingInstance="i",
-        action="Binding",
-        reason="Scheduled",
-        regarding={"kind": "Pod", "name": "p"},
-        note="hello",
-        type="Normal",
-    )
-    stored = to_stored(deepcopy(new))
-    assert (stored["apiVersion"], stored["message"], stored["involvedObject"]["name"]) == ("v1", "hello", "p")
-    assert stored["reportingComponent"] == "agent-scheduler"
-    assert not stored.keys() & {"note", "regarding", "reportingController"}
-    shown = from_stored(stored)
-    assert {key: shown[key] for key in new} == new
-    assert shown["deprecatedSource"] == {}
-
-
 def test_a_core_event_read_in_the_new_shape_shows_no_empty_reporter():
     shown = from_stored(created(KINDS["Event"], {"involvedObject": {"namespace": "t"}, "count": 3}))
     assert "reportingController" not in shown
@@ -238,17 +200,6 @@ def test_a_new_event_must_say_when_who_and_what(body, causes):
     assert places(refused(KINDS["Event.new"], body)) == causes
 
 
-def test_a_priority_class_keeps_generation_one_and_a_budgets_rises_with_its_spec():
-    priority = KINDS["PriorityClass"]
-    old = created(priority, {"value": 1})
-    changed, causes = updated(priority, old, {**deepcopy(old), "description": "d"})
-    assert (causes, changed["metadata"]["generation"]) == ("", 1)
-    budget = KINDS["PodDisruptionBudget"]
-    old = created(budget, {"spec": {"minAvailable": 1}})
-    changed, causes = updated(budget, old, {**deepcopy(old), "spec": {"minAvailable": 2}})
-    assert (causes, changed["metadata"]["generation"]) == ("", 2)
-
-
 @pytest.mark.parametrize(
     ("kind", "body", "times"),
     [("ConfigMap", {}, 4), ("Lease", {}, 3), ("PodDisruptionBudget", {"spec": {}}, 2)],
@@ -261,23 +212,9 @@ def test_a_bad_label_in_an_update_is_told_by_every_layer_that_looks(kind, body, 
     assert updated(resource, old, new)[1] == "; ".join(["Invalid metadata.labels"] * times)
 
 
-def test_an_update_cannot_move_the_time_of_creation():
-    resource = KINDS["ConfigMap"]
-    old = created(resource, {})
-    new = deepcopy(old)
-    new["metadata"]["creationTimestamp"] = "2000-01-01T00:00:00Z"
-    found, causes = updated(resource, old, new)
-    assert causes == ""
-    assert found["metadata"]["creationTimestamp"] == old["metadata"]["creationTimestamp"]
-
-
 def test_a_bad_generate_name_is_told_beside_the_name_made_of_it():
     causes = refused(KINDS["ConfigMap"], {"metadata": {"generateName": "Bad-", "name": "Bad-abcde"}})
     assert causes == "Invalid metadata.generateName; Invalid metadata.name"
-
-
-def test_a_budget_may_have_any_name_that_a_path_can_hold():
-    assert refused(KINDS["PodDisruptionBudget"], named("Big_One")) == ""
 
 
 def test_what_may_change_in_a_stateful_set_is_told_of_its_spec():

@@ -29,26 +29,6 @@ def test_an_image_is_pulled_always_only_if_its_tag_is_latest(image, policy):
     assert pull_policy(image) == policy
 
 
-def test_requests_are_taken_from_limits_one_by_one():
-    limits = {"cpu": "1", "memory": "1Gi"}
-    stored = created(
-        POD,
-        pod(
-            {
-                "containers": [
-                    {"name": "c", "image": "i", "resources": {"limits": limits, "requests": {"cpu": "500m"}}}
-                ]
-            }
-        ),
-    )
-    assert stored["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}
-
-
-def test_a_pod_that_tolerates_everything_gets_no_tolerations():
-    stored = created(POD, pod({"tolerations": [{"operator": "Exists"}]}))
-    assert stored["spec"]["tolerations"] == [{"operator": "Exists"}]
-
-
 def test_a_pod_that_tolerates_one_lost_node_taint_gets_the_other_toleration():
     own = {
         "key": "node.kubernetes.io/not-ready",
@@ -66,52 +46,10 @@ def test_default_tolerations_are_not_shared_between_pods():
     assert second["spec"]["tolerations"][0]["tolerationSeconds"] == 300
 
 
-def test_probes_and_volumes_are_completed():
-    stored = created(
-        POD,
-        pod(
-            {
-                "containers": [
-                    {
-                        "name": "c",
-                        "image": "i",
-                        "livenessProbe": {"httpGet": {"port": 80}},
-                        "ports": [{"containerPort": 80}],
-                    }
-                ],
-                "volumes": [
-                    {"name": "scratch"},
-                    {"name": "config", "configMap": {"name": "m"}},
-                    {"name": "host", "hostPath": {"path": "/"}},
-                ],
-            }
-        ),
-    )
-    container = stored["spec"]["containers"][0]
-    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
-    assert container["livenessProbe"] == {
-        "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
-        "timeoutSeconds": 1,
-        "periodSeconds": 10,
-        "successThreshold": 1,
-        "failureThreshold": 3,
-    }
-    scratch, config, host = stored["spec"]["volumes"]
-    assert scratch["emptyDir"] == {}
-    assert config["configMap"]["defaultMode"] == 420
-    assert host["hostPath"]["type"] == ""
-
-
 def test_the_status_that_a_client_sends_with_a_new_pod_is_dropped():
     body = pod()
     body["status"] = {"phase": "Running", "podIP": "10.0.0.1"}
     assert created(POD, body)["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
-
-
-def test_host_network_gives_host_ports():
-    containers = [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]
-    stored = created(POD, pod({"hostNetwork": True, "containers": containers}))
-    assert stored["spec"]["containers"][0]["ports"][0]["hostPort"] == 80
 
 
 def test_match_label_keys_become_label_selector_expressions_at_creation():
@@ -178,10 +116,6 @@ def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():
         ],
     }
     assert container_requests(spec) == {"cpu": "1600m", "memory": str(2 * 2**30)}
-
-
-def _one(**fields: object) -> dict[str, object]:
-    return {"containers": [{"name": "c", "image": "i", **fields}]}
 
 
 @cases("""
@@ -453,14 +387,6 @@ def test_causes_come_in_the_order_in_which_a_real_server_looks():
         "spec.priorityClassName",
         "spec.containers[0].image",
     ]
-
-
-def test_a_reference_to_an_amount_has_a_divisor():
-    env = [{"name": "a", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]
-    spec = {"containers": [{"name": "c", "image": "i", "env": env}]}
-    made = created(POD, named("p", spec=spec))
-    source = made["spec"]["containers"][0]["env"][0]["valueFrom"]
-    assert source == {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}
 
 
 def test_huge_pages_come_in_whole_pages():

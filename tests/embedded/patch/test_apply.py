@@ -53,20 +53,6 @@ def _owned(obj: dict[str, Any], manager: str) -> set[str]:
     }
 
 
-def test_an_applier_owns_what_it_wrote_and_nothing_else() -> None:
-    ports = [{"containerPort": 80}]
-    obj = _applied(None, _pod({"a": "1"}, {"name": "c", "image": "i", "ports": ports}), "m1")
-    assert _owned(obj, "m1") == {
-        ".metadata.labels.a",
-        '.spec.containers[name="c"]',
-        '.spec.containers[name="c"].name',
-        '.spec.containers[name="c"].image',
-        '.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"]',
-        '.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].containerPort',
-    }
-    assert [entry["operation"] for entry in obj["metadata"]["managedFields"]] == ["Apply"]
-
-
 def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_field() -> None:
     obj = _applied(None, _pod({"a": "1"}, {"name": "c", "image": "i"}), "m1")
     with pytest.raises(ApiError) as refused:
@@ -84,14 +70,6 @@ def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_fie
         "- .metadata.labels.a",
         '- .spec.containers[name="c"].image',
     ]
-
-
-def test_force_takes_the_field_over() -> None:
-    obj = _applied(None, _pod({"a": "1", "b": "1"}), "m1")
-    taken = _applied(obj, _pod({"a": "2"}), "m2", force=True)
-    assert taken["metadata"]["labels"] == {"a": "2", "b": "1"}
-    assert _owned(taken, "m1") == {".metadata.labels.b"}
-    assert _owned(taken, "m2") == {".metadata.labels.a"}
 
 
 def test_the_same_value_is_owned_together_and_stays_until_both_let_go() -> None:
@@ -126,13 +104,6 @@ def test_applying_again_changes_nothing_whenever_it_happens() -> None:
     assert _applied(obj, config, "m1", now=LATER) == obj
 
 
-def test_an_atomic_list_is_owned_as_a_whole() -> None:
-    obj = _applied(None, named("a", spec={"tolerations": [{"key": "a"}]}), "m1")
-    assert _owned(obj, "m1") == {".spec.tolerations"}
-    with pytest.raises(ApiError):
-        _applied(obj, named("a", spec={"tolerations": [{"key": "b"}]}), "m2")
-
-
 def test_finalizers_of_two_appliers_make_one_set() -> None:
     obj = _applied(None, named("a", finalizers=["x/1"]), "m1")
     obj = _applied(obj, named("a", finalizers=["x/2"]), "m2")
@@ -148,15 +119,6 @@ def test_items_keep_the_order_of_the_configuration() -> None:
     assert set(names) == {"a", "b", "d", "e"}
     assert names.index("a") < names.index("d") < names.index("e")
     assert names.index("b") < names.index("d")
-
-
-def test_what_nobody_recorded_belongs_to_a_manager_before_the_first_apply() -> None:
-    live = named("a", apiVersion="v1", kind="ConfigMap", data={"k": "1", "l": "1"})
-    with pytest.raises(ApiError) as refused:
-        _applied(live, named("a", data={"k": "2"}), "m1", resource=_CONFIG_MAPS)
-    assert 'conflict with "before-first-apply" using v1: .data.k' in refused.value.message
-    same = _applied(live, named("a", data={"k": "1"}), "m1", resource=_CONFIG_MAPS)
-    assert _owned(same, "m1") == {".data.k"}
 
 
 def test_kubectl_takes_over_what_it_applied_from_the_clients_side() -> None:

@@ -9,7 +9,7 @@ import pytest
 from embedded_kubernetes import crd, schema
 from embedded_kubernetes.errors import Cause
 
-from ..support import NOW, cases, definition, refuses
+from ..support import NOW, cases, definition
 from .kinds import RESOURCES, widget, widgets
 
 _validate = RESOURCES["apiextensions.k8s.io", "customresourcedefinitions"].validate
@@ -48,11 +48,6 @@ def test_unknown_fields_stay_where_the_schema_preserves_them() -> None:
     obj = widget(spec={"z": {"y": 1}, "a": {"gone": 1}})
     assert schema.check(widgets(keep), obj) == ['unknown field "spec.a.gone"']
     assert obj["spec"] == {"z": {"y": 1}, "a": {}}
-
-
-def test_metadata_of_the_wrong_type_is_a_bad_request() -> None:
-    with refuses(400):
-        schema.check(widgets(_object()), {**widget(), "metadata": {"labels": {"a": 1}}})
 
 
 def test_defaults_are_filled_in_at_every_depth() -> None:
@@ -123,12 +118,6 @@ def test_a_value_that_its_schema_does_not_allow_is_told(
     """)
 def test_a_value_that_its_schema_allows_passes(node: dict[str, Any], value: Any) -> None:
     assert _causes(_object(f=node), {"f": value}) == []
-
-
-def test_a_missing_required_field_is_told_with_its_path() -> None:
-    assert _causes({**_object(a={"type": "string"}), "required": ["a"]}, {}) == [
-        Cause("FieldValueRequired", "spec.a", "Required value")
-    ]
 
 
 def test_what_an_update_leaves_as_it_was_is_tolerated() -> None:

@@ -11,7 +11,7 @@ from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.patch import strategic_merge_patch
 
 from ..support import cases, container, named, refuses
-from .kinds import NODES, PODS, widgets
+from .kinds import PODS, widgets
 
 _POD: dict[str, Any] = named(
     "a",
@@ -50,10 +50,6 @@ def test_items_merge_by_their_key() -> None:
     assert containers[0] == _POD["spec"]["containers"][0]
 
 
-def test_a_new_item_comes_before_those_that_only_the_server_has() -> None:
-    assert _names(_spec({"containers": [{"name": "c"}]})["containers"]) == ["c", "a", "b"]
-
-
 def test_set_element_order_orders_what_it_names() -> None:
     spec = _spec(
         {
@@ -76,14 +72,6 @@ def test_what_is_patched_must_be_in_the_order_list() -> None:
         _spec({"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "z"}]})
 
 
-def test_an_item_is_deleted_by_its_key_and_an_absent_one_is_no_error() -> None:
-    assert _names(_spec({"schedulingGates": [{"name": "g/1", "$patch": "delete"}]})["schedulingGates"]) == [
-        "g/2"
-    ]
-    assert _spec({"schedulingGates": [{"name": "g/9", "$patch": "delete"}]}) == _POD["spec"]
-    assert not _spec({"hostAliases": [{"ip": "1", "$patch": "delete"}]})["hostAliases"]
-
-
 def test_replace_takes_the_place_of_a_list_or_an_object() -> None:
     assert _spec({"containers": [{"$patch": "replace"}, {"name": "z"}]})["containers"] == [{"name": "z"}]
     assert _spec({"$patch": "replace", "nodeName": "n"}) == {"nodeName": "n"}
@@ -97,13 +85,6 @@ def test_retain_keys_clears_the_other_keys() -> None:
 def test_retain_keys_must_name_what_the_patch_sets() -> None:
     with refuses(400):
         _spec({"volumes": [{"name": "v", "$retainKeys": ["name"], "configMap": {"name": "m"}}]})
-
-
-def test_lists_without_a_merge_key_are_replaced() -> None:
-    assert _spec({"tolerations": [{"key": "b"}]})["tolerations"] == [{"key": "b"}]
-    node = {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}}
-    changed = strategic_merge_patch(node, {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}, NODES)
-    assert changed["spec"]["taints"] == [{"key": "k", "effect": "NoExecute"}]
 
 
 def test_finalizers_are_a_set() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-
-import pytest
 
 from embedded_kubernetes import tables
 from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
-from tests.support.needed import recorded
 
 from ..support import NOW, cases, named
-from .kinds import NODES, PODS, RESOURCES, pod, widget, widgets
+from .kinds import PODS, RESOURCES, pod, widget, widgets
 
 
 def _cells(resource: Resource, obj: dict[str, Any], now: str = NOW) -> dict[str, Any]:
@@ -150,16 +146,3 @@ def test_custom_columns_show_what_their_paths_find() -> None:
         "Gone": "<invalid>",
     }
     assert list(_cells(widgets({"type": "object"}), obj)) == ["Name", "Age"]
-
-
-@pytest.mark.parametrize(
-    ("source", "listed", "kind"),
-    [("bound pod", "table get", PODS), ("node status patch", "node table", NODES)],
-)
-def test_the_recorded_tables_are_made_of_the_recorded_objects(
-    source: str, listed: str, kind: Resource
-) -> None:
-    lines = [json.loads(line.replace('"<time>"', f'"{NOW}"')) for line in recorded("apiserver-1.36.2.jsonl")]
-    bodies = {line["name"]: line["response"]["body"] for line in lines if "response" in line}
-    made = tables.table(kind, [bodies[source]], meta={"resourceVersion": "<rv>"}, include="Metadata", now=NOW)
-    assert made == bodies[listed]
