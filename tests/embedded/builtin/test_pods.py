@@ -9,7 +9,7 @@ import pytest
 from embedded_kubernetes.builtin.pod_defaults import pull_policy
 from embedded_kubernetes.builtin.pod_resources import container_requests, qos_class
 
-from ..support import cases, named
+from ..support import asking, cases, container, named
 from . import POD, created, places, pod, refused, updated
 
 
@@ -30,12 +30,8 @@ def test_an_image_is_pulled_always_only_if_its_tag_is_latest(image, policy):
 
 
 def test_a_pod_that_tolerates_one_lost_node_taint_gets_the_other_toleration():
-    own = {
-        "key": "node.kubernetes.io/not-ready",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 5,
-    }
+    about = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
+    own = {**about, "effect": "NoExecute", "tolerationSeconds": 5}
     keys = [entry["key"] for entry in created(POD, pod({"tolerations": [own]}))["spec"]["tolerations"]]
     assert keys == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
 
@@ -52,24 +48,16 @@ def test_the_status_that_a_client_sends_with_a_new_pod_is_dropped():
     assert created(POD, body)["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
 
+def spread(key, **more):
+    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **more}
+
+
 def test_match_label_keys_become_label_selector_expressions_at_creation():
-    term = {
-        "labelSelector": {"matchLabels": {"app": "a"}},
-        "topologyKey": "zone",
-        "matchLabelKeys": ["rev"],
-        "mismatchLabelKeys": ["tenant"],
-    }
+    term = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "zone"}
+    term |= {"matchLabelKeys": ["rev"], "mismatchLabelKeys": ["tenant"]}
     spec = {
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "zone",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {},
-                "matchLabelKeys": ["rev", "absent"],
-            }
-        ],
+        "topologySpreadConstraints": [spread("zone", labelSelector={}, matchLabelKeys=["rev", "absent"])],
     }
     stored = created(POD, pod(spec, labels={"rev": "7", "tenant": "t1"}))["spec"]
     affinity = stored["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
@@ -77,12 +65,8 @@ def test_match_label_keys_become_label_selector_expressions_at_creation():
         {"key": "rev", "operator": "In", "values": ["7"]},
         {"key": "tenant", "operator": "NotIn", "values": ["t1"]},
     ]
-    spread = stored["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"]
-    assert spread == [{"key": "rev", "operator": "In", "values": ["7"]}]
-
-
-def _container(**resources: object) -> dict[str, object]:
-    return {"name": "c", "image": "i", "resources": resources}
+    constraint = stored["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"]
+    assert constraint == [{"key": "rev", "operator": "In", "values": ["7"]}]
 
 
 @cases("""
@@ -105,17 +89,43 @@ def test_quality_of_service_follows_requests_and_limits(containers, expected):
 
 
 def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():
+    sidecar = {**asking(cpu="100m"), "restartPolicy": "Always"}
     spec = {
-        "containers": [
-            _container(requests={"cpu": "1"}),
-            _container(requests={"cpu": "500m", "memory": "1Gi"}),
-        ],
-        "initContainers": [
-            {**_container(requests={"cpu": "100m"}), "restartPolicy": "Always"},
-            _container(requests={"memory": "2Gi"}),
-        ],
+        "containers": [asking(cpu="1"), asking(cpu="500m", memory="1Gi")],
+        "initContainers": [sidecar, asking(memory="2Gi")],
     }
     assert container_requests(spec) == {"cpu": "1600m", "memory": str(2 * 2**30)}
+
+
+@cases("""
+    fields | causes
+    {imagePullPolicy: Sometimes} | NotSupported imagePullPolicy
+    {ports: [{containerPort: 0}]} | Required ports[0].containerPort
+    {ports: [{containerPort: 70000}]} | Invalid ports[0].containerPort
+    {ports: [{containerPort: 1, protocol: x}]} | NotSupported ports[0].protocol
+    {ports: [{containerPort: 1, name: a}, {containerPort: 2, name: a}]} | Duplicate ports[1].name
+    {ports: [{containerPort: 1, hostPort: 5}, {containerPort: 2, hostPort: 5}]} | Duplicate ports[1].hostPort
+    {env: [{name: A=B}]} | Invalid env[0].name
+    {env: [{name: A, value: x, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]} | Invalid env[0].valueFrom
+    {env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.nodename}}}]} | NotSupported
+        env[0].valueFrom.fieldRef.fieldPath
+    {volumeMounts: [{name: v, mountPath: /v}]} | NotFound volumeMounts[0].name
+    {livenessProbe: {tcpSocket: {port: 1}, successThreshold: 2}} | Invalid livenessProbe.successThreshold
+    {readinessProbe: {}} | Required readinessProbe
+    {lifecycle: {preStop: {sleep: {seconds: 31}}}} | Invalid lifecycle.preStop.sleep
+    {resources: {requests: {foo: '1'}}} | Invalid resources.requests[foo]; Invalid resources.requests[foo]
+    {resources: {requests: {cpu: '-1'}}} | Invalid resources.requests[cpu]
+    {resources: {requests: {x.io/gpu: '1'}}} | Required resources.limits
+    {resources: {limits: {x.io/gpu: 1500m}}} | Invalid resources.limits[x.io/gpu]; Invalid
+        resources.requests[x.io/gpu]
+    {resources: {limits: {x.io/gpu: '2'}, requests: {x.io/gpu: '1'}}} | Invalid resources.requests
+    {resources: {limits: {hugepages-2Mi: 2Mi}}} | Forbidden resources
+    {resources: {claims: [{name: gpu}]}} | NotFound resources.claims[0]
+    {securityContext: {runAsUser: -1}} | Invalid securityContext.runAsUser
+    """)
+def test_a_container_is_refused_for_what_is_wrong_with_it(fields, causes):
+    found = refused(POD, pod({"containers": [container(**fields)]}))
+    assert found.replace("spec.containers[0].", "") == causes
 
 
 @cases("""
@@ -126,46 +136,6 @@ def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():
     {containers: [{name: c}]} | Required spec.containers[0].image
     {containers: [{name: c, image: ' i'}]} | Invalid spec.containers[0].image
     {containers: [{name: c, image: i}, {name: c, image: i}]} | Duplicate spec.containers[1].name
-    {containers: [{name: c, image: i, imagePullPolicy: Sometimes}]} | NotSupported
-        spec.containers[0].imagePullPolicy
-    {containers: [{name: c, image: i, ports: [{containerPort: 0}]}]} | Required
-        spec.containers[0].ports[0].containerPort
-    {containers: [{name: c, image: i, ports: [{containerPort: 70000}]}]} | Invalid
-        spec.containers[0].ports[0].containerPort
-    {containers: [{name: c, image: i, ports: [{containerPort: 1, protocol: x}]}]} | NotSupported
-        spec.containers[0].ports[0].protocol
-    {containers: [{name: c, image: i, ports: [{containerPort: 1, name: a}, {containerPort: 2, name: a}]}]} |
-        Duplicate spec.containers[0].ports[1].name
-    {containers: [{name: c, image: i, ports: [{containerPort: 1, hostPort: 5}, {containerPort: 2, hostPort: 5}]}]}
-        | Duplicate spec.containers[0].ports[1].hostPort
-    {containers: [{name: c, image: i, env: [{name: A=B}]}]} | Invalid spec.containers[0].env[0].name
-    {containers: [{name: c, image: i, env: [{name: A, value: x, valueFrom: {fieldRef: {fieldPath:
-        metadata.name}}}]}]} | Invalid spec.containers[0].env[0].valueFrom
-    {containers: [{name: c, image: i, env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.nodename}}}]}]} |
-        NotSupported spec.containers[0].env[0].valueFrom.fieldRef.fieldPath
-    {containers: [{name: c, image: i, volumeMounts: [{name: v, mountPath: /v}]}]} | NotFound
-        spec.containers[0].volumeMounts[0].name
-    {containers: [{name: c, image: i, livenessProbe: {tcpSocket: {port: 1}, successThreshold: 2}}]} | Invalid
-        spec.containers[0].livenessProbe.successThreshold
-    {containers: [{name: c, image: i, readinessProbe: {}}]} | Required spec.containers[0].readinessProbe
-    {containers: [{name: c, image: i, lifecycle: {preStop: {sleep: {seconds: 31}}}}]} | Invalid
-        spec.containers[0].lifecycle.preStop.sleep
-    {containers: [{name: c, image: i, resources: {requests: {foo: '1'}}}]} | Invalid
-        spec.containers[0].resources.requests[foo]; Invalid spec.containers[0].resources.requests[foo]
-    {containers: [{name: c, image: i, resources: {requests: {cpu: '-1'}}}]} | Invalid
-        spec.containers[0].resources.requests[cpu]
-    {containers: [{name: c, image: i, resources: {requests: {x.io/gpu: '1'}}}]} | Required
-        spec.containers[0].resources.limits
-    {containers: [{name: c, image: i, resources: {limits: {x.io/gpu: 1500m}}}]} | Invalid
-        spec.containers[0].resources.limits[x.io/gpu]; Invalid spec.containers[0].resources.requests[x.io/gpu]
-    {containers: [{name: c, image: i, resources: {limits: {x.io/gpu: '2'}, requests: {x.io/gpu: '1'}}}]} | Invalid
-        spec.containers[0].resources.requests
-    {containers: [{name: c, image: i, resources: {limits: {hugepages-2Mi: 2Mi}}}]} | Forbidden
-        spec.containers[0].resources
-    {containers: [{name: c, image: i, resources: {claims: [{name: gpu}]}}]} | NotFound
-        spec.containers[0].resources.claims[0]
-    {containers: [{name: c, image: i, securityContext: {runAsUser: -1}}]} | Invalid
-        spec.containers[0].securityContext.runAsUser
     {initContainers: [{name: c, image: i}]} | Duplicate spec.initContainers[0].name
     {initContainers: [{name: i, image: i, lifecycle: {}}]} | Forbidden spec.initContainers[0].lifecycle
     {ephemeralContainers: [{name: e, image: i}]} | Forbidden spec.ephemeralContainers
@@ -240,8 +210,7 @@ def test_preferred_affinity_has_a_weight():
     {matchLabelKeys: [a]} | [matchLabelKeys]
     """)
 def test_spread_constraints_are_refused_for_what_is_wrong_with_them(change, fields):
-    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **change}
-    found = places(refused(POD, pod({"topologySpreadConstraints": [constraint]})))
+    found = places(refused(POD, pod({"topologySpreadConstraints": [spread("zone", **change)]})))
     assert found == [f"spec.topologySpreadConstraints[0].{field}" for field in fields]
 
 
@@ -371,9 +340,7 @@ def test_causes_come_in_the_order_in_which_a_real_server_looks():
         "restartPolicy": "Sometimes",
         "tolerations": [{"key": "k", "effect": "No"}],
         "nodeSelector": {"a b": "c"},
-        "topologySpreadConstraints": [
-            {"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}
-        ],
+        "topologySpreadConstraints": [spread("z", maxSkew=0)],
         "priorityClassName": "A",
     }
     assert places(refused(POD, named("p", spec=spec))) == [
