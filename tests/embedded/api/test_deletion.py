@@ -14,16 +14,6 @@ def owned(name: str, *owners: Any, block: bool = False) -> dict[str, Any]:
     return config_map(name, ownerReferences=[owner(each, **more) for each in owners])
 
 
-def test_a_pod_without_a_node_goes_at_once_after_being_marked(world: World) -> None:
-    world.pod("a")
-    watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    answer = world.delete(f"{PODS}/a?gracePeriodSeconds=20")
-    assert answer["kind"] == "Pod"
-    assert answer["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert answer["metadata"]["generation"] == 2
-    assert watch.seen() == [("MODIFIED", "a"), ("DELETED", "a")]
-
-
 def test_a_bound_pod_waits_for_its_grace_and_can_only_be_hurried(world: World) -> None:
     world.pod("a")
     world.bind("a", "n1")
@@ -40,14 +30,6 @@ def test_a_bound_pod_waits_for_its_grace_and_can_only_be_hurried(world: World) -
     assert sooner["generation"] == marked["generation"]
     world.ok("DELETE", f"{PODS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
     assert world.refused("GET", f"{PODS}/a") == (404, "NotFound")
-
-
-@pytest.mark.parametrize("preconditions", [{"uid": "other"}, {"resourceVersion": "1"}])
-def test_a_delete_whose_precondition_fails_is_a_conflict(world: World, preconditions: Any) -> None:
-    world.pod("a")
-    body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions}
-    assert world.refused("DELETE", f"{PODS}/a", body) == (409, "Conflict")
-    assert world.names(PODS) == ["a"]
 
 
 @pytest.mark.parametrize(

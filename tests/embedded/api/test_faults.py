@@ -78,12 +78,6 @@ def test_a_query_is_matched_as_it_was_sent() -> None:
     assert asked(Request("GET", PODS)) is None
 
 
-def test_a_kind_outside_of_the_core_is_known_by_both_of_its_names() -> None:
-    request = Request("PUT", "/apis/coordination.k8s.io/v1/namespaces/s/leases/l")
-    for name in ("leases", "leases.coordination.k8s.io"):
-        assert injector({"match": {"resource": name}, "fault": {"drop": {}}})(request) is not None
-
-
 def test_an_object_that_is_created_is_known_by_the_name_in_its_body() -> None:
     asked = injector({"match": {"name": "web-*"}, "fault": {"drop": {}}})
     assert asked(Request("POST", PODS, body=b'{"metadata":{"name":"web-1"}}')) is not None

@@ -80,16 +80,6 @@ async def test_headers_that_frame_a_message_are_read_anew_every_time(served: Ser
         client = await served.client()
 
 
-async def test_requests_may_arrive_in_pieces_and_bodies_in_chunks(client: Client) -> None:
-    data = orjson.dumps(pod("a"))
-    text = f"POST {PODS} HTTP/1.1\n{JSON}Transfer-Encoding: chunked\n\n".replace("\n", "\r\n")
-    pieces = b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (10, data[:10], len(data) - 10, data[10:])
-    for byte in text.encode() + pieces:
-        client.writer.write(bytes([byte]))
-        await client.writer.drain()
-    assert await client.statuses() == [201]
-
-
 async def test_a_client_that_expects_continue_is_told_to(client: Client) -> None:
     data = orjson.dumps(pod("a"))
     client.send(f"POST {PODS} HTTP/1.1\n{JSON}Expect: 100-continue\nContent-Length: {len(data)}\n\n")

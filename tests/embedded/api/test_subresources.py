@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from typing import Any
 
-import orjson
 import pytest
 
 from embedded_kubernetes.auth.options import Options
@@ -44,12 +42,6 @@ def test_a_resize_changes_cpu_and_memory_and_nothing_else(world: World) -> None:
     assert (container["image"], found["metadata"]["labels"]) == ("i", {"a": "b"})
     assert found["metadata"]["generation"] == 2
     assert world.get(RESIZE) == found
-
-
-def test_amounts_cannot_be_changed_but_through_resize(world: World) -> None:
-    _sized(world, _container(requests={"cpu": "1"}))
-    wanted = _resized({"name": "c", "resources": {"requests": {"cpu": "2"}}})
-    assert world.refused("PATCH", f"{PODS}/p", wanted, kind=STRATEGIC) == (422, "Invalid")
 
 
 @cases("""
@@ -140,30 +132,6 @@ def test_a_dry_run_of_a_scale_changes_nothing(world: World) -> None:
 def _account(world: World) -> str:
     world.post(ACCOUNTS, named("a"))
     return f"{ACCOUNTS}/a/token"
-
-
-def _claims(token: str) -> dict[str, Any]:
-    payload = token.split(".")[1]
-    return orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-
-
-def test_a_service_accounts_token_says_whose_it_is_and_until_when(world: World) -> None:
-    path = _account(world)
-    world.pod("p", spec={"serviceAccountName": "a"})
-    bound = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
-    spec = {"expirationSeconds": 600, "audiences": ["vault"], "boundObjectRef": bound}
-    answer = world.post(path, {"spec": spec})
-    assert answer["status"]["expirationTimestamp"] == "2027-01-15T08:10:00Z"
-    claims = _claims(answer["status"]["token"])
-    assert claims["sub"] == "system:serviceaccount:default:a"
-    assert claims["aud"] == ["vault"]
-    assert claims["exp"] - claims["iat"] == 600
-    assert claims["kubernetes.io"]["pod"]["name"] == "p"
-
-
-def test_an_hour_is_given_if_nothing_is_asked_for(world: World) -> None:
-    claims = _claims(world.post(_account(world), {})["status"]["token"])
-    assert claims["exp"] - claims["iat"] == 3600
 
 
 @cases("""

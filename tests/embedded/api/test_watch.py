@@ -25,22 +25,6 @@ def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_delete
     assert [type_ for type_, _ in watch.seen()] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
 
 
-def test_initial_events_end_with_an_annotated_bookmark(world: World) -> None:
-    world.pod("a")
-    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-    watch = world.watch(f"{PODS}?{query}&allowWatchBookmarks=true")
-    added, bookmark = watch.events()
-    assert added["type"] == "ADDED"
-    assert bookmark["type"] == "BOOKMARK"
-    assert bookmark["object"]["metadata"] == {
-        "resourceVersion": str(world.store.rv),
-        "annotations": {"k8s.io/initial-events-end": "true"},
-    }
-    assert world.watch(f"{PODS}?{query}").seen() == [("ADDED", "a")], "no bookmark was allowed"
-    none = query.replace("=true", "=false")
-    assert world.watch(f"{PODS}?{none}").seen() == []
-
-
 @cases("""
     query
     watch=1&sendInitialEvents=true
@@ -132,15 +116,6 @@ def test_bookmarks_come_every_minute_and_just_before_the_deadline(world: World) 
         loop.advance(second - loop.now)
         sent += [second] * len(stream.watcher.take(1 << 20))
     assert sent == [60, 120, 148]
-    assert stream.watcher.drained
-
-
-def test_a_watch_too_short_for_bookmarks_gets_none(world: World) -> None:
-    stream = opened(world, "watch=1&resourceVersion=1&allowWatchBookmarks=1&timeoutSeconds=1")
-    loop = Timers()
-    StreamTimers(loop, stream)  # type: ignore[arg-type]
-    loop.advance(2)
-    assert stream.watcher.take(1 << 20) == []
     assert stream.watcher.drained
 
 

@@ -63,18 +63,6 @@ def test_a_create_may_not_name_a_version(world: World) -> None:
     assert world.refused("POST", MAPS, config_map("a", resourceVersion="5")) == (500, "")
 
 
-def test_what_the_server_sets_cannot_be_set_by_a_create(world: World) -> None:
-    body = pod(
-        "a", uid="mine", creationTimestamp="2001-01-01T00:00:00Z", deletionTimestamp="2001-01-01T00:00:00Z"
-    )
-    body["status"] = {"phase": "Running"}
-    made = world.post(PODS, body)
-    assert made["metadata"]["uid"] != "mine"
-    assert made["metadata"]["creationTimestamp"] == "2027-01-15T08:00:00Z"
-    assert "deletionTimestamp" not in made["metadata"]
-    assert made["status"]["phase"] == "Pending"
-
-
 def test_generated_names_are_the_prefix_and_five_letters_and_differ(world: World) -> None:
     names = set()
     for _ in range(50):
@@ -83,19 +71,6 @@ def test_generated_names_are_the_prefix_and_five_letters_and_differ(world: World
         names.add(world.post(MAPS, body)["metadata"]["name"])
     assert len(names) == 50
     assert all(re.fullmatch(r"run-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in names)
-
-
-def test_dry_runs_answer_what_would_be_and_store_nothing(world: World) -> None:
-    world.post(MAPS, config_map("a"))
-    version = world.store.rv
-    dry = world.post(f"{MAPS}?dryRun=All", config_map("b"))
-    assert "resourceVersion" not in dry["metadata"]
-    put = world.put(f"{MAPS}/a?dryRun=All", config_map("a", data={"k": "w"}))
-    assert put["data"] == {"k": "w"}
-    world.patch(f"{MAPS}/a?dryRun=All", {"data": {"k": "x"}})
-    assert world.refused("POST", f"{MAPS}?dryRun=Maybe", config_map("b")) == (422, "Invalid")
-    assert world.store.rv == version
-    assert world.names(MAPS) == ["a"]
 
 
 def test_bodies_may_be_yaml(world: World) -> None:
@@ -290,16 +265,6 @@ def test_every_wrong_option_of_a_patch_is_told(world: World, query: str, fields:
     status, answer = world.call("PATCH", f"{PODS}/a?{query}", {}, kind=MERGE)
     assert (status, answer["details"]["kind"]) == (422, "PatchOptions")
     assert [cause["field"] for cause in answer["details"]["causes"]] == fields
-
-
-def test_an_evicted_pod_that_stays_says_why_it_goes(world: World) -> None:
-    world.pod("a")
-    world.bind("a", "n")
-    world.post(f"{PODS}/a/eviction", named("a"))
-    found = world.get(f"{PODS}/a")
-    assert "deletionTimestamp" in found["metadata"]
-    condition = found["status"]["conditions"][-1]
-    assert (condition["type"], condition["reason"]) == ("DisruptionTarget", "EvictionByEvictionAPI")
 
 
 def test_a_write_answers_in_the_form_that_was_asked_for(world: World) -> None:

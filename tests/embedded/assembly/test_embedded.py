@@ -159,13 +159,6 @@ def test_faults_come_and_go_while_it_runs() -> None:
         assert ask(found, "DELETE", f"{PODS}/p")[0] == 200
 
 
-def test_two_clusters_at_once_share_nothing() -> None:
-    with EmbeddedCluster(nodes=1) as one, EmbeddedCluster(nodes=2) as other:
-        one.apply(POD)
-        assert (len(names(one, NODES)), names(one, PODS)) == (1, ["p"])
-        assert (len(names(other, NODES)), names(other, PODS)) == (2, [])
-
-
 def test_an_exception_leaves_no_thread_no_socket_and_no_file() -> None:
     class Failed(Exception):
         pass

@@ -94,11 +94,3 @@ def test_an_account_may_be_the_node_that_it_runs_on(server):
     assert as_(server, ("user", "system:node:n1"), by=bound)[1]["username"] == "system:node:n1"
     assert as_(server, ("user", "system:node:n2"), by=bound)[0] == 403
     assert as_(server, ("user", "system:node:n1"), by=server.token("agent"))[0] == 403
-
-
-def test_anonymous_is_in_no_group_of_those_who_are_known(server):
-    assert as_(server, ("user", "system:anonymous"), by="admin")[0] == 403
-    code, user = as_(server, ("user", "bob"), ("group", "system:unauthenticated"), by="admin")
-    assert code == 403
-    code, user = as_(server, ("user", "bob"), ("group", "system:authenticated"), by="admin")
-    assert (code, user["groups"]) == (201, ["system:authenticated"])

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import msgspec
-import orjson
 import pytest
 
 from embedded_kubernetes import schema_source as source
@@ -15,7 +14,7 @@ from embedded_kubernetes.builtin.kind import Kind, declared, resource
 from embedded_kubernetes.builtin.rules import check_part
 from tests.support.places import ROOT
 
-from ..support import APPLY, TABLE, World, named
+from ..support import TABLE, World, named
 
 _TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 _PATH = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
@@ -61,20 +60,6 @@ def test_its_rules_refuse_what_is_invalid(world: World) -> None:
         ("FieldValueRequired", "spec.rules[0].http.paths[1].path"),
         ("FieldValueRequired", "spec.rules[0].http.paths[1].pathType"),
     ]
-
-
-def test_its_fields_are_owned_by_who_applies_them(world: World) -> None:
-    config = _ingress("i")
-    path = f"{_PATH}/i?fieldManager=a"
-    made = world.patch(path, orjson.dumps(config), kind=APPLY)
-    owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
-    # OpenAPI says that the list of rules is atomic.
-    assert owned == {"f:ingressClassName": {}, "f:rules": {}}
-    config["spec"]["ingressClassName"] = "other"
-    assert world.refused("PATCH", f"{_PATH}/i?fieldManager=b", orjson.dumps(config), kind=APPLY) == (
-        409,
-        "Conflict",
-    )
 
 
 def test_kubectl_prints_and_explains_it(world: World) -> None:

@@ -11,7 +11,6 @@ from embedded_kubernetes.builtin.events import from_stored
 from ..support import cases, container
 from . import KINDS, created, places, refused, updated
 
-_CLAIM = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
 _TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container()]}}
 _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -138,12 +137,6 @@ def test_a_nodes_allocatable_is_its_capacity_unless_it_says_otherwise():
     assert stored["status"]["allocatable"] is not stored["status"]["capacity"]
 
 
-def test_the_texts_of_a_secret_are_stored_encoded_and_win_over_data():
-    stored = created(KINDS["Secret"], {"data": {"a": "eA==", "b": "eA=="}, "stringData": {"a": "y"}})
-    assert stored["data"] == {"a": "eQ==", "b": "eA=="}
-    assert "stringData" not in stored
-
-
 def test_a_service_gets_an_address_of_the_service_network_and_keeps_it():
     resource = KINDS["Service"]
     old = created(resource, {"metadata": {"uid": "0badcafe-0000"}, "spec": {"ports": [{"port": 80}]}})
@@ -158,27 +151,6 @@ def test_a_service_gets_an_address_of_the_service_network_and_keeps_it():
     assert stored["spec"]["clusterIP"] == spec["clusterIP"]
     new["spec"]["clusterIP"] = "10.96.0.1"
     assert updated(resource, old, new)[1] == "Invalid spec.clusterIPs[0]"
-
-
-def test_a_reservation_of_a_claim_needs_an_allocation_which_then_stays():
-    resource = KINDS["ResourceClaim"]
-    old = created(resource, {"spec": _CLAIM})
-    user = {"resource": "pods", "name": "p", "uid": "1"}
-    reserved = {**deepcopy(old), "status": {"reservedFor": [user]}}
-    assert updated(resource, old, reserved, "status")[1] == "Forbidden status.reservedFor"
-    result = {"request": "r", "driver": "d.example.com", "pool": "n1", "device": "gpu-0"}
-    allocated = deepcopy(reserved)
-    allocated["status"]["allocation"] = {"devices": {"results": [result]}}
-    stored, causes = updated(resource, old, allocated, "status")
-    assert causes == ""
-    moved = deepcopy(stored)
-    moved["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
-    assert updated(resource, stored, moved, "status")[1] == "Invalid status.allocation"
-    wrong = deepcopy(allocated)
-    wrong["status"]["allocation"]["devices"]["results"][0]["request"] = "other"
-    assert (
-        updated(resource, old, wrong, "status")[1] == "Invalid status.allocation.devices.results[0].request"
-    )
 
 
 def test_a_core_event_read_in_the_new_shape_shows_no_empty_reporter():

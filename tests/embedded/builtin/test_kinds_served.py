@@ -37,12 +37,6 @@ def _sandboxed(name: str = "p", **spec: Any) -> Any:
     return pod(name, spec={"runtimeClassName": "kata", **spec})
 
 
-def test_a_pod_carries_the_overhead_of_its_runtime_class(world: World) -> None:
-    _runtime_class(world, overhead={"podFixed": OVERHEAD})
-    assert world.post(PODS, _sandboxed())["spec"]["overhead"] == OVERHEAD
-    assert world.post(PODS, _sandboxed("same", overhead=OVERHEAD))["spec"]["overhead"] == OVERHEAD
-
-
 def test_a_pod_goes_where_its_runtime_class_says(world: World) -> None:
     given = {"key": "sandbox", "operator": "Exists"}
     _runtime_class(world, scheduling={"nodeSelector": {"sandbox": "yes"}, "tolerations": [given]})

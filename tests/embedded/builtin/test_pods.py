@@ -274,16 +274,6 @@ def test_a_gated_pods_required_node_affinity_can_be_narrowed_but_not_widened():
         assert (updated(POD, old, new)[1] == "") is allowed, (before, after)
 
 
-def test_only_a_change_of_the_spec_raises_the_generation():
-    old = _stored()
-    labelled = deepcopy(old)
-    labelled["metadata"]["labels"] = {"a": "b"}
-    assert updated(POD, old, labelled)[0]["metadata"]["generation"] == 1
-    changed = deepcopy(old)
-    changed["spec"]["activeDeadlineSeconds"] = 5
-    assert updated(POD, old, changed)[0]["metadata"]["generation"] == 2
-
-
 def test_a_status_write_keeps_spec_owners_and_quality_of_service():
     old = _stored()
     new = deepcopy(old)

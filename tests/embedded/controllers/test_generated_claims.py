@@ -41,17 +41,6 @@ def test_a_claim_is_made_from_the_template_owned_by_the_pod_and_told_in_its_stat
     assert claim["spec"]["devices"]["requests"] == [{"name": "r", "exactly": exactly}]
 
 
-def test_each_entry_that_names_a_template_gets_a_claim_of_its_own(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_claim()
-    world.add_pod(first="template/t", named="claim/shared", second="template/t")
-    world.settle()
-    told = world.told()
-    assert sorted(told) == ["first", "second"]
-    assert {*told.values(), "shared"} == {*world.claims()}
-    assert len({*told.values()}) == 2
-
-
 def test_pods_without_templates_are_left_alone(world: ClaimsWorld) -> None:
     world.pod("plain")
     world.add_pod(named="claim/missing")
@@ -200,20 +189,6 @@ def test_a_stop_between_the_claim_and_the_pods_status_makes_no_second_claim(worl
     assert [*world.claims()] == [name]
 
 
-def test_a_restart_in_the_middle_of_a_burst_loses_nothing_and_makes_no_second_claim(
-    world: ClaimsWorld,
-) -> None:
-    world.add_template()
-    for number in range(200):
-        world.add_pod(f"p{number}", gpu="template/t")
-    world.controllers[0].advance(most=64)
-    assert 0 < len(world.claims()) < 200
-    world.controllers = [ResourceClaims(world.api)]
-    world.settle()
-    assert len(world.claims()) == 200
-    assert {world.told(f"p{number}")["gpu"] for number in range(200)} == {*world.claims()}
-
-
 @pytest.mark.wide
 def test_a_burst_of_a_thousand_pods_gets_a_thousand_claims(world: ClaimsWorld) -> None:
     world.add_template()
@@ -272,20 +247,6 @@ def test_pods_that_are_deleted_or_have_ended_get_no_claims(world: ClaimsWorld) -
     world.add_template()
     world.settle()
     assert world.claims() == {}
-
-
-def test_a_pod_that_takes_anothers_name_gets_a_claim_of_its_own(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod(gpu="template/t")
-    world.settle()
-    (before,) = world.claims()
-    world.delete(f"{PODS}/p")
-    uid = world.add_pod(gpu="template/t")
-    world.settle()
-    ((after, claim),) = world.claims().items()
-    assert after != before
-    assert claim["metadata"]["ownerReferences"][0]["uid"] == uid
-    assert world.told() == {"gpu": after}
 
 
 def test_nothing_is_made_or_said_in_a_namespace_that_is_being_deleted(world: ClaimsWorld) -> None:

@@ -180,14 +180,6 @@ async def test_a_pod_that_a_webhook_is_asked_about_is_made_once_and_as_it_says()
     assert world.get(f"{SETS}/r")["status"]["replicas"] == 2
 
 
-def test_what_it_owns_goes_with_it(world: World) -> None:
-    world.post(DEPLOYMENTS, replicated("d", 2))
-    world.settle()
-    world.delete(f"{DEPLOYMENTS}/d", propagationPolicy="Background")
-    world.settle(5.0)
-    assert world.names(SETS) == world.names(PODS) == []
-
-
 def test_a_replica_set_that_waits_for_its_pods_to_go_makes_none_and_reports_no_failure(world: World) -> None:
     held = template()
     held["metadata"]["finalizers"] = ["example.com/hold"]

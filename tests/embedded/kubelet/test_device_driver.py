@@ -91,12 +91,6 @@ def test_only_the_nodes_that_are_named_have_devices() -> None:
     assert [len(world.pool(node)) for node in ("n1", "n2", "later")] == [0, 1, 1]
 
 
-def test_a_driver_that_starts_again_changes_nothing(world: DriverWorld) -> None:
-    before = world.store.rv
-    world.start()
-    assert world.store.rv == before
-
-
 def test_devices_go_with_their_node_and_come_back_as_a_new_generation(world: DriverWorld) -> None:
     world.delete("/api/v1/nodes/n1")
     world.settle()

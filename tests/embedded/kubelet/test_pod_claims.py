@@ -8,7 +8,6 @@ import pytest
 
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_claims import REASON
-from embedded_kubernetes.resource_claims import ResourceClaims
 
 from ..support import NODES, PODS, ClaimsWorld, cases, container
 
@@ -52,12 +51,6 @@ class NodeWorld(ClaimsWorld):
 @pytest.fixture
 def world() -> NodeWorld:
     return NodeWorld()
-
-
-def test_a_pod_whose_claim_is_allocated_and_reserved_runs(world: NodeWorld) -> None:
-    world.run_claimed("p", "c", device="gpu-0")
-    assert world.phase() == "Running"
-    assert world.warnings() == []
 
 
 def test_a_pod_waits_until_its_claim_is_there_allocated_and_reserved_for_it(world: NodeWorld) -> None:
@@ -250,20 +243,3 @@ def test_a_claim_stands_in_for_the_extended_resource_that_it_was_made_for(world:
     world.settle()
     assert world.phase() == "Running"
     assert world.phase("without") == "Failed"
-
-
-def test_devices_go_from_pod_to_pod_with_a_claim_controller(world: NodeWorld) -> None:
-    world.controllers.append(ResourceClaims(world.api))
-    world.add_template()
-    for number in range(3):
-        pod = f"p{number}"
-        world.add_pod(pod, gpu="template/t")
-        world.settle()
-        world.allocate(world.told(pod)["gpu"], pod, node="a", device="gpu-0")
-        world.bind(pod, "a")
-        world.settle()
-        assert world.phase(pod) == "Running"
-        world.delete(f"{PODS}/{pod}")
-        world.settle(5)
-        assert world.claims() == {}
-    assert world.warnings() == []

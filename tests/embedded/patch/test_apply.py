@@ -72,15 +72,6 @@ def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_fie
     ]
 
 
-def test_the_same_value_is_owned_together_and_stays_until_both_let_go() -> None:
-    obj = _applied(_applied(None, _pod({"a": "1"}), "m1"), _pod({"a": "1"}), "m2")
-    assert _owned(obj, "m1") == _owned(obj, "m2") == {".metadata.labels.a"}
-    obj = _applied(obj, _pod({}), "m1")
-    assert obj["metadata"]["labels"] == {"a": "1"}
-    obj = _applied(obj, _pod({}), "m2")
-    assert not obj["metadata"].get("labels")
-
-
 def test_a_field_that_is_no_longer_applied_goes_with_its_defaults() -> None:
     obj = _applied(None, _pod({}, {"name": "c", "image": "i"}, {"name": "d", "image": "i"}), "m1")
     obj["spec"]["containers"][1]["imagePullPolicy"] = "Always"
@@ -95,13 +86,6 @@ def test_an_item_in_which_another_owns_a_field_stays_with_that_field() -> None:
     obj = _applied(obj, _pod({}, {"name": "d", "workingDir": "/"}), "m2")
     obj = _applied(obj, _pod({}, {"name": "c", "image": "i"}), "m1")
     assert obj["spec"]["containers"] == [{"name": "c", "image": "i"}, {"name": "d", "workingDir": "/"}]
-
-
-def test_applying_again_changes_nothing_whenever_it_happens() -> None:
-    config = _pod({"a": "1"}, {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000m"}}})
-    obj = _applied(None, config, "m1")
-    assert obj["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
-    assert _applied(obj, config, "m1", now=LATER) == obj
 
 
 def test_finalizers_of_two_appliers_make_one_set() -> None:
@@ -161,16 +145,6 @@ def test_an_update_takes_the_fields_that_it_changed() -> None:
     with pytest.raises(ApiError) as refused:
         _applied(new, _pod({"a": "1"}, {"name": "c", "image": "i"}), "m1")
     assert 'conflict with "editor" using v1' in refused.value.message
-
-
-def test_a_status_write_is_recorded_apart() -> None:
-    old = _applied(None, _pod({"a": "1"}), "m1")
-    new = deepcopy(old)
-    new["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    apply.track(old, new, manager="kubelet", resource=PODS, now=LATER, subresource="status")
-    entry = next(entry for entry in new["metadata"]["managedFields"] if entry["manager"] == "kubelet")
-    assert (entry["operation"], entry["subresource"]) == ("Update", "status")
-    assert '.status.conditions[type="Ready"].status' in _owned(new, "kubelet")
 
 
 def test_many_updaters_are_folded_into_one() -> None:
