@@ -162,44 +162,35 @@ def test_names_in_a_pointer_can_be_escaped() -> None:
 
 
 @cases(r"""
-    mutation | code | said
-    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{data: Object.date{a: '1'}}"}} | 403 |
-        unexpected type name "Object.date"
-    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{nosuch: 1}'}} | 403 | field not
-        declared in schema
-    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{data: 1}'}} | 403 | 'typed object:
-        .data: expected map, got &{1}'
-    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{data: Object.data{a: {'b': [1]}}}"}} |
-        403 | 'typed object: .data.a: expected string, got &value.valueUnstructured{Value:map[string]interface
-        {}{"b":[]interface {}{1}}}'
-    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{metadata: Object.metadata{generation:
-        'x', finalizers: 'y'}}"}} | 403 | "typed object: errors:\n  .metadata.finalizers: expected list, got
-        &{y}\n  .metadata.generation: expected numeric (int or float), got string"
-    {patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{immutable: 'x'}"}} | 403 | 'typed
-        object: .immutable: expected boolean, got &value.valueUnstructured{Value:"x"}'
-    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata:
-        Object.metadata{ownerReferences: [{"name": "x"}]}}'}} | 403 | ".metadata.ownerReferences: element 0:
-        associative list with keys has an element that omits all key fields [\"uid\"] (and doesn't have default
-        values for any key fields)"
-    {patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata:
-        Object.metadata{ownerReferences: [{"uid": "x"}]}}'}} | 403 | 'structs: .metadata.ownerReferences[0]'
-    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/nosuch", value: 7}]'}} | 500 |
-        'Internal error occurred: strict decoding error: unknown field "nosuch"'
-    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "remove", path: "/data/x"}]'}} | 403 | 'Unable
-        to remove nonexistent key: x'
-    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data", value:
-        [Object.data{}]}]'}} | 500 | cannot be converted to a value
-    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/metadata", value:
-        Object.metadata{labels: Object.label{a: "b"}}}]'}} | 403 | 'type mismatch: unexpected type name
-        "Object.label", expected "Object.metadata.labels"'
-    {patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data", value: 7}]'}} | 500 |
-        cannot unmarshal number
+    kind | expression | code | said
+    ApplyConfiguration | "Object{data: Object.date{a: '1'}}" | 403 | unexpected type name "Object.date"
+    ApplyConfiguration | 'Object{nosuch: 1}' | 403 | field not declared in schema
+    ApplyConfiguration | 'Object{data: 1}' | 403 | 'typed object: .data: expected map, got &{1}'
+    ApplyConfiguration | "Object{data: Object.data{a: {'b': [1]}}}" | 403 | 'typed object: .data.a: expected
+        string, got &value.valueUnstructured{Value:map[string]interface {}{"b":[]interface {}{1}}}'
+    ApplyConfiguration | "Object{metadata: Object.metadata{generation: 'x', finalizers: 'y'}}" | 403 | "typed
+        object: errors:\n  .metadata.finalizers: expected list, got &{y}\n  .metadata.generation: expected numeric
+        (int or float), got string"
+    ApplyConfiguration | "Object{immutable: 'x'}" | 403 | 'typed object: .immutable: expected boolean, got
+        &value.valueUnstructured{Value:"x"}'
+    ApplyConfiguration | 'Object{metadata: Object.metadata{ownerReferences: [{"name": "x"}]}}' | 403 |
+        ".metadata.ownerReferences: element 0: associative list with keys has an element that omits all key fields
+        [\"uid\"] (and doesn't have default values for any key fields)"
+    ApplyConfiguration | 'Object{metadata: Object.metadata{ownerReferences: [{"uid": "x"}]}}' | 403 | 'structs:
+        .metadata.ownerReferences[0]'
+    JSONPatch | '[JSONPatch{op: "add", path: "/nosuch", value: 7}]' | 500 | 'Internal error occurred: strict
+        decoding error: unknown field "nosuch"'
+    JSONPatch | '[JSONPatch{op: "remove", path: "/data/x"}]' | 403 | 'Unable to remove nonexistent key: x'
+    JSONPatch | '[JSONPatch{op: "add", path: "/data", value: [Object.data{}]}]' | 500 | cannot be converted to a value
+    JSONPatch | '[JSONPatch{op: "add", path: "/metadata", value: Object.metadata{labels: Object.label{a: "b"}}}]'
+        | 403 | 'type mismatch: unexpected type name "Object.label", expected "Object.metadata.labels"'
+    JSONPatch | '[JSONPatch{op: "add", path: "/data", value: 7}]' | 500 | cannot unmarshal number
     """)
-def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(mutation, code, said) -> None:
-    status, answer = _mutated(mutation)
+def test_a_mutation_that_cannot_be_carried_out_refuses_the_write(kind, expression, code, said) -> None:
+    status, answer = _mutated(mutation(expression, kind))
     assert (status, said in answer["message"]) == (code, True), answer["message"]
     if code == 403:
-        assert _mutated(mutation, failurePolicy="Ignore")[0] == 201
+        assert _mutated(mutation(expression, kind), failurePolicy="Ignore")[0] == 201
 
 
 def test_what_is_replaced_as_a_whole_may_not_be_applied(world: World) -> None:

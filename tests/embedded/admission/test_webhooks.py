@@ -11,6 +11,7 @@ from embedded_kubernetes.auth.audit import event
 from tests.support.virtual import virtual_time
 
 from ..support import (
+    ADMISSION,
     EVENTS,
     MAPS,
     MERGE,
@@ -132,7 +133,7 @@ async def test_a_patch_that_moves_or_renames_a_stored_object_is_refused() -> Non
         world.hooks["m"] = lambda request, path=path: patching({"op": "add", "path": path, "value": "9"})
         world.configure("Mutating", webhook("m"), name=field.lower())
         assert (await world.ask("PATCH", f"{MAPS}/c", {"data": {}}, kind=MERGE))[0] == code
-        world.delete(f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{field.lower()}")
+        world.delete(f"{ADMISSION}/mutatingwebhookconfigurations/{field.lower()}")
 
 
 async def test_a_namespace_that_is_gone_meets_its_selector_with_404() -> None:

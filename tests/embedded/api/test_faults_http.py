@@ -11,7 +11,7 @@ import uvloop
 
 from embedded_kubernetes.inproc import Door, Lost
 
-from ..sockets import Served, faulty, injector, serving
+from ..sockets import Served, faulty, injector
 from ..support import PODS, World, pod, until
 
 WATCH = f"{PODS}?watch=1&resourceVersion="
@@ -266,11 +266,6 @@ def test_uvloops_transports_are_broken_as_thoroughly_as_asyncios() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(broken())
-
-
-async def test_without_a_plan_nothing_is_asked() -> None:
-    async with serving() as served:
-        assert served.server.disturb is None
 
 
 # ---- without sockets

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ..support import (
-    BUDGETS,
     DEFINITIONS,
     DEPLOYMENTS,
     JSON_PATCH,
@@ -26,6 +25,7 @@ from ..support import (
     config_map,
     definition,
     named,
+    owner,
     pod,
 )
 
@@ -66,9 +66,7 @@ def test_a_create_may_not_name_a_version(world: World) -> None:
 def test_generated_names_are_the_prefix_and_five_letters_and_differ(world: World) -> None:
     names = set()
     for _ in range(50):
-        body = config_map("")
-        body["metadata"] = {"generateName": "run-"}
-        names.add(world.post(MAPS, body)["metadata"]["name"])
+        names.add(world.post(MAPS, {"metadata": {"generateName": "run-"}})["metadata"]["name"])
     assert len(names) == 50
     assert all(re.fullmatch(r"run-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in names)
 
@@ -90,15 +88,14 @@ def test_bodies_that_are_no_objects_are_bad_requests(world: World, body: bytes) 
 
 
 def test_priority_comes_from_the_class_and_the_default_class(world: World) -> None:
-    classes = PRIORITIES
     assert world.pod("none")["spec"]["priority"] == 0
     for name, value in (("high", 100), ("low", 5)):
-        world.post(classes, named(name, value=value, globalDefault=name == "low"))
+        world.post(PRIORITIES, named(name, value=value, globalDefault=name == "low"))
     assert world.pod("some")["spec"]["priority"] == 5
     assert world.pod("high", spec={"priorityClassName": "high"})["spec"]["priority"] == 100
     system = world.pod("sys", spec={"priorityClassName": "system-node-critical"})
     assert system["spec"]["priority"] == 2_000_001_000
-    world.delete(f"{classes}/high")
+    world.delete(f"{PRIORITIES}/high")
     assert world.refused("POST", PODS, pod("x", spec={"priorityClassName": "high"})) == (403, "Forbidden")
 
 
@@ -136,42 +133,6 @@ def test_bad_bindings_are_refused(world: World, body: Any, refusal: tuple[int, s
     assert "nodeName" not in world.get(f"{PODS}/a")["spec"]
 
 
-def budget(world: World, allowed: int) -> None:
-    path = BUDGETS
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
-    world.post(path, named("b", spec=spec))
-    status = {
-        "observedGeneration": 1,
-        "disruptionsAllowed": allowed,
-        "currentHealthy": 2,
-        "desiredHealthy": 1,
-    }
-    world.patch(f"{path}/b/status", {"status": {**status, "expectedPods": 2}})
-
-
-def running(world: World, name: str) -> None:
-    world.pod(name, labels={"app": "x"})
-    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    world.patch(f"{PODS}/{name}/status", {"status": ready})
-
-
-def test_an_eviction_is_paid_for_by_the_budget(world: World) -> None:
-    budget(world, 1)
-    for name in ("a", "b"):
-        running(world, name)
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction"}
-    path = f"{PODS}/{{}}/eviction"
-    dry = {**eviction, "metadata": {"name": "a"}, "deleteOptions": {"dryRun": ["All"]}}
-    world.post(path.format("a"), dry)
-    world.post(path.format("a"), {**eviction, "metadata": {"name": "a"}})
-    response = world.send("POST", path.format("b"), {**eviction, "metadata": {"name": "b"}})
-    assert response.status == 429
-    assert world.names(PODS) == ["b"]
-    kept = world.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/b")["status"]
-    assert kept["disruptionsAllowed"] == 0
-    assert list(kept["disruptedPods"]) == ["a"]
-
-
 def test_unknown_paths_kinds_and_methods_are_told_apart(world: World) -> None:
     assert world.send("GET", "/apis/nope.example.com/v1/things").status == 404
     assert world.refused("GET", "/api/v1/nosuch") == (404, "NotFound")
@@ -188,11 +149,10 @@ def boxes_definition() -> Object:
 
 
 def test_a_custom_kind_is_served_as_soon_as_its_definition_is_created_and_no_longer(world: World) -> None:
-    definitions = DEFINITIONS
     boxes = "/apis/example.com/v1/namespaces/default/boxes"
     assert world.send("GET", boxes).status == 404
-    world.post(definitions, boxes_definition())
-    conditions = world.get(f"{definitions}/boxes.example.com")["status"]["conditions"]
+    world.post(DEFINITIONS, boxes_definition())
+    conditions = world.get(f"{DEFINITIONS}/boxes.example.com")["status"]["conditions"]
     assert {c["type"]: c["status"] for c in conditions} == {"NamesAccepted": "True", "Established": "True"}
     box = named("b", apiVersion="example.com/v1", kind="Box", spec={"size": 1})
     world.post(boxes, box)
@@ -201,24 +161,23 @@ def test_a_custom_kind_is_served_as_soon_as_its_definition_is_created_and_no_lon
     assert listed["kind"] == "BoxList" and listed["items"][0]["kind"] == "Box"
     assert world.refused("POST", boxes, {**box, "spec": {"size": "big"}})[0] == 422
     assert world.refused("PUT", f"{boxes}/b", box) == (422, "Invalid"), "custom kinds name their version"
-    world.delete(f"{definitions}/boxes.example.com")
+    world.delete(f"{DEFINITIONS}/boxes.example.com")
     world.collect()
     assert watch.stream.watcher.ended
     assert world.send("GET", boxes).status == 404
-    world.post(definitions, boxes_definition())
+    world.post(DEFINITIONS, boxes_definition())
     assert world.names(boxes) == []
 
 
 def test_a_definition_waits_for_the_objects_of_its_kind(world: World) -> None:
-    definitions = DEFINITIONS
     boxes = "/apis/example.com/v1/namespaces/default/boxes"
     for _ in range(2):
-        world.post(definitions, boxes_definition())
+        world.post(DEFINITIONS, boxes_definition())
         box = named("b", apiVersion="example.com/v1", kind="Box")
         held = {**box, "metadata": {"name": "held", "finalizers": ["example.com/x"]}}
         world.post(boxes, box)
         world.post(boxes, held)
-        answer = world.delete(f"{definitions}/boxes.example.com")
+        answer = world.delete(f"{DEFINITIONS}/boxes.example.com")
         assert answer["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
         assert answer["status"]["conditions"][-1]["type"] == "Terminating"
         assert "deletionTimestamp" in answer["metadata"] and answer["metadata"]["generation"] == 1
@@ -228,25 +187,23 @@ def test_a_definition_waits_for_the_objects_of_its_kind(world: World) -> None:
         assert world.names(boxes) == ["held"]
         world.patch(f"{boxes}/held", {"metadata": {"finalizers": None}})
         world.collect()
-        assert world.names(definitions) == []
+        assert world.names(DEFINITIONS) == []
         assert world.send("GET", boxes).status == 404
 
 
 def test_without_controllers_only_what_an_api_server_does_itself_is_done() -> None:
     world = World(controllers=False)
-    owner = world.post(MAPS, config_map("owner"))["metadata"]
-    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
-    world.post(MAPS, config_map("dependent", ownerReferences=[reference]))
+    made = world.post(MAPS, config_map("owner"))
+    world.post(MAPS, config_map("dependent", ownerReferences=[owner(made)]))
     world.delete(f"{MAPS}/owner")
     world.namespace("t")
     world.delete("/api/v1/namespaces/t")
-    definitions = DEFINITIONS
-    world.post(definitions, boxes_definition())
-    world.delete(f"{definitions}/boxes.example.com")
+    world.post(DEFINITIONS, boxes_definition())
+    world.delete(f"{DEFINITIONS}/boxes.example.com")
     world.collect()
     assert world.names(MAPS) == ["dependent"]
     assert world.get("/api/v1/namespaces/t")["status"]["phase"] == "Terminating"
-    assert world.names(definitions) == []
+    assert world.names(DEFINITIONS) == []
 
 
 @pytest.mark.parametrize(
@@ -254,7 +211,7 @@ def test_without_controllers_only_what_an_api_server_does_itself_is_done() -> No
     [
         ("fieldManager=" + "x" * 129, ["fieldManager"]),
         (
-            "fieldManager=a%07&dryRun=Some&fieldValidation=Maybe",
+            "dryRun=Some&fieldManager=a%07&fieldValidation=Maybe",
             ["fieldManager", "dryRun", "fieldValidation"],
         ),
         ("force=true", ["force"]),
@@ -294,13 +251,15 @@ def test_a_version_that_a_built_in_group_lacks_is_told_by_the_group(world: World
 
 
 def test_there_is_one_default_priority_class_at_most(world: World) -> None:
-    classes = PRIORITIES
-    world.post(classes, named("a", value=1, globalDefault=True))
+    world.post(PRIORITIES, named("a", value=1, globalDefault=True))
     second = named("b", value=2, globalDefault=True)
-    assert world.refused("POST", classes, second) == (403, "Forbidden")
-    world.post(classes, {**second, "globalDefault": False})
-    assert world.refused("PATCH", f"{classes}/b", {"globalDefault": True}, kind=MERGE) == (403, "Forbidden")
-    world.patch(f"{classes}/a", {"description": "still the one"})
+    assert world.refused("POST", PRIORITIES, second) == (403, "Forbidden")
+    world.post(PRIORITIES, {**second, "globalDefault": False})
+    assert world.refused("PATCH", f"{PRIORITIES}/b", {"globalDefault": True}, kind=MERGE) == (
+        403,
+        "Forbidden",
+    )
+    world.patch(f"{PRIORITIES}/a", {"description": "still the one"})
 
 
 def test_a_workload_without_a_selector_is_told_so(world: World) -> None:

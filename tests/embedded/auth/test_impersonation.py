@@ -71,11 +71,8 @@ def test_the_constrained_way_knows_limits(server, headers, said):
 
 
 def test_many_groups_may_be_asked_for_at_once(server):
-    server.grant(
-        "on",
-        [ON_REVIEWS, constrained("user-info", "users"), constrained("user-info", "groups", names="*")],
-        ANN,
-    )
+    be = [constrained("user-info", "users"), constrained("user-info", "groups", names="*")]
+    server.grant("on", [ON_REVIEWS, *be], ANN)
     assert as_(server, ("user", "bob"), *[("group", f"g{n}") for n in range(4)])[0] == 201
     assert as_(server, ("user", "bob"), *[("group", f"g{n}") for n in range(3)])[0] == 403
 

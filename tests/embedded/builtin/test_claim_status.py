@@ -66,14 +66,13 @@ def test_a_claim_is_reserved_for_at_most_256_and_for_each_once(world: ClaimsWorl
 
 
 def test_reservations_of_two_writers_are_merged_by_uid(world: ClaimsWorld) -> None:
-    strategic = STRATEGIC
     assert wrong(world, allocation(DEVICE)) == []
     for number in range(2):
         reserved = [{"resource": "pods", "name": f"p{number}", "uid": f"u{number}"}]
-        world.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}}, kind=strategic)
+        world.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}}, kind=STRATEGIC)
     assert sorted(world.reserved("c")) == ["p0", "p1"]
     gone = {"status": {"reservedFor": [{"$patch": "delete", "uid": "u0"}]}}
-    world.patch(f"{CLAIMS}/c/status", gone, kind=strategic)
+    world.patch(f"{CLAIMS}/c/status", gone, kind=STRATEGIC)
     assert world.reserved("c") == ["p1"]
 
 

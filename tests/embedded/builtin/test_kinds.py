@@ -11,6 +11,7 @@ from embedded_kubernetes.builtin.events import from_stored
 from ..support import cases, container
 from . import KINDS, created, places, refused, updated
 
+_OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "a"}
 _TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container()]}}
 _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -96,17 +97,9 @@ def test_what_must_not_change_does_not(kind, before, change, causes):
         ({"labels": {"a": "-"}}, "Invalid metadata.labels"),
         ({"finalizers": ["plain"]}, "Invalid metadata.finalizers[0]"),
         ({"finalizers": ["orphan", "foregroundDeletion"]}, "Invalid metadata.finalizers"),
+        ({"ownerReferences": [_OWNER]}, "Invalid metadata.ownerReferences.uid"),
         (
-            {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a"}]},
-            "Invalid metadata.ownerReferences.uid",
-        ),
-        (
-            {
-                "ownerReferences": [
-                    {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": True}
-                    for name in "ab"
-                ]
-            },
+            {"ownerReferences": [{**_OWNER, "uid": uid, "controller": True} for uid in "ab"]},
             "Invalid metadata.ownerReferences",
         ),
         ({"name": "a" * 254}, "Invalid metadata.name"),

@@ -12,7 +12,7 @@ import pytest
 
 from embedded_kubernetes.builtin.runtime import covers, merge_tolerations
 
-from ..support import JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod
+from ..support import JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod, volume_claim
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
@@ -110,11 +110,7 @@ def _storage_class(world: World, name: str, *, default: bool) -> None:
 
 
 def _class_of(world: World, name: str, *, annotations: dict[str, str] | None = None, **spec: Any) -> Any:
-    body = named(
-        name,
-        annotations=annotations or {},
-        spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec},
-    )
+    body = volume_claim(name, annotations=annotations, **spec)
     return world.post(PVCS, body)["spec"].get("storageClassName")
 
 
@@ -147,12 +143,11 @@ def test_a_job_selects_its_own_pods_and_is_completed(world: World) -> None:
 
 def test_a_job_may_be_suspended_and_widened_but_not_given_another_template(world: World) -> None:
     world.post(JOBS, {**NAMED, "spec": {"template": TEMPLATE}})
-    merge = MERGE
     changed = world.patch(f"{JOBS}/x", {"spec": {"suspend": True, "parallelism": 5}})
     assert changed["metadata"]["generation"] == 2
     world.patch(f"{JOBS}/x", {"spec": {"suspend": False}})
     for spec in ({"completions": 9}, {"template": {"spec": {"priority": 9}}}):
-        assert world.refused("PATCH", f"{JOBS}/x", {"spec": spec}, kind=merge) == (422, "Invalid")
+        assert world.refused("PATCH", f"{JOBS}/x", {"spec": spec}, kind=MERGE) == (422, "Invalid")
 
 
 @cases("""

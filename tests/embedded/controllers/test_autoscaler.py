@@ -8,7 +8,7 @@ from embedded_kubernetes import kubelet
 from embedded_kubernetes.autoscaler import TO_BE_DELETED, Autoscaler
 from embedded_kubernetes.node_groups import read_rules
 
-from ..support import EVENTS, NODES, PODS, STRATEGIC, World, named, pod
+from ..support import EVENTS, NODES, PODS, STRATEGIC, World, asking, named, pod
 
 GPU = "cpu=8,memory=32Gi,nvidia.com/gpu=1,label:pool=gpu,taint:gpu=yes:NoSchedule,name=gpu,max=2,delay=5,idle=30"
 PLAIN = "cpu=4,memory=8Gi,name=plain,max=3,delay=5,idle=30"
@@ -25,12 +25,8 @@ class Scaled(World):
 
     def waiting(self, name: str, *, cpu: str = "1", reason: str = "Unschedulable", **spec: Any) -> None:
         requests = {"cpu": cpu, **spec.pop("requests", {})}
-        container = {
-            "name": "c",
-            "image": "i",
-            "resources": {"requests": requests, "limits": spec.pop("limits", {})},
-        }
-        self.post(PODS, pod(name, spec={"containers": [container], **spec}))
+        one = asking(limits=spec.pop("limits", None), **requests)
+        self.post(PODS, pod(name, spec={"containers": [one], **spec}))
         self.say(name, reason)
 
     def say(self, name: str, reason: str, **status: Any) -> None:

@@ -9,6 +9,13 @@ from embedded_kubernetes.resource_claims import ResourceClaims
 
 from ..support import CLAIMS, DEFAULT, PODS, TEMPLATES, ClaimsWorld, named
 
+_REQUEST = {"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}
+ADMIN_ACCESS = {"spec": {"devices": {"requests": [_REQUEST]}}}
+
+
+def allow_admin_access(world: ClaimsWorld, value: str | None) -> None:
+    world.patch(DEFAULT, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}})
+
 
 @pytest.fixture
 def world() -> ClaimsWorld:
@@ -27,16 +34,9 @@ def test_a_claim_is_made_from_the_template_owned_by_the_pod_and_told_in_its_stat
     assert len(name) == len("p-gpu-") + 5
     assert claim["metadata"]["labels"] == {"team": "a"}
     assert claim["metadata"]["annotations"] == {"note": "b", POD_CLAIM_NAME: "gpu"}
-    assert claim["metadata"]["ownerReferences"] == [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": "p",
-            "uid": uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-    ]
+    about = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}
+    owner = {**about, "controller": True, "blockOwnerDeletion": True}
+    assert claim["metadata"]["ownerReferences"] == [owner]
     exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
     assert claim["spec"]["devices"]["requests"] == [{"name": "r", "exactly": exactly}]
 
@@ -89,14 +89,9 @@ def test_a_warning_that_is_repeated_is_counted(world: ClaimsWorld) -> None:
 
 
 def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: ClaimsWorld) -> None:
-    world.namespace("plain")
-    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
-    spec = {"spec": {"devices": {"requests": requests}}}
-    labels = {"resource.kubernetes.io/admin-access": "true"}
-    world.patch(DEFAULT, {"metadata": {"labels": labels}})
-    world.post(TEMPLATES, named("t", spec=spec))
-    unlabelled = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}}
-    world.patch(DEFAULT, unlabelled)
+    allow_admin_access(world, "true")
+    world.post(TEMPLATES, named("t", spec=ADMIN_ACCESS))
+    allow_admin_access(world, None)
     world.add_pod(gpu="template/t")
     world.settle(16)
     ((reason, said, count),) = world.warnings()
@@ -104,7 +99,7 @@ def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: 
     assert "resource.kubernetes.io/admin-access" in said
     # At once, and after 1, 3, 7 and 15 seconds.
     assert count == 5
-    world.patch(DEFAULT, {"metadata": {"labels": labels}})
+    allow_admin_access(world, "true")
     world.settle(20)
     assert len(world.claims()) == 1
     assert world.told()
@@ -151,13 +146,10 @@ def test_a_template_that_comes_back_with_other_words_is_followed_from_then_on(wo
 
 
 def test_a_claim_is_judged_anew_when_its_namespace_has_changed(world: ClaimsWorld) -> None:
-    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     for value, expected in (("true", 1), (None, 1), ("true", 3)):
-        labels = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}}
-        world.patch(DEFAULT, labels)
+        allow_admin_access(world, value)
         if not world.is_there(f"{TEMPLATES}/t"):
-            spec = {"spec": {"devices": {"requests": requests}}}
-            world.post(TEMPLATES, named("t", spec=spec))
+            world.post(TEMPLATES, named("t", spec=ADMIN_ACCESS))
         world.add_pod(f"p{len(world.names(PODS))}", gpu="template/t")
         world.settle(5)
         assert len(world.claims()) == expected
@@ -252,12 +244,8 @@ def test_pods_that_are_deleted_or_have_ended_get_no_claims(world: ClaimsWorld) -
 def test_nothing_is_made_or_said_in_a_namespace_that_is_being_deleted(world: ClaimsWorld) -> None:
     world.namespace("team")
     entry = {"name": "gpu", "resourceClaimTemplateName": "t"}
-    world.pod(
-        "p",
-        namespace="team",
-        finalizers=["example.com/hold"],
-        spec={"resourceClaims": [entry], "nodeName": "n1"},
-    )
+    spec = {"resourceClaims": [entry], "nodeName": "n1"}
+    world.pod("p", namespace="team", finalizers=["example.com/hold"], spec=spec)
     world.controllers, controllers = [], world.controllers
     world.delete("/api/v1/namespaces/team")
     world.controllers = controllers

@@ -9,7 +9,7 @@ import pytest
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_claims import REASON
 
-from ..support import NODES, PODS, ClaimsWorld, cases, container
+from ..support import PODS, ClaimsWorld, cases, container
 
 SHARE = "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa"
 EXTENDED = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
@@ -22,14 +22,8 @@ class NodeWorld(ClaimsWorld):
         super().__init__()
         self.controllers = [Kubelets(self.store)]
         for name, zone in (("a", "east"), ("b", "west")):
-            amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-            metadata = {"name": name, "labels": {"zone": zone}}
-            body = {"metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}}
-            self.post(NODES, body)
+            self.node(name, labels={"zone": zone})
         self.settle()
-
-    def phase(self, pod: str = "p") -> str:
-        return self.get(f"{PODS}/{pod}")["status"]["phase"]
 
     def waits_for(self) -> list[str]:
         """What the pods that wait say of it."""
@@ -111,17 +105,6 @@ def test_a_pod_does_not_run_with_devices_of_other_nodes(world: NodeWorld, term: 
     world.settle()
     assert world.phase() == ("Running" if fits else "Pending")
     assert world.waits_for() == ([] if fits else ["ResourceClaim c is allocated for other nodes"])
-
-
-def test_pods_share_a_claim_and_its_devices(world: NodeWorld) -> None:
-    world.add_claim("c")
-    for name in ("p", "q", "r"):
-        world.add_pod(name, gpu="claim/c")
-    world.allocate("c", "p", "q", "r", node="a")
-    for name in ("p", "q", "r"):
-        world.bind(name, "a")
-    world.settle()
-    assert {world.phase(name) for name in ("p", "q", "r")} == {"Running"}
 
 
 def test_a_device_that_was_given_away_twice_is_one_pods_at_a_time(world: NodeWorld) -> None:
