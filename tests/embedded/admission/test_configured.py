@@ -43,14 +43,6 @@ def test_a_policy_without_a_binding_asks_nobody(world: World) -> None:
     world.post(MAPS, config_map())
 
 
-def test_an_answer_is_at_hand_at_once_unless_a_webhook_is_called() -> None:
-    world = World(hooks={"a": lambda request: None})
-    world.configure("Validating", webhook("a", "secrets"))
-    world.policy("Validating", {"validations": [{"expression": "true"}]})
-    world.post(MAPS, config_map())
-    assert world.asked == []
-
-
 async def test_what_a_webhook_changes_is_stored_and_what_one_refuses_is_not() -> None:
     world = World(hooks={"m": lambda request: request["object"] and labelling("x"), "v": _denies})
     world.configure("Mutating", webhook("m"))

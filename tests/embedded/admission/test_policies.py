@@ -244,15 +244,6 @@ def test_each_mutation_that_fails_is_told_and_those_after_it_are_carried_out() -
     assert world.post(MAPS, config_map())["data"] == {"k": "changed"}
 
 
-@pytest.mark.parametrize(("policy", "times"), [("Never", 1), ("IfNeeded", 2)])
-def test_a_mutating_policy_is_asked_again_after_its_own_change(policy: str, times: int) -> None:
-    grow = "[JSONPatch{op: 'replace', path: '/data/k', value: object.data.k + '+'}]"
-    world = World()
-    mutating = mutation(grow)
-    world.policy("Mutating", {"reinvocationPolicy": policy, "mutations": [mutating]})
-    assert world.post(MAPS, config_map())["data"] == {"k": "v" + "+" * times}
-
-
 def test_an_annotation_in_error_refuses_and_parameters_that_are_missing_are_no_warning(world: World) -> None:
     annotation = {"key": "k", "valueExpression": "object.data.nosuch + ''"}
     world.policy("Validating", {"auditAnnotations": [annotation]}, validationActions=["Warn"])

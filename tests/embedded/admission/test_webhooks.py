@@ -41,14 +41,6 @@ async def test_an_older_answer_needs_no_type_of_its_patch() -> None:
     assert made["data"] == {"k": "v", "x": "y"}
 
 
-async def test_who_changed_nothing_calls_nobody_again() -> None:
-    world = World(hooks={"a": lambda request: None, "b": lambda request: None})
-    again = {"reinvocationPolicy": "IfNeeded"}
-    world.configure("Mutating", webhook("a", **again), webhook("b", **again))
-    await world.ask("POST", MAPS, config_map())
-    assert [name for name, _ in world.asked] == ["a", "b"]
-
-
 async def test_in_the_second_round_nobody_is_called_for_the_first_time() -> None:
     """A webhook whose selector came to fit only later is not called."""
     world = World(hooks={"a": lambda request: None, "b": lambda request: labelling("late")})

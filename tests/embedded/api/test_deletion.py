@@ -60,23 +60,6 @@ def test_a_dry_delete_changes_nothing(world: World) -> None:
     assert world.refused("DELETE", f"{PODS}/a?dryRun=Some") == (422, "Invalid")
 
 
-def test_dependents_go_when_their_last_owner_has_gone(world: World) -> None:
-    one = world.post(MAPS, config_map("one"))
-    two = world.post(MAPS, config_map("two"))
-    world.post(MAPS, owned("of-one", one))
-    world.post(MAPS, owned("of-both", one, two))
-    child = world.post(MAPS, owned("child", one))
-    world.post(MAPS, owned("grandchild", child))
-    world.delete(f"{MAPS}/one")
-    world.collect()
-    assert world.names(MAPS) == ["of-both", "two"]
-    references = world.get(f"{MAPS}/of-both")["metadata"]["ownerReferences"]
-    assert [reference["name"] for reference in references] == ["two"]
-    world.delete(f"{MAPS}/two")
-    world.collect()
-    assert world.names(MAPS) == []
-
-
 def test_what_is_made_for_an_owner_that_has_gone_goes_too(world: World) -> None:
     one = world.post(MAPS, config_map("one"))
     two = world.post(MAPS, config_map("two"))

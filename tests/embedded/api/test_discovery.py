@@ -10,8 +10,6 @@ from embedded_kubernetes.resource import Resource
 
 from ..support import cases
 
-_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
 
 def _custom(version: str) -> Resource:
     return Resource(

@@ -161,17 +161,6 @@ async def test_a_watch_streams_chunks_and_ends_at_its_timeout_before_the_request
     assert await client.answer() == (200, b"ok")
 
 
-async def test_a_watch_over_http_1_0_is_a_plain_stream_until_it_closes(
-    served: Served, client: Client
-) -> None:
-    client.send(f"GET {WATCH} HTTP/1.0\n\n")
-    assert "transfer-encoding" not in (await client.head())[1]
-    served.world.pod("a")
-    assert orjson.loads(await client.reader.readline())["type"] == "ADDED"
-    served.timers.advance(5)
-    assert await client.ended()
-
-
 async def test_a_client_that_leaves_takes_its_watch_with_it(served: Served) -> None:
     client = await served.watching()
     assert len(served.hub) == 1

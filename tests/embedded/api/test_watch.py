@@ -6,23 +6,7 @@ from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Request, Response, Stream
 
 from ..sockets import Timers
-from ..support import MAPS, METADATA, PODS, TABLE, World, cases, config_map
-
-
-def relabel(world: World, name: str, **labels: str | None) -> None:
-    world.patch(f"{MAPS}/{name}", {"metadata": {"labels": labels}})
-
-
-def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_deleted(world: World) -> None:
-    watch = world.watch(f"{MAPS}?watch=1&labelSelector=color%3Dred")
-    world.post(MAPS, config_map("a", labels={"color": "blue"}))
-    assert watch.seen() == []
-    relabel(world, "a", color="red")
-    relabel(world, "a", size="big")
-    relabel(world, "a", color="blue")
-    relabel(world, "a", color="red")
-    world.delete(f"{MAPS}/a")
-    assert [type_ for type_, _ in watch.seen()] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
+from ..support import METADATA, PODS, TABLE, World, cases
 
 
 @cases("""

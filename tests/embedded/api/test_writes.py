@@ -10,7 +10,6 @@ import pytest
 from ..support import (
     DEFINITIONS,
     DEPLOYMENTS,
-    JSON_PATCH,
     LEASES,
     MAPS,
     MERGE,
@@ -28,15 +27,6 @@ from ..support import (
     owner,
     pod,
 )
-
-
-def test_a_write_that_changes_nothing_keeps_the_version_and_makes_no_event(world: World) -> None:
-    made = world.post(MAPS, config_map("a", data={"k": "v"}))
-    watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}")
-    assert world.put(f"{MAPS}/a", made) == made
-    assert world.patch(f"{MAPS}/a", {"data": {"k": "v"}}) == made
-    assert world.patch(f"{MAPS}/a", [], kind=JSON_PATCH) == made
-    assert watch.events() == []
 
 
 def test_an_update_of_another_objects_uid_is_a_conflict(world: World) -> None:

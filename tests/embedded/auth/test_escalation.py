@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..support import APPLY, MERGE, NAMESPACES, named
+from ..support import APPLY, MERGE, named
 from .people import ANN, RBAC, Guarded, rule
 
 GROUP = "rbac.authorization.k8s.io"
@@ -56,16 +56,6 @@ def test_a_role_beyond_ones_rights_is_left_alone_but_may_lose_finalizers_and_go(
     assert server.by("ann", "PATCH", f"{ROLES}/r", {"metadata": {"labels": {"a": "b"}}}, kind=MERGE)[0] == 403
     assert server.by("ann", "PATCH", f"{ROLES}/r", {"metadata": {"finalizers": None}}, kind=MERGE)[0] == 200
     assert server.by("ann", "DELETE", f"{ROLES}/r")[0] == 200
-
-
-def test_rights_in_a_namespace_are_for_roles_of_that_namespace(server):
-    server.made(NAMESPACES, named("other"))
-    server.made(ROLES, role("deleter", rule("delete", "pods")))
-    server.made(BINDINGS, {**binding("deleter", "deleter"), "subjects": [ANN]})
-    assert server.by("ann", "POST", ROLES, role("r", rule("delete", "pods")))[0] == 201
-    elsewhere = ROLES.replace("default", "other")
-    assert server.by("ann", "POST", elsewhere, role("r", rule("delete", "pods")))[0] == 403
-    assert server.by("ann", "POST", f"{RBAC}/clusterroles", role("r", rule("delete", "pods")))[0] == 403
 
 
 def test_roles_that_are_missing_are_told(server):

@@ -48,20 +48,6 @@ def test_it_is_created_read_listed_watched_and_deleted(world: World) -> None:
     assert watch.seen() == [("ADDED", "i"), ("MODIFIED", "i"), ("DELETED", "i")]
 
 
-def test_its_rules_refuse_what_is_invalid(world: World) -> None:
-    paths = [{"backend": {"service": {"name": "s"}}, "pathType": "Wrong", "path": "/"}, {"backend": {}}]
-    status, answer = world.call(
-        "POST", _PATH, _ingress("i", rules=[{"host": "A_B", "http": {"paths": paths}}])
-    )
-    assert status == 422
-    assert [(cause["reason"], cause["field"]) for cause in answer["details"]["causes"]] == [
-        ("FieldValueInvalid", "spec.rules[0].host"),
-        ("FieldValueNotSupported", "spec.rules[0].http.paths[0].pathType"),
-        ("FieldValueRequired", "spec.rules[0].http.paths[1].path"),
-        ("FieldValueRequired", "spec.rules[0].http.paths[1].pathType"),
-    ]
-
-
 def test_kubectl_prints_and_explains_it(world: World) -> None:
     world.post(_PATH, _ingress("i"))
     world.post(_PATH, _ingress("j", ingressClassName=None, rules=None))

@@ -165,18 +165,6 @@ def test_a_new_event_must_say_when_who_and_what(body, causes):
     assert places(refused(KINDS["Event.new"], body)) == causes
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "times"),
-    [("ConfigMap", {}, 4), ("Lease", {}, 3), ("PodDisruptionBudget", {"spec": {}}, 2)],
-)
-def test_a_bad_label_in_an_update_is_told_by_every_layer_that_looks(kind, body, times):
-    resource = KINDS[kind]
-    old = created(resource, body)
-    new = deepcopy(old)
-    new["metadata"]["labels"] = {"a": "-"}
-    assert updated(resource, old, new)[1] == "; ".join(["Invalid metadata.labels"] * times)
-
-
 def test_a_bad_generate_name_is_told_beside_the_name_made_of_it():
     causes = refused(KINDS["ConfigMap"], {"metadata": {"generateName": "Bad-", "name": "Bad-abcde"}})
     assert causes == "Invalid metadata.generateName; Invalid metadata.name"

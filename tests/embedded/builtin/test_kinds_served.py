@@ -132,15 +132,6 @@ def test_a_claim_that_names_a_class_or_none_is_left_alone(world: World) -> None:
     assert _class_of(world, "old", annotations={"volume.beta.kubernetes.io/storage-class": "x"}) is None
 
 
-def test_a_job_selects_its_own_pods_and_is_completed(world: World) -> None:
-    job = world.post(JOBS, {**NAMED, "spec": {"template": TEMPLATE}})
-    uid = job["metadata"]["uid"]
-    assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-    assert job["spec"]["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "x"
-    defaults = ("completions", "parallelism", "backoffLimit", "completionMode", "suspend")
-    assert [job["spec"][field] for field in defaults] == [1, 1, 6, "NonIndexed", False]
-
-
 def test_a_job_may_be_suspended_and_widened_but_not_given_another_template(world: World) -> None:
     world.post(JOBS, {**NAMED, "spec": {"template": TEMPLATE}})
     changed = world.patch(f"{JOBS}/x", {"spec": {"suspend": True, "parallelism": 5}})

@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 
 from embedded_kubernetes.builtin.pod_defaults import pull_policy
-from embedded_kubernetes.builtin.pod_resources import container_requests, qos_class
+from embedded_kubernetes.builtin.pod_resources import container_requests
 
 from ..support import asking, cases, container, named
 from . import POD, created, places, pod, refused, updated
@@ -67,25 +67,6 @@ def test_match_label_keys_become_label_selector_expressions_at_creation():
     ]
     constraint = stored["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"]
     assert constraint == [{"key": "rev", "operator": "In", "values": ["7"]}]
-
-
-@cases("""
-    containers | expected
-    [{name: c, image: i, resources: {}}] | BestEffort
-    [{name: c, image: i, resources: {requests: {cpu: '0'}}}] | BestEffort
-    [{name: c, image: i, resources: {requests: {example.com/gpu: '1'}, limits: {example.com/gpu: '1'}}}] |
-        BestEffort
-    [{name: c, image: i, resources: {requests: {cpu: '1'}}}] | Burstable
-    [{name: c, image: i, resources: {limits: {cpu: '1', memory: 1Gi}, requests: {cpu: '1', memory: 1Gi}}}] |
-        Guaranteed
-    [{name: c, image: i, resources: {limits: {cpu: '1', memory: 1Gi}, requests: {cpu: 500m, memory: 1Gi}}}] |
-        Burstable
-    [{name: c, image: i, resources: {limits: {cpu: '1'}, requests: {cpu: '1'}}}] | Burstable
-    [{name: c, image: i, resources: {limits: {cpu: '1', memory: '1'}, requests: {cpu: '1', memory: '1'}}}, {name:
-        c, image: i, resources: {}}] | Burstable
-    """)
-def test_quality_of_service_follows_requests_and_limits(containers, expected):
-    assert qos_class({"containers": containers}) == expected
 
 
 def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():

@@ -106,11 +106,3 @@ def test_what_is_no_loop_is_none(expression: str) -> None:
 @given(st.text(alphabet="al.(,)[]{}'\"\\ \n/?1", max_size=30))
 def test_what_calls_none_of_them_stays_letter_by_letter(text: str) -> None:
     assert expanded(text).text == text
-
-
-@given(st.text(alphabet="al.(,)[]{}' \n1", max_size=20))
-def test_what_is_no_expression_is_told_in_its_own_words(text: str) -> None:
-    broken = f"object.l.all(i, v, {text}"
-    with pytest.raises(CelError) as error:
-        checked(broken, Names())
-    assert "__" not in str(error.value)

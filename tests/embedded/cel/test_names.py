@@ -10,18 +10,6 @@ from embedded_kubernetes.cel.program import CelError, checked, program
 from ..support import cases
 
 
-@cases(r"""
-    expression | said
-    request.nosuch == 1 | "1:8: undefined field 'nosuch'"
-    "true &&\n request.userInfo.x == ''" | "2:18: undefined field 'x'"
-    params.x == 1 | "1:1: undeclared reference to 'params'"
-    variables.x == 1 | "1:1: undeclared reference to 'variables'"
-    has(object.a) && request.kind.plural == '' | "1:30: undefined field 'plural'"
-    """)
-def test_what_is_not_there_is_told_with_its_place(expression: str, said: str) -> None:
-    assert said in problems(expression, Names())
-
-
 @cases("""
     expression | said
     has(object) | ['1:5: invalid argument to has() macro']

@@ -58,16 +58,6 @@ def test_a_pod_that_is_deleted_before_it_has_a_node_loses_its_reservation_at_onc
     assert not world.is_allocated("shared")
 
 
-def test_a_generated_claim_goes_though_its_pod_ended_before_it_was_told_of_it(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod(gpu="template/t", node="n1")
-    world.settle()
-    untold = {"status": {"resourceClaimStatuses": None, "phase": "Failed"}}
-    world.patch(f"{PODS}/p/status", untold)
-    world.settle()
-    assert world.claims() == {}
-
-
 def test_a_reservation_for_a_pod_that_is_already_gone_is_withdrawn(world: ClaimsWorld) -> None:
     world.add_claim()
     world.add_pod(gpu="claim/shared")
@@ -80,18 +70,6 @@ def test_a_reservation_for_a_pod_that_is_already_gone_is_withdrawn(world: Claims
     world.change("shared/status", {"status": {"reservedFor": stale + world.consumers("other")}})
     world.settle()
     assert world.reserved("shared") == ["other"]
-
-
-def test_a_deleted_claim_goes_with_its_last_reservation(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.add_pod(node="n1", gpu="claim/shared")
-    world.allocate("shared", "p")
-    world.delete(f"{CLAIMS}/shared")
-    world.settle()
-    assert world.reserved("shared") == ["p"]
-    world.report("p", phase="Succeeded")
-    world.settle()
-    assert world.claims() == {}
 
 
 def test_a_deleted_claim_that_nobody_uses_goes_at_once_allocated_or_not(world: ClaimsWorld) -> None:

@@ -41,14 +41,6 @@ def test_a_claim_is_made_from_the_template_owned_by_the_pod_and_told_in_its_stat
     assert claim["spec"]["devices"]["requests"] == [{"name": "r", "exactly": exactly}]
 
 
-def test_pods_without_templates_are_left_alone(world: ClaimsWorld) -> None:
-    world.pod("plain")
-    world.add_pod(named="claim/missing")
-    before = world.store.rv
-    world.settle()
-    assert world.store.rv == before
-
-
 def test_long_names_are_cut_so_that_something_of_both_stays(world: ClaimsWorld) -> None:
     world.add_template()
     world.add_pod("p" * 100, **{"e" * 50: "template/t"})
@@ -132,19 +124,6 @@ def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld)
     assert len({record.owners for record in records}) == 9
 
 
-def test_a_template_that_comes_back_with_other_words_is_followed_from_then_on(world: ClaimsWorld) -> None:
-    world.add_template(labels={"team": "a"})
-    world.add_pod("before", gpu="template/t")
-    world.settle()
-    world.delete(f"{TEMPLATES}/t")
-    world.add_template(labels={"team": "b"})
-    world.add_pod("after", gpu="template/t")
-    world.settle()
-    claims = world.claims()
-    teams = [claims[world.told(pod)["gpu"]]["metadata"]["labels"]["team"] for pod in ("before", "after")]
-    assert teams == ["a", "b"]
-
-
 def test_a_claim_is_judged_anew_when_its_namespace_has_changed(world: ClaimsWorld) -> None:
     for value, expected in (("true", 1), (None, 1), ("true", 3)):
         allow_admin_access(world, value)
@@ -194,21 +173,6 @@ def test_a_burst_of_a_thousand_pods_gets_a_thousand_claims(world: ClaimsWorld) -
         assert claim["metadata"]["ownerReferences"][0]["name"] == f"p{number}"
 
 
-def test_a_claim_that_somebody_deleted_is_made_again_for_a_pod_that_still_needs_it(
-    world: ClaimsWorld,
-) -> None:
-    world.add_template()
-    world.add_pod(gpu="template/t", more="template/t")
-    world.settle()
-    before = world.told()
-    world.delete(f"{CLAIMS}/{before['gpu']}")
-    world.settle()
-    after = world.told()
-    assert after["gpu"] != before["gpu"]
-    assert after["more"] == before["more"]
-    assert {*world.claims()} == {*after.values()}
-
-
 def test_a_claim_that_belongs_to_another_pod_is_not_taken_for_the_pods_own(world: ClaimsWorld) -> None:
     world.add_template()
     world.add_pod(gpu="template/t")
@@ -224,19 +188,6 @@ def test_an_entry_that_was_found_needless_gets_no_claim(world: ClaimsWorld) -> N
     world.add_pod(gpu="template/t")
     status = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
     world.patch(f"{PODS}/p/status", status)
-    world.settle()
-    assert world.claims() == {}
-
-
-def test_pods_that_are_deleted_or_have_ended_get_no_claims(world: ClaimsWorld) -> None:
-    world.add_pod("ended", gpu="template/t")
-    world.add_pod("gone", gpu="template/t")
-    world.add_pod("leaving", gpu="template/t", node="n1")
-    world.settle()
-    world.report("ended", phase="Succeeded")
-    world.delete(f"{PODS}/gone")
-    world.delete(f"{PODS}/leaving")
-    world.add_template()
     world.settle()
     assert world.claims() == {}
 

@@ -102,24 +102,6 @@ def test_an_ephemeral_volume_uses_the_claim_that_was_made_for_it(world: World, o
     assert world.is_there(f"{PVCS}/one-v") is owned
 
 
-def test_other_finalizers_hold_a_claim_on(world: World) -> None:
-    body = _claim(world)
-    body["metadata"]["finalizers"].append("example.com/mine")
-    world.put(f"{PVCS}/c", body)
-    world.delete(f"{PVCS}/c")
-    world.settle()
-    assert world.get(f"{PVCS}/c")["metadata"]["finalizers"] == ["example.com/mine"]
-
-
-def test_claims_that_were_being_deleted_before_the_controller_came_go() -> None:
-    world = World(nodes="n1")
-    _claim(world)
-    world.delete(f"{PVCS}/c")
-    world.controllers = [Protection(world.api.registry)]
-    world.settle()
-    assert not world.is_there(f"{PVCS}/c")
-
-
 def test_pods_wake_nobody_where_no_claim_is_being_deleted(world: World) -> None:
     woken: list[str] = []
     _claim(world)

@@ -142,15 +142,6 @@ def test_a_slice_that_somebody_removed_or_changed_is_published_anew() -> None:
     assert sum(len(each["devices"]) for each in world.pool("n1")) == 200
 
 
-def test_a_slice_that_somebody_left_no_devices_is_published_anew(world: DriverWorld) -> None:
-    (found,) = [each for each in world.get(SLICES)["items"] if each["spec"].get("nodeName") == "n1"]
-    del found["spec"]["devices"]
-    world.put(f"{SLICES}/{found['metadata']['name']}", found)
-    world.settle()
-    (spec,) = world.pool("n1")
-    assert len(spec["devices"]) == 4
-
-
 def test_a_pool_is_never_without_a_whole_generation_while_it_is_published_anew() -> None:
     world = DriverWorld(200)
     whole: list[bool] = []

@@ -72,22 +72,6 @@ def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_fie
     ]
 
 
-def test_a_field_that_is_no_longer_applied_goes_with_its_defaults() -> None:
-    obj = _applied(None, _pod({}, {"name": "c", "image": "i"}, {"name": "d", "image": "i"}), "m1")
-    obj["spec"]["containers"][1]["imagePullPolicy"] = "Always"
-    obj["metadata"]["labels"] = {"other": "1"}
-    obj = _applied(obj, _pod({}, {"name": "c", "image": "i"}), "m1")
-    assert obj["spec"]["containers"] == [{"name": "c", "image": "i"}]
-    assert obj["metadata"]["labels"] == {"other": "1"}
-
-
-def test_an_item_in_which_another_owns_a_field_stays_with_that_field() -> None:
-    obj = _applied(None, _pod({}, {"name": "c", "image": "i"}, {"name": "d", "image": "i"}), "m1")
-    obj = _applied(obj, _pod({}, {"name": "d", "workingDir": "/"}), "m2")
-    obj = _applied(obj, _pod({}, {"name": "c", "image": "i"}), "m1")
-    assert obj["spec"]["containers"] == [{"name": "c", "image": "i"}, {"name": "d", "workingDir": "/"}]
-
-
 def test_finalizers_of_two_appliers_make_one_set() -> None:
     obj = _applied(None, named("a", finalizers=["x/1"]), "m1")
     obj = _applied(obj, named("a", finalizers=["x/2"]), "m2")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embedded_kubernetes import crd, schema
+from embedded_kubernetes import crd
 from embedded_kubernetes.errors import Cause
 
 from ..support import NOW, cases, definition
@@ -25,13 +25,6 @@ def _causes(spec: dict[str, Any], value: Any, old: Any = ...) -> list[Cause]:
 
 def _object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
-
-
-def test_unknown_fields_stay_where_the_schema_preserves_them() -> None:
-    keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": _object()}}
-    obj = widget(spec={"z": {"y": 1}, "a": {"gone": 1}})
-    assert schema.check(widgets(keep), obj) == ['unknown field "spec.a.gone"']
-    assert obj["spec"] == {"z": {"y": 1}, "a": {}}
 
 
 @cases("""

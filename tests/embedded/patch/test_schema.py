@@ -11,7 +11,7 @@ from embedded_kubernetes import schema, schema_source
 from embedded_kubernetes.errors import ApiError
 from tests.support.needed import recorded
 
-from ..support import cases, container, named
+from ..support import cases, named
 from .kinds import PODS, RESOURCES, pod
 
 
@@ -56,20 +56,6 @@ def test_times_are_written_in_utc_with_whole_seconds_and_micro_times_with_six_di
     lease = {"spec": {"renewTime": "2026-01-01T00:00:00Z"}}
     schema.check(RESOURCES["coordination.k8s.io", "leases"], lease)
     assert lease["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
-
-
-def test_optional_zeros_vanish_and_pointers_keep_theirs() -> None:
-    obj = pod(
-        hostNetwork=False, nodeName="", tolerations=[], nodeSelector={}, priority=0, enableServiceLinks=False
-    )
-    obj["metadata"]["labels"] = None
-    schema.check(PODS, obj)
-    assert obj["spec"] == {
-        "containers": [container(resources={})],
-        "priority": 0,
-        "enableServiceLinks": False,
-    }
-    assert "labels" not in obj["metadata"]
 
 
 def test_numbers_are_quantities_too() -> None:
