@@ -8,7 +8,7 @@ import pytest
 
 from embedded_kubernetes.auth.options import Options
 
-from ..support import ACCOUNTS, DEPLOYMENTS, MERGE, PODS, SETS, STRATEGIC, World, cases, named, pod
+from ..support import ACCOUNTS, DEPLOYMENTS, MERGE, PODS, SETS, STRATEGIC, World, cases, container, named, pod
 
 RESIZE = f"{PODS}/p/resize"
 WORKLOADS = {
@@ -20,7 +20,7 @@ WORKLOADS = {
 
 
 def _container(name: str = "c", **resources: Any) -> dict[str, Any]:
-    return {"name": name, "image": "i", "resources": resources}
+    return container(name, resources=resources)
 
 
 def _sized(world: World, *containers: dict[str, Any], **spec: Any) -> Any:
@@ -61,17 +61,14 @@ def test_a_resize_is_refused_for_what_it_may_not_do(world: World, change: Any, c
 
 def test_containers_cannot_be_changed_by_a_resize(world: World) -> None:
     before = _sized(world, _container(requests={"cpu": "1"}))
-    added = {
-        **before,
-        "spec": {**before["spec"], "containers": [*before["spec"]["containers"], _container("d")]},
-    }
-    status, answer = world.call("PUT", RESIZE, added)
-    assert status == 422
-    assert "containers may not be added or removed on resize" in answer["message"]
-    renamed = {**before, "spec": {**before["spec"], "containers": [_container("d", requests={"cpu": "1"})]}}
-    status, answer = world.call("PUT", RESIZE, renamed)
-    assert status == 422
-    assert "containers may not be renamed or reordered on resize" in answer["message"]
+    there, renamed = before["spec"]["containers"], _container("d", requests={"cpu": "1"})
+    for containers, what in (
+        ([*there, _container("d")], "added or removed"),
+        ([renamed], "renamed or reordered"),
+    ):
+        body = {**before, "spec": {**before["spec"], "containers": containers}}
+        status, answer = world.call("PUT", RESIZE, body)
+        assert (status, f"containers may not be {what} on resize" in answer["message"]) == (422, True)
 
 
 @pytest.mark.parametrize(("policy", "code"), [("Always", 200), (None, 422)])
@@ -89,7 +86,7 @@ def _workload(world: World, plural: str) -> str:
     selector: dict[str, Any] = {"matchLabels": {"app": "x"}}
     if plural == "replicationcontrollers":
         selector = selector["matchLabels"]
-    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
     spec = {"replicas": 3, "selector": selector, "template": template}
     world.post(WORKLOADS[plural], named("w", spec=spec))
     return f"{WORKLOADS[plural]}/w/scale"
