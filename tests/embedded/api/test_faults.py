@@ -30,7 +30,6 @@ def struck(asked: Injector, request: Request, times: int) -> list[int]:
     [
         ("GET", "/api/v1/pods", "", Target("list", "", "pods")),
         ("GET", "/api/v1/pods", "watch=true", Target("watch", "", "pods")),
-        ("GET", "/api/v1/pods", "watch=false", Target("list", "", "pods")),
         ("GET", "/api/v1/watch/namespaces/a/pods", "", Target("watch", "", "pods", "", "a")),
         ("HEAD", f"{PODS}/p", "", Target("get", "", "pods", "", "default", "p")),
         ("POST", f"{PODS}/p/binding", "", Target("create", "", "pods", "binding", "default", "p")),

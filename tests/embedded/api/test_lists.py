@@ -74,17 +74,6 @@ def test_an_exact_version_shows_the_past(world: World) -> None:
     assert sorted(world.names(not_older)) == sorted(newer)
 
 
-def test_field_selectors_find_by_name_and_by_node(world: World) -> None:
-    world.bind("p2", "n1")
-    world.bind("p4", "n1")
-    assert world.names(f"{PODS}?fieldSelector=metadata.name%3Dp3") == ["p3"]
-    assert world.names(f"{PODS}?fieldSelector=metadata.name%3Dp3,spec.nodeName%3Dn1") == []
-    assert world.names("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1") == ["p2", "p4"]
-    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3D") == ["p0", "p1", "p3", "p5", "p6"]
-    assert world.names(f"{PODS}?fieldSelector=spec.nodeName!%3D") == ["p2", "p4"]
-    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3Dn1&labelSelector=n%3D4&limit=5") == ["p4"]
-
-
 def record(**labels: str) -> Record:
     return Record("k", "", "k", "u", 1, b"", labels, ("k", ""), (), False)
 

@@ -19,20 +19,6 @@ def test_initial_events_and_matches_that_do_not_go_together_are_invalid(query: s
     assert World().refused("GET", f"{PODS}?{query}") == (422, "Invalid")
 
 
-def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end(world: World) -> None:
-    watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    quick = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    watch.stream.watcher.limit = 2000
-    for number in range(10):
-        world.pod(f"p{number}")
-    names = [name for _, name in watch.seen()]
-    assert 0 < len(names) < 10
-    assert names == [f"p{number}" for number in range(len(names))]
-    assert watch.stream.watcher.drained
-    assert len(quick.events()) == 10
-    assert len(world.api.registry.served["", "v1"]["pods"].hub) == 1
-
-
 def test_lines_are_taken_in_bites_and_in_order(world: World) -> None:
     watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
     for number in range(5):
@@ -44,22 +30,6 @@ def test_lines_are_taken_in_bites_and_in_order(world: World) -> None:
         bites += lines
     assert [f'"p{number}"'.encode() in line for number, line in enumerate(bites)] == [True] * 5
     assert watcher.size == 0
-
-
-def test_a_closed_watch_is_forgotten(world: World) -> None:
-    hub = world.api.registry.served["", "v1"]["pods"].hub
-    watches = [
-        world.watch(f"{PODS}?watch=1"),
-        world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3Dn1"),
-        world.watch(f"{PODS}/a?watch=1"),
-    ]
-    assert len(hub) == 3
-    for watch in watches:
-        watch.stream.watcher.close()
-        watch.stream.watcher.close()
-    assert len(hub) == 0
-    world.pod("a")
-    assert [watch.events() for watch in watches] == [[], [], []]
 
 
 def test_watchers_of_one_view_share_one_encoding(world: World) -> None:
