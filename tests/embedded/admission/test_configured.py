@@ -15,8 +15,8 @@ from tests.embedded.support import (
     PODS,
     World,
     config_map,
+    definition,
     labelling,
-    named,
     pod,
     webhook,
 )
@@ -42,14 +42,6 @@ def test_a_policy_without_a_binding_asks_nobody(world: World) -> None:
     world.post(MAPS, config_map())
 
 
-def test_an_answer_is_at_hand_at_once_unless_a_webhook_is_called() -> None:
-    world = World(hooks={"a": lambda request: None})
-    world.configure("Validating", webhook("a", "secrets"))
-    world.policy("Validating", {"validations": [{"expression": "true"}]})
-    world.post(MAPS, config_map())
-    assert world.asked == []
-
-
 async def test_what_a_webhook_changes_is_stored_and_what_one_refuses_is_not() -> None:
     world = World(hooks={"m": lambda request: request["object"] and labelling("x"), "v": _denies})
     world.configure("Mutating", webhook("m"))
@@ -61,15 +53,23 @@ async def test_what_a_webhook_changes_is_stored_and_what_one_refuses_is_not() ->
     assert world.get(f"{MAPS}/c")["metadata"]["labels"] == {"x": "1"}
 
 
-async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_asked(world: World) -> None:
+def meddle(world: World, configuration: str, *request: Any, **more: Any) -> None:
+    """Have a webhook for configmaps that carries out `request` when it is asked for the first time."""
 
-    async def meddles(request: dict[str, Any]) -> None:
+    async def meddles(_: dict[str, Any]) -> None:
         if len(world.asked) == 1:
-            await world.ask("PATCH", f"{MAPS}/c", {"data": {"other": "1"}}, kind=MERGE)
+            await world.ask(*request, **more)
 
-    world.post(MAPS, config_map())
     world.hooks["m"] = meddles
-    world.configure("Validating", webhook("m"))
+    world.configure(configuration, webhook("m"))
+
+
+OTHER = ("PATCH", f"{MAPS}/c", {"data": {"other": "1"}})
+
+
+async def test_a_patch_is_made_anew_of_what_another_wrote_while_webhooks_were_asked(world: World) -> None:
+    world.post(MAPS, config_map())
+    meddle(world, "Validating", *OTHER, kind=MERGE)
     status, made = await world.ask("PATCH", f"{MAPS}/c", {"data": {"k": "w"}}, kind=MERGE)
     assert (status, made["data"]) == (200, {"k": "w", "other": "1"})
     assert len(world.asked) == 3
@@ -95,38 +95,20 @@ async def test_a_webhook_that_always_writes_what_it_is_asked_about_has_the_reque
 
 async def test_a_put_of_a_version_that_was_overtaken_meanwhile_is_a_conflict(world: World) -> None:
     read = world.post(MAPS, config_map())
-
-    async def meddles(request: dict[str, Any]) -> None:
-        if len(world.asked) == 1:
-            await world.ask("PATCH", f"{MAPS}/c", {"data": {"other": "1"}}, kind=MERGE)
-
-    world.hooks["m"] = meddles
-    world.configure("Mutating", webhook("m"))
+    meddle(world, "Mutating", *OTHER, kind=MERGE)
     status, answer = await world.ask("PUT", f"{MAPS}/c", {**read, "data": {"k": "w"}})
     assert (status, answer["reason"]) == (409, "Conflict")
 
 
 async def test_what_was_deleted_meanwhile_is_not_found(world: World) -> None:
     world.post(MAPS, config_map())
-
-    async def meddles(request: dict[str, Any]) -> None:
-        if len(world.asked) == 1:
-            await world.ask("DELETE", f"{MAPS}/c")
-
-    world.hooks["m"] = meddles
-    world.configure("Validating", webhook("m"))
+    meddle(world, "Validating", "DELETE", f"{MAPS}/c")
     assert (await world.ask("PATCH", f"{MAPS}/c", {"data": {}}, kind=MERGE))[0] == 404
     assert (await world.ask("DELETE", f"{MAPS}/c"))[0] == 404
 
 
 async def test_a_name_that_was_taken_meanwhile_is_a_conflict(world: World) -> None:
-
-    async def meddles(request: dict[str, Any]) -> None:
-        if len(world.asked) == 1:
-            await world.ask("POST", MAPS, config_map())
-
-    world.hooks["m"] = meddles
-    world.configure("Validating", webhook("m"))
+    meddle(world, "Validating", "POST", MAPS, config_map())
     status, answer = await world.ask("POST", MAPS, config_map())
     assert (status, answer["reason"]) == (409, "AlreadyExists")
 
@@ -193,21 +175,9 @@ async def test_an_answer_of_another_form_waits_for_the_webhook_too() -> None:
 async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
     world = World(hooks={"v": lambda request: None})
     world.configure("Validating", webhook("v", "customresourcedefinitions"))
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object"}},
-    }
-    names = {"plural": "things", "kind": "Thing"}
-    body = named(
-        "things.example.com",
-        spec={"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
-    )
-    status, _ = await world.ask("POST", DEFINITIONS, body)
-    assert status == 201
+    assert (await world.ask("POST", DEFINITIONS, definition("things")))[0] == 201
     assert world.names("/apis/example.com/v1/namespaces/default/things") == []
-    found = world.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com")
+    found = world.get(f"{DEFINITIONS}/things.example.com")
     assert {one["type"] for one in found["status"]["conditions"]} >= {"Established"}
 
 

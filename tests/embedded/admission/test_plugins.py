@@ -6,10 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.embedded.support import MAPS, NODES, PODS, PVCS, VOLUMES, World, mutation, named, pod, webhook
-
-_CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-_VOLUME = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+from ..support import (
+    MAPS,
+    NODES,
+    PODS,
+    PVCS,
+    VOLUMES,
+    World,
+    mutation,
+    named,
+    pod,
+    volume,
+    volume_claim,
+    webhook,
+)
 
 
 def _world(*resources: str) -> World:
@@ -19,12 +29,15 @@ def _world(*resources: str) -> World:
 
 
 @pytest.mark.parametrize(
-    ("path", "spec", "finalizer"),
-    [(PVCS, _CLAIM, "kubernetes.io/pvc-protection"), (VOLUMES, _VOLUME, "kubernetes.io/pv-protection")],
+    ("path", "body", "finalizer"),
+    [
+        (PVCS, volume_claim(), "kubernetes.io/pvc-protection"),
+        (VOLUMES, volume(), "kubernetes.io/pv-protection"),
+    ],
 )
-async def test_claims_and_volumes_are_protected(path: str, spec: dict[str, Any], finalizer: str) -> None:
+async def test_claims_and_volumes_are_protected(path: str, body: dict[str, Any], finalizer: str) -> None:
     world = _world("*")
-    _, made = await world.ask("POST", path, named("x", spec=spec))
+    _, made = await world.ask("POST", path, body)
     assert world.asked[0][1]["object"]["metadata"]["finalizers"] == [finalizer]
     assert made["metadata"]["finalizers"] == [finalizer]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from embedded_kubernetes.admission import review
@@ -64,22 +62,14 @@ def test_a_patch_that_is_no_base64_is_told_where(text: str, at: int) -> None:
 
 
 def test_an_empty_type_of_patch_is_none() -> None:
-    found = {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "response": {"uid": "u", "patchType": ""},
-    }
+    response = {"uid": "u", "patchType": ""}
+    found = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
     with pytest.raises(review.BadAnswer, match=r'invalid response\.patchType of ""'):
-        review.verified(json.loads(json.dumps(found)), b"[]", version="v1", uid="u", mutating=True)
+        review.verified(found, b"[]", version="v1", uid="u", mutating=True)
 
 
 def test_of_a_refusals_details_those_fields_are_told_that_there_are() -> None:
-    details = {
-        "name": "n",
-        "uid": "",
-        "retryAfterSeconds": 3,
-        "more": 1,
-        "causes": [{"field": "f", "more": 1}],
-    }
+    causes = [{"field": "f", "more": 1}]
+    details = {"name": "n", "uid": "", "retryAfterSeconds": 3, "more": 1, "causes": causes}
     refused = review.refusal("a.b.c", {"code": 429, "message": "m", "details": details})
     assert refused.details == {"name": "n", "retryAfterSeconds": 3, "causes": [{"field": "f"}]}

@@ -14,16 +14,6 @@ def owned(name: str, *owners: Any, block: bool = False) -> dict[str, Any]:
     return config_map(name, ownerReferences=[owner(each, **more) for each in owners])
 
 
-def test_a_pod_without_a_node_goes_at_once_after_being_marked(world: World) -> None:
-    world.pod("a")
-    watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    answer = world.delete(f"{PODS}/a?gracePeriodSeconds=20")
-    assert answer["kind"] == "Pod"
-    assert answer["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert answer["metadata"]["generation"] == 2
-    assert watch.seen() == [("MODIFIED", "a"), ("DELETED", "a")]
-
-
 def test_a_bound_pod_waits_for_its_grace_and_can_only_be_hurried(world: World) -> None:
     world.pod("a")
     world.bind("a", "n1")
@@ -40,49 +30,6 @@ def test_a_bound_pod_waits_for_its_grace_and_can_only_be_hurried(world: World) -
     assert sooner["generation"] == marked["generation"]
     world.ok("DELETE", f"{PODS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
     assert world.refused("GET", f"{PODS}/a") == (404, "NotFound")
-
-
-def test_kinds_without_grace_answer_a_status_that_names_the_object(world: World) -> None:
-    made = world.post(MAPS, config_map("a"))
-    status = world.delete(f"{MAPS}/a")
-    assert status["status"] == "Success"
-    assert status["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
-
-
-def test_an_object_stays_until_its_last_finalizer_is_gone(world: World) -> None:
-    world.post(MAPS, config_map("a", finalizers=["example.com/x", "example.com/y"]))
-    watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}")
-    assert world.delete(f"{MAPS}/a")["metadata"]["deletionTimestamp"]
-    world.delete(f"{MAPS}/a")
-    world.patch(f"{MAPS}/a", {"metadata": {"finalizers": ["example.com/x"]}})
-    world.patch(f"{MAPS}/a", {"metadata": {"finalizers": None}})
-    assert world.refused("GET", f"{MAPS}/a") == (404, "NotFound")
-    assert watch.seen() == [("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-
-
-def test_finalizers_of_a_pod_outlast_its_grace_but_not_the_other_way_round(world: World) -> None:
-    world.pod("a", finalizers=["example.com/x"])
-    world.bind("a", "n1")
-    world.delete(f"{PODS}/a")
-    world.patch(f"{PODS}/a", {"metadata": {"finalizers": None}})
-    assert world.get(f"{PODS}/a")["metadata"]["deletionGracePeriodSeconds"] == 30
-    world.delete(f"{PODS}/a?gracePeriodSeconds=0")
-    assert world.refused("GET", f"{PODS}/a") == (404, "NotFound")
-
-
-@pytest.mark.parametrize("preconditions", [{"uid": "other"}, {"resourceVersion": "1"}])
-def test_a_delete_whose_precondition_fails_is_a_conflict(world: World, preconditions: Any) -> None:
-    world.pod("a")
-    body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions}
-    assert world.refused("DELETE", f"{PODS}/a", body) == (409, "Conflict")
-    assert world.names(PODS) == ["a"]
-
-
-def test_a_delete_whose_preconditions_hold_is_done(world: World) -> None:
-    metadata = world.pod("a")["metadata"]
-    wanted = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-    world.ok("DELETE", f"{PODS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted})
-    assert world.names(PODS) == []
 
 
 @pytest.mark.parametrize(
@@ -113,32 +60,6 @@ def test_a_dry_delete_changes_nothing(world: World) -> None:
     assert world.refused("DELETE", f"{PODS}/a?dryRun=Some") == (422, "Invalid")
 
 
-def test_a_collection_is_deleted_by_selectors_and_listed_as_it_was(world: World) -> None:
-    for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
-        world.pod(name, labels={"color": color})
-    found = world.delete(f"{PODS}?labelSelector=color%3Dred")
-    assert found["kind"] == "PodList"
-    assert [item["metadata"]["name"] for item in found["items"]] == ["a", "c"]
-    assert world.names(PODS) == ["b"]
-
-
-def test_dependents_go_when_their_last_owner_has_gone(world: World) -> None:
-    one = world.post(MAPS, config_map("one"))
-    two = world.post(MAPS, config_map("two"))
-    world.post(MAPS, owned("of-one", one))
-    world.post(MAPS, owned("of-both", one, two))
-    child = world.post(MAPS, owned("child", one))
-    world.post(MAPS, owned("grandchild", child))
-    world.delete(f"{MAPS}/one")
-    world.collect()
-    assert world.names(MAPS) == ["of-both", "two"]
-    references = world.get(f"{MAPS}/of-both")["metadata"]["ownerReferences"]
-    assert [reference["name"] for reference in references] == ["two"]
-    world.delete(f"{MAPS}/two")
-    world.collect()
-    assert world.names(MAPS) == []
-
-
 def test_what_is_made_for_an_owner_that_has_gone_goes_too(world: World) -> None:
     one = world.post(MAPS, config_map("one"))
     two = world.post(MAPS, config_map("two"))
@@ -166,20 +87,6 @@ def test_orphaned_dependents_lose_the_reference_and_stay(world: World) -> None:
     world.collect()
     assert world.names(MAPS) == ["a"]
     assert "ownerReferences" not in world.get(f"{MAPS}/a")["metadata"]
-
-
-def test_a_foreground_delete_waits_for_the_dependents_that_block_it(world: World) -> None:
-    owner = world.post(MAPS, config_map("owner"))
-    blocking = owned("blocking", owner, block=True)
-    blocking["metadata"]["finalizers"] = ["example.com/x"]
-    world.post(MAPS, blocking)
-    world.post(MAPS, owned("other", owner))
-    world.delete(f"{MAPS}/owner?propagationPolicy=Foreground")
-    world.collect()
-    assert world.names(MAPS) == ["blocking", "owner"]
-    world.patch(f"{MAPS}/blocking", {"metadata": {"finalizers": None}})
-    world.collect()
-    assert world.names(MAPS) == []
 
 
 def test_a_foreground_delete_does_not_wait_for_dependents_that_block_another_owner(world: World) -> None:

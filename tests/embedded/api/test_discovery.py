@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.builtin import BUILTIN
-from embedded_kubernetes.discovery import respond, storage_hash
+from embedded_kubernetes.discovery import respond
 from embedded_kubernetes.resource import Resource
-from tests.embedded.builtin import KINDS
-from tests.embedded.support import cases
 
-_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+from ..support import cases
 
 
 def _custom(version: str) -> Resource:
@@ -57,16 +55,3 @@ def test_the_aggregated_form_is_answered_to_those_who_ask_for_it_first(accept, a
     document, content_type = answer
     assert (document["kind"] == "APIGroupDiscoveryList") is aggregated
     assert ("as=APIGroupDiscoveryList" in content_type) is aggregated
-
-
-def test_both_shapes_of_events_have_one_storage():
-    assert storage_hash(KINDS["Event"]) == storage_hash(KINDS["Event.new"])
-
-
-def test_every_subresource_of_a_listed_kind_stands_next_to_it():
-    answer = respond("/api/v1", "", BUILTIN)
-    names = [entry["name"] for entry in answer[0]["resources"]]
-    assert names == sorted(names)
-    assert {"pods", "pods/binding", "pods/eviction", "pods/status", "bindings", "namespaces/finalize"} <= set(
-        names
-    )

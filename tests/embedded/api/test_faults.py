@@ -12,8 +12,9 @@ import pytest
 from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
 from embedded_kubernetes.faults import Injector, Target, target_of
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.embedded.sockets import injector
-from tests.embedded.support import NODES, PODS, cases, named
+
+from ..sockets import injector
+from ..support import LEASES, NODES, PODS, cases, named
 
 BIND = Request("POST", f"{PODS}/a/binding")
 WATCH = Request("GET", "/api/v1/pods", "watch=1&resourceVersion=50")
@@ -29,19 +30,13 @@ def struck(asked: Injector, request: Request, times: int) -> list[int]:
     [
         ("GET", "/api/v1/pods", "", Target("list", "", "pods")),
         ("GET", "/api/v1/pods", "watch=true", Target("watch", "", "pods")),
-        ("GET", "/api/v1/pods", "watch=false", Target("list", "", "pods")),
         ("GET", "/api/v1/watch/namespaces/a/pods", "", Target("watch", "", "pods", "", "a")),
         ("HEAD", f"{PODS}/p", "", Target("get", "", "pods", "", "default", "p")),
         ("POST", f"{PODS}/p/binding", "", Target("create", "", "pods", "binding", "default", "p")),
         ("PUT", "/api/v1/namespaces/n/finalize", "", Target("update", "", "namespaces", "finalize", "", "n")),
         ("DELETE", NODES, "", Target("deletecollection", "", "nodes")),
         ("DELETE", "/api/v1/nodes/n%2D1", "", Target("delete", "", "nodes", "", "", "n-1")),
-        (
-            "PATCH",
-            "/apis/coordination.k8s.io/v1/namespaces/s/leases/l",
-            "",
-            Target("patch", "coordination.k8s.io", "leases", "", "s", "l"),
-        ),
+        ("PATCH", f"{LEASES}/l", "", Target("patch", "coordination.k8s.io", "leases", "", "default", "l")),
         ("GET", "/healthz", "", Target("get")),
         ("GET", "/apis/apps/v1", "", Target("get")),
     ],
@@ -75,12 +70,6 @@ def test_a_query_is_matched_as_it_was_sent() -> None:
     assert asked(Request("GET", PODS, "limit=5&continue=x")) is not None
     assert asked(Request("GET", PODS, "limit=50&continue=x")) is None
     assert asked(Request("GET", PODS)) is None
-
-
-def test_a_kind_outside_of_the_core_is_known_by_both_of_its_names() -> None:
-    request = Request("PUT", "/apis/coordination.k8s.io/v1/namespaces/s/leases/l")
-    for name in ("leases", "leases.coordination.k8s.io"):
-        assert injector({"match": {"resource": name}, "fault": {"drop": {}}})(request) is not None
 
 
 def test_an_object_that_is_created_is_known_by_the_name_in_its_body() -> None:
@@ -178,12 +167,8 @@ def test_a_stale_list_is_asked_for_at_an_older_version_and_its_pages_with_it() -
     asked = injector({"fault": {"stale": {"versions": 10}}})
     fault = asked(Request("GET", "/api/v1/pods", "limit=5"))
     first = fault.asked(Request("GET", "/api/v1/pods", "limit=5&labelSelector=a%3Db"), 100)
-    assert first.parameters == {
-        "limit": "5",
-        "labelSelector": "a=b",
-        "resourceVersion": "90",
-        "resourceVersionMatch": "Exact",
-    }
+    version = {"resourceVersion": "90", "resourceVersionMatch": "Exact"}
+    assert first.parameters == {"limit": "5", "labelSelector": "a=b", **version}
     page = Request("GET", "/api/v1/pods", "limit=5&continue=token")
     assert fault.asked(page, 100) is page
     assert fault.asked(WATCH, 100).parameters == {"watch": "1", "resourceVersion": "40"}
@@ -293,17 +278,6 @@ def test_one_line_is_spoiled_and_the_others_pass(kind: str) -> None:
         else:
             with pytest.raises(orjson.JSONDecodeError):
                 orjson.loads(lines[2])
-
-
-def test_unknown_fields_are_beside_the_known_ones() -> None:
-    (sent,) = fed({"unknownFields": {"bytes": 1000}}, [LINES])
-    assert isinstance(sent, bytes)
-    for given, changed in zip(LINES, sent.splitlines(), strict=True):
-        before, after = orjson.loads(given), orjson.loads(changed)
-        assert after.pop("fromTheFuture")
-        assert after["object"].pop("fromTheFuture")
-        assert len(after["object"].pop("padding")) == 1000
-        assert after == before
 
 
 def test_a_lost_deletion_is_followed_by_a_watch_that_is_too_old() -> None:

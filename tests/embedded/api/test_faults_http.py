@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import orjson
 import pytest
 import uvloop
 
-from embedded_kubernetes import fault_plan
 from embedded_kubernetes.inproc import Door, Lost
-from tests.embedded.sockets import Served, faulty, injector, serving, shown
-from tests.embedded.support import PODS, World, pod, until
+
+from ..sockets import Served, faulty, injector
+from ..support import PODS, World, pod, until
 
 WATCH = f"{PODS}?watch=1&resourceVersion="
 HOUR = 3600.0
@@ -103,10 +103,6 @@ MIDDLEBOX = {
 }
 
 
-def test_every_answer_of_a_middlebox_is_tried() -> None:
-    assert set(MIDDLEBOX) == set(get_args(get_type_hints(fault_plan.Middlebox)["says"]))
-
-
 @pytest.mark.parametrize("says", MIDDLEBOX)
 async def test_a_middlebox_answers_with_no_object_of_the_api(says: str) -> None:
     for commit in (False, True):
@@ -181,42 +177,6 @@ async def test_a_watch_that_nobody_waits_for_any_more_is_forgotten(fault: Any) -
         assert len(served.hub) == 0
 
 
-async def test_a_late_watch_tells_what_happened_meanwhile() -> None:
-    async with faulty({"match": {"verbs": ["watch"]}, "fault": {"delay": {"after": "1h"}}}) as served:
-        client = await served.client()
-        client.get(f"{WATCH}{served.world.store.rv}")
-        await until(lambda: served.timers.waiting)
-        served.world.pod("a")
-        served.timers.advance(HOUR)
-        assert (await client.head())[0] == 200
-        assert await client.event() == "ADDED a"
-
-
-async def test_a_stale_list_is_an_older_one_in_all_its_pages() -> None:
-    rule = {"match": {"verbs": ["list"]}, "first": 1, "fault": {"stale": {"versions": 2}}}
-    async with faulty(rule) as served:
-        for name in "abcd":
-            served.world.pod(name)
-        then = served.world.store.rv - 2
-        client = await served.client()
-        client.get(f"{PODS}?limit=1")
-        page = await client.object()
-        client.get(f"{PODS}?limit=1&continue={page['metadata']['continue']}")
-        second = await client.object()
-        assert [item["metadata"]["name"] for item in page["items"] + second["items"]] == ["a", "b"]
-        assert page["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"] == str(then)
-        assert "continue" not in second["metadata"]
-        client.get(PODS)
-        assert len((await client.object())["items"]) == 4
-
-
-async def test_a_stale_watch_begins_before_the_version_asked_for() -> None:
-    async with faulty({"fault": {"stale": {"versions": 1}}}) as served:
-        for name in "ab":
-            served.world.pod(name)
-        assert await (await served.watching()).event() == "ADDED b"
-
-
 # ---- open watches
 
 
@@ -264,80 +224,6 @@ async def test_a_stalled_watch_is_silent_and_stays_open_past_its_deadline() -> N
     assert await client.ended(), "the server itself ends all the same"
 
 
-async def test_a_watch_that_stalled_for_a_while_goes_on_inside_of_the_line() -> None:
-    async with faulty({"fault": {"stall": {"bytes": 100, "lasts": "1m"}}}) as served:
-        client = await served.watching()
-        served.world.pod("a")
-        received = await client.chunk()
-        assert len(received) == 100
-        served.world.pod("b")
-        assert await client.silent()
-        served.timers.advance(60)
-        while received.count(b"\n") < 2:
-            received += await client.chunk()
-        assert [*map(shown, received.splitlines())] == ["ADDED a", "ADDED b"]
-
-
-async def test_held_events_come_later() -> None:
-    async with faulty({"fault": {"hold": {"back": "1m"}}}) as served:
-        client = await served.watching()
-        served.world.pod("a")
-        await until(lambda: any(each.at == 60 for each in served.timers.waiting))
-        assert await client.silent()
-        served.timers.advance(60)
-        assert await client.event() == "ADDED a"
-
-
-async def test_a_watch_expires_when_it_is_opened_or_in_the_middle() -> None:
-    rules = (
-        {"first": 1, "fault": fault} for fault in ({"error": {"status": 410}}, {"expire": {"events": 1}})
-    )
-    async with faulty(*rules) as served:
-        client = await served.client()
-        client.get(f"{WATCH}{served.world.store.rv}")
-        answer = await client.object()
-        assert (answer["code"], answer["reason"]) == (410, "Expired")
-        client = await served.watching()
-        served.world.pod("a")
-        first, second = map(orjson.loads, lines_of(await client.reader.readuntil(b"\r\n0\r\n\r\n")))
-        assert (first["type"], second["type"], second["object"]["code"]) == ("ADDED", "ERROR", 410)
-
-
-async def test_a_lost_deletion_ends_the_watch_and_expires_the_next() -> None:
-    async with faulty({"first": 1, "fault": {"loseDelete": {}}}) as served:
-        served.world.pod("a")
-        client = await served.watching()
-        served.world.delete(f"{PODS}/a?gracePeriodSeconds=0")
-        assert b"DELETED" not in await client.reader.readuntil(b"0\r\n\r\n")
-        client.get(f"{WATCH}{served.world.store.rv}")
-        assert await client.statuses() == [410]
-        await client.watch(f"{WATCH}{served.world.store.rv}")
-
-
-SPOILED: list[tuple[dict[str, Any], list[str]]] = [
-    ({"duplicate": {"every": 1}}, ["ADDED a", "ADDED a", "ADDED b", "ADDED b"]),
-    ({"replay": {"events": 2, "last": 2}}, ["ADDED a", "ADDED b", "ADDED a", "ADDED b"]),
-    ({"truncate": {"events": 0}}, ["?", "ADDED b"]),
-    ({"garble": {"events": 0}}, ["?", "ADDED b"]),
-    ({"unknownType": {"events": 1}}, ["ADDED a", "MOVED b"]),
-    ({"unknownFields": {"bytes": 1_500_000}}, ["ADDED a", "ADDED b"]),
-]
-
-
-@pytest.mark.parametrize(("fault", "seen"), SPOILED, ids=[next(iter(fault)) for fault, _ in SPOILED])
-async def test_events_are_spoiled_on_the_wire(fault: Any, seen: list[str]) -> None:
-    async with faulty({"fault": fault}) as served:
-        client = await served.watching()
-        for name in "ab":
-            served.world.pod(name)
-        received = b""
-        while received.count(b"\n") < len(seen):
-            received += await client.chunk()
-        assert [*map(shown, received.splitlines())] == seen
-        if "unknownFields" in fault:
-            assert all(len(line) > 1_500_000 for line in received.splitlines())
-
-
 async def test_a_client_that_leaves_a_stalled_watch_takes_it_with_it() -> None:
     async with faulty({"fault": {"stall": {"events": 0, "lasts": "1m"}}}) as served:
         client = await served.watching()
@@ -380,11 +266,6 @@ def test_uvloops_transports_are_broken_as_thoroughly_as_asyncios() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(broken())
-
-
-async def test_without_a_plan_nothing_is_asked() -> None:
-    async with serving() as served:
-        assert served.server.disturb is None
 
 
 # ---- without sockets

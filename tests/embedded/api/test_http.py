@@ -9,8 +9,7 @@ import pytest
 
 from embedded_kubernetes import heads
 from embedded_kubernetes.auth.options import Options
-from embedded_kubernetes.errors import ApiError
-from embedded_kubernetes.requests import Disturbance, Request
+from embedded_kubernetes.requests import Request
 from embedded_kubernetes.server import Server
 from tests.embedded.sockets import Client, Served, Timers, serving
 from tests.embedded.support import NAMESPACES, PODS, World, cases, pod, until
@@ -78,16 +77,6 @@ async def test_headers_that_frame_a_message_are_read_anew_every_time(served: Ser
         assert await client.statuses(2) == [200, 200]
         assert await client.ended()
         client = await served.client()
-
-
-async def test_requests_may_arrive_in_pieces_and_bodies_in_chunks(client: Client) -> None:
-    data = orjson.dumps(pod("a"))
-    text = f"POST {PODS} HTTP/1.1\n{JSON}Transfer-Encoding: chunked\n\n".replace("\n", "\r\n")
-    pieces = b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (10, data[:10], len(data) - 10, data[10:])
-    for byte in text.encode() + pieces:
-        client.writer.write(bytes([byte]))
-        await client.writer.drain()
-    assert await client.statuses() == [201]
 
 
 async def test_a_client_that_expects_continue_is_told_to(client: Client) -> None:
@@ -171,17 +160,6 @@ async def test_a_watch_streams_chunks_and_ends_at_its_timeout_before_the_request
     assert await client.answer() == (200, b"ok")
 
 
-async def test_a_watch_over_http_1_0_is_a_plain_stream_until_it_closes(
-    served: Served, client: Client
-) -> None:
-    client.send(f"GET {WATCH} HTTP/1.0\n\n")
-    assert "transfer-encoding" not in (await client.head())[1]
-    served.world.pod("a")
-    assert orjson.loads(await client.reader.readline())["type"] == "ADDED"
-    served.timers.advance(5)
-    assert await client.ended()
-
-
 async def test_a_client_that_leaves_takes_its_watch_with_it(served: Served) -> None:
     client = await served.watching()
     assert len(served.hub) == 1
@@ -255,30 +233,3 @@ async def test_a_fault_of_the_server_is_a_500_and_not_the_end(
     assert (answer["code"], answer["reason"]) == (500, "InternalError")
     assert "ZeroDivisionError" in caplog.text
     assert await client.is_alive()
-
-
-async def test_injected_faults_happen_before_or_after_the_commit() -> None:
-    faults = {
-        "slow": Disturbance(delay=5),
-        "refused": Disturbance(error=ApiError(429, "TooManyRequests", "later", {"retryAfterSeconds": 1})),
-        "dropped": Disturbance(drop=True),
-        "lost": Disturbance(late=1, lose=True),
-    }
-    async with serving(disturb=lambda request: faults.get(request.path.rpartition("/")[2])) as served:
-        for name in faults:
-            served.world.pod(name)
-        client = await served.client()
-        for name in ("slow", "refused"):
-            client.delete(f"{PODS}/{name}")
-        client.get("/healthz")
-        await until(lambda: served.timers.waiting)
-        served.timers.advance(5)
-        assert await client.statuses(3) == [200, 429, 200], "answers keep the order of the requests"
-        for name, late in (("dropped", 0), ("lost", 1)):
-            client = await served.client()
-            client.delete(f"{PODS}/{name}")
-            if late:
-                await until(lambda: "lost" not in served.world.names(PODS))
-            served.timers.advance(late)
-            assert await client.ended()
-        assert served.world.names(PODS) == ["dropped", "refused"]

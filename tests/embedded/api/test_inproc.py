@@ -13,19 +13,6 @@ from tests.embedded.support import PODS, World, pod
 from tests.support.virtual import virtual_time
 
 
-async def test_requests_are_answered_as_over_http() -> None:
-    door = Door(World().api)
-    json = {"Content-Type": "application/json"}
-    status, headers, body = await door.request("POST", PODS, body=orjson.dumps(pod("a")), headers=json)
-    assert (status, headers["content-type"]) == (201, "application/json")
-    assert orjson.loads(body)["metadata"]["name"] == "a"
-    strict = f"{PODS}?fieldValidation=Warn"
-    odd = {**pod("b"), "nosuch": 1}
-    _, headers, _ = await door.request("POST", strict, body=orjson.dumps(odd), headers=json)
-    assert headers["warning"] == '299 - "unknown field \\"nosuch\\""'
-    door.close()
-
-
 @virtual_time
 async def test_a_watch_begins_when_it_is_opened_and_ends_at_its_timeout(world: World) -> None:
     door = Door(world.api)

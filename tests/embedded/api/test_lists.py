@@ -21,23 +21,6 @@ def world() -> World:
     return world
 
 
-def test_chunks_together_are_the_list_as_it_was_when_the_first_was_read(world: World) -> None:
-    first = world.get(f"{PODS}?limit=3")
-    meta = first["metadata"]
-    assert meta["remainingItemCount"] == 4
-    world.delete(f"{PODS}/p4")
-    world.pod("p55")
-    world.bind("p5", "n1")
-    pages = [first]
-    while "continue" in pages[-1]["metadata"]:
-        pages.append(world.get(f"{PODS}?limit=3&continue={pages[-1]['metadata']['continue']}"))
-    items = [item for page in pages for item in page["items"]]
-    assert [item["metadata"]["name"] for item in items] == ALL
-    assert all(page["metadata"]["resourceVersion"] == meta["resourceVersion"] for page in pages)
-    assert "nodeName" not in items[5]["spec"], "p5 was bound after the first chunk"
-    assert [page["metadata"].get("remainingItemCount") for page in pages] == [4, 1, None]
-
-
 def test_a_chunked_list_with_a_selector_does_not_count_what_remains(world: World) -> None:
     page = world.get(f"{PODS}?limit=2&labelSelector=odd")
     assert [item["metadata"]["name"] for item in page["items"]] == ["p1", "p3"]
@@ -90,37 +73,6 @@ def test_an_exact_version_shows_the_past(world: World) -> None:
     assert sorted(world.names(not_older)) == sorted(newer)
 
 
-def test_any_version_is_served_whole_whatever_the_limit(world: World) -> None:
-    page = world.get(f"{PODS}?resourceVersion=0&limit=1")
-    assert len(page["items"]) == len(ALL)
-    assert "continue" not in page["metadata"]
-
-
-def test_field_selectors_find_by_name_and_by_node(world: World) -> None:
-    world.bind("p2", "n1")
-    world.bind("p4", "n1")
-    assert world.names(f"{PODS}?fieldSelector=metadata.name%3Dp3") == ["p3"]
-    assert world.names(f"{PODS}?fieldSelector=metadata.name%3Dp3,spec.nodeName%3Dn1") == []
-    assert world.names("/api/v1/pods?fieldSelector=spec.nodeName%3Dn1") == ["p2", "p4"]
-    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3D") == ["p0", "p1", "p3", "p5", "p6"]
-    assert world.names(f"{PODS}?fieldSelector=spec.nodeName!%3D") == ["p2", "p4"]
-    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3Dn1&labelSelector=n%3D4&limit=5") == ["p4"]
-
-
-def test_namespaces_sort_as_keys_do() -> None:
-    world = World()
-    for namespace in ("a", "a-b", "a0"):
-        world.namespace(namespace)
-        world.pod("x", namespace=namespace)
-    listed = world.get("/api/v1/pods")["items"]
-    assert [item["metadata"]["namespace"] for item in listed] == ["a-b", "a", "a0"]
-    assert len(world.names("/api/v1/namespaces/a/pods")) == 1
-
-
-def test_a_list_of_a_namespace_that_does_not_exist_is_empty(world: World) -> None:
-    assert world.names("/api/v1/namespaces/nope/pods") == []
-
-
 def record(**labels: str) -> Record:
     return Record("k", "", "k", "u", 1, b"", labels, ("k", ""), (), False)
 
@@ -161,13 +113,6 @@ def test_bad_label_selectors_are_bad_requests(selector: str) -> None:
         compile_selector(selector, "", ("metadata.name", "metadata.namespace"))
 
 
-def test_escaped_commas_and_equals_are_part_of_a_field_value() -> None:
-    names = ("metadata.name", "metadata.namespace")
-    compiled = compile_selector("", r"metadata.name=a\,b\=c,metadata.namespace!=x", names)
-    assert compiled.equal == ((0, "a,b=c"),)
-    assert compiled.unequal == ((1, "x"),)
-
-
 @cases("""
     selector | said
     -a=b | 'key: Invalid value: "-a": name part must consist of alphanumeric characters'
@@ -196,7 +141,3 @@ def test_every_wrong_option_of_a_list_is_told(world: World) -> None:
 @pytest.mark.parametrize("query", ["limit=", "limit=two", "timeoutSeconds=1s", "limit=9223372036854775808"])
 def test_numbers_of_a_list_must_be_numbers(world: World, query: str) -> None:
     assert world.refused("GET", f"{PODS}?{query}") == (400, "BadRequest")
-
-
-def test_a_negative_limit_is_none(world: World) -> None:
-    assert world.names(f"{PODS}?limit=-1") == world.names(PODS)

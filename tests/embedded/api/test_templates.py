@@ -62,12 +62,8 @@ def test_a_pod_from_a_template_is_what_the_rules_would_have_stored(
     assert made == expected
     assert quick.get(PODS) == slow.get(PODS)
     pods = [world.store.tables[("", "pods")].records for world in (quick, slow)]
-    for key, record in pods[1].items():
-        assert (record.labels, record.fields, record.owners) == (
-            pods[0][key].labels,
-            pods[0][key].fields,
-            pods[0][key].owners,
-        )
+    said = [{key: (each.labels, each.fields, each.owners) for key, each in found.items()} for found in pods]
+    assert said[0] == said[1]
 
 
 GROUP = "scheduling.k8s.io/group-name"
@@ -86,11 +82,8 @@ def test_members_of_many_gangs_are_one_burst_and_each_is_what_the_rules_would_ha
     quick = World()
     made = members(quick)
     assert filled == [*(f"agent-{number:04d}" for number in range(2, 6)), "bare-2"]
-    assert [each["metadata"]["annotations"].get(GROUP) for each in made[:6:2]] == [
-        "gang-0",
-        "gang-1",
-        "gang-2",
-    ]
+    gangs = [each["metadata"]["annotations"].get(GROUP) for each in made[:6:2]]
+    assert gangs == ["gang-0", "gang-1", "gang-2"]
     monkeypatch.setattr(Templates, "look", lambda self, request, namespace: None)
     slow = World()
     assert members(slow) == made and slow.get(PODS) == quick.get(PODS)
@@ -141,17 +134,6 @@ def test_warnings_are_given_to_every_pod_of_a_burst(world: World, filled: list[s
     assert filled == []
 
 
-def test_pods_made_from_templates_are_watched_and_bound_like_others(world: World, filled: list[str]) -> None:
-    watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    burst(world, {"labels": {"app": "x"}})
-    name = filled[-1]
-    assert world.bind(name, "n1")[0] == 201
-    seen = watch.events()
-    assert [event["type"] for event in seen] == ["ADDED"] * 6 + ["MODIFIED"]
-    assert seen[-1]["object"] == world.get(f"{PODS}/{name}")
-    assert world.names(f"{PODS}?fieldSelector=spec.nodeName%3Dn1") == [name]
-
-
 EVENTS, CORE_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/namespaces/default/events"
 
 
@@ -168,13 +150,7 @@ def event(number: int, **more: Any) -> Object:
         "reason": "Scheduled",
         "action": "Binding",
         "note": f'100% "assigned" é {name}',
-        "regarding": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": name,
-            "uid": f"u{number}",
-            "namespace": "default",
-        },
+        "regarding": {**named(name)["metadata"], "kind": "Pod", "uid": f"u{number}", "namespace": "default"},
         **more,
     }
 

@@ -4,90 +4,9 @@ from __future__ import annotations
 
 from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Request, Response, Stream
-from tests.embedded.sockets import Timers
-from tests.embedded.support import MAPS, METADATA, PODS, TABLE, World, cases, config_map
 
-
-def relabel(world: World, name: str, **labels: str | None) -> None:
-    world.patch(f"{MAPS}/{name}", {"metadata": {"labels": labels}})
-
-
-def test_an_object_that_enters_a_selector_is_added_and_one_that_leaves_is_deleted(world: World) -> None:
-    watch = world.watch(f"{MAPS}?watch=1&labelSelector=color%3Dred")
-    world.post(MAPS, config_map("a", labels={"color": "blue"}))
-    assert watch.seen() == []
-    relabel(world, "a", color="red")
-    relabel(world, "a", size="big")
-    relabel(world, "a", color="blue")
-    relabel(world, "a", color="red")
-    world.delete(f"{MAPS}/a")
-    assert [type_ for type_, _ in watch.seen()] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
-
-
-def test_leaving_a_selector_shows_the_last_matching_state_under_the_new_version(world: World) -> None:
-    world.post(MAPS, config_map("a", labels={"color": "red"}))
-    watch = world.watch(f"{MAPS}?watch=1&resourceVersion={world.store.rv}&labelSelector=color%3Dred")
-    relabel(world, "a", color="blue")
-    (event,) = watch.events()
-    assert event["type"] == "DELETED"
-    assert event["object"]["metadata"]["labels"] == {"color": "red"}
-    assert event["object"]["metadata"]["resourceVersion"] == str(world.store.rv)
-
-
-def test_a_kubelet_sees_only_its_own_pods_come_and_go(world: World) -> None:
-    mine = world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3Dn1")
-    unassigned = world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3D")
-    for name, node in (("a", "n1"), ("b", "n2")):
-        world.pod(name)
-        assert world.bind(name, node)[0] == 201
-    world.delete(f"{PODS}/a?gracePeriodSeconds=0")
-    assert mine.seen() == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-    assert unassigned.seen() == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("DELETED", "b")]
-
-
-def test_a_watch_from_a_version_replays_what_came_after_it(world: World) -> None:
-    world.pod("a")
-    version = world.store.rv
-    world.pod("b")
-    world.delete(f"{PODS}/a")
-    watch = world.watch(f"{PODS}?watch=1&resourceVersion={version}")
-    world.pod("c")
-    expected = [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "c")]
-    assert watch.seen() == expected
-
-
-def test_a_watch_of_one_namespace_hears_nothing_of_others(world: World) -> None:
-    world.namespace("other")
-    watch = world.watch(f"{PODS}?watch=1")
-    everywhere = world.watch("/api/v1/pods?watch=1")
-    world.pod("theirs", namespace="other")
-    world.pod("ours")
-    assert watch.seen() == [("ADDED", "ours")]
-    assert everywhere.seen() == [("ADDED", "theirs"), ("ADDED", "ours")]
-
-
-def test_a_watch_without_a_version_begins_with_what_is_there(world: World) -> None:
-    world.pod("a")
-    world.pod("b")
-    for query in ("watch=1", "watch=true&resourceVersion=0"):
-        watch = world.watch(f"{PODS}?{query}")
-        assert watch.seen() == [("ADDED", "a"), ("ADDED", "b")]
-
-
-def test_initial_events_end_with_an_annotated_bookmark(world: World) -> None:
-    world.pod("a")
-    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-    watch = world.watch(f"{PODS}?{query}&allowWatchBookmarks=true")
-    added, bookmark = watch.events()
-    assert added["type"] == "ADDED"
-    assert bookmark["type"] == "BOOKMARK"
-    assert bookmark["object"]["metadata"] == {
-        "resourceVersion": str(world.store.rv),
-        "annotations": {"k8s.io/initial-events-end": "true"},
-    }
-    assert world.watch(f"{PODS}?{query}").seen() == [("ADDED", "a")], "no bookmark was allowed"
-    none = query.replace("=true", "=false")
-    assert world.watch(f"{PODS}?{none}").seen() == []
+from ..sockets import Timers
+from ..support import METADATA, PODS, TABLE, World, cases
 
 
 @cases("""
@@ -98,44 +17,6 @@ def test_initial_events_end_with_an_annotated_bookmark(world: World) -> None:
     """)
 def test_initial_events_and_matches_that_do_not_go_together_are_invalid(query: str) -> None:
     assert World().refused("GET", f"{PODS}?{query}") == (422, "Invalid")
-
-
-def test_a_version_that_is_compacted_away_is_an_error_event_and_the_end() -> None:
-    world = World(history=3)
-    for name in "abcdef":
-        world.pod(name)
-    oldest = world.store.rv - 3
-    stale = world.watch(f"{PODS}?watch=1&resourceVersion={oldest - 1}")
-    (event,) = stale.events()
-    assert event["type"] == "ERROR"
-    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-    assert stale.stream.watcher.drained
-    assert len(world.watch(f"{PODS}?watch=1&resourceVersion={oldest}").events()) == 3
-
-
-def test_a_watch_from_the_future_waits_for_it(world: World) -> None:
-    watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv + 2}")
-    for name in "abc":
-        world.pod(name)
-    assert watch.seen() == [("ADDED", "c")]
-
-
-def test_a_bad_version_is_refused_as_recorded() -> None:
-    assert World().refused("GET", f"{PODS}?watch=1&resourceVersion=abc") == (500, "")
-
-
-def test_a_client_that_falls_behind_gets_a_gapless_run_and_then_the_end(world: World) -> None:
-    watch = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    quick = world.watch(f"{PODS}?watch=1&resourceVersion={world.store.rv}")
-    watch.stream.watcher.limit = 2000
-    for number in range(10):
-        world.pod(f"p{number}")
-    names = [name for _, name in watch.seen()]
-    assert 0 < len(names) < 10
-    assert names == [f"p{number}" for number in range(len(names))]
-    assert watch.stream.watcher.drained
-    assert len(quick.events()) == 10
-    assert len(world.api.registry.served["", "v1"]["pods"].hub) == 1
 
 
 def test_lines_are_taken_in_bites_and_in_order(world: World) -> None:
@@ -149,22 +30,6 @@ def test_lines_are_taken_in_bites_and_in_order(world: World) -> None:
         bites += lines
     assert [f'"p{number}"'.encode() in line for number, line in enumerate(bites)] == [True] * 5
     assert watcher.size == 0
-
-
-def test_a_closed_watch_is_forgotten(world: World) -> None:
-    hub = world.api.registry.served["", "v1"]["pods"].hub
-    watches = [
-        world.watch(f"{PODS}?watch=1"),
-        world.watch(f"{PODS}?watch=1&fieldSelector=spec.nodeName%3Dn1"),
-        world.watch(f"{PODS}/a?watch=1"),
-    ]
-    assert len(hub) == 3
-    for watch in watches:
-        watch.stream.watcher.close()
-        watch.stream.watcher.close()
-    assert len(hub) == 0
-    world.pod("a")
-    assert [watch.events() for watch in watches] == [[], [], []]
 
 
 def test_watchers_of_one_view_share_one_encoding(world: World) -> None:
@@ -205,15 +70,6 @@ def test_bookmarks_come_every_minute_and_just_before_the_deadline(world: World) 
         loop.advance(second - loop.now)
         sent += [second] * len(stream.watcher.take(1 << 20))
     assert sent == [60, 120, 148]
-    assert stream.watcher.drained
-
-
-def test_a_watch_too_short_for_bookmarks_gets_none(world: World) -> None:
-    stream = opened(world, "watch=1&resourceVersion=1&allowWatchBookmarks=1&timeoutSeconds=1")
-    loop = Timers()
-    StreamTimers(loop, stream)  # type: ignore[arg-type]
-    loop.advance(2)
-    assert stream.watcher.take(1 << 20) == []
     assert stream.watcher.drained
 
 

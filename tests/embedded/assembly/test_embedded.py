@@ -62,21 +62,6 @@ def assert_gone(url: str) -> None:
         urlopen(f"{url}/version", timeout=60)
 
 
-def test_objects_are_created_watched_and_applied_over_http() -> None:
-    with EmbeddedCluster(nodes=2) as found:
-        assert names(found, NODES) == ["node-00000", "node-00001"]
-        code, created = ask(found, "POST", PODS, POD)
-        assert code == 201
-        since = created["metadata"]["resourceVersion"]
-        with urlopen(f"{found.url}{PODS}?watch=true&resourceVersion={since}", timeout=60) as watch:
-            change = named("p", apiVersion="v1", kind="Pod", labels={"a": "b"})
-            path = f"{PODS}/p?fieldManager=test"
-            assert ask(found, "PATCH", path, change, kind="apply-patch+yaml")[0] == 200
-            event = json.loads(watch.readline())
-        assert event["type"] == "MODIFIED"
-        assert event["object"]["metadata"]["labels"] == {"a": "b"}
-
-
 def test_what_is_applied_is_created_and_then_changed() -> None:
     with EmbeddedCluster() as found:
         space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
@@ -156,13 +141,6 @@ def test_faults_come_and_go_while_it_runs() -> None:
         found.inject(None)
         assert found.fired == {}
         assert ask(found, "DELETE", f"{PODS}/p")[0] == 200
-
-
-def test_two_clusters_at_once_share_nothing() -> None:
-    with EmbeddedCluster(nodes=1) as one, EmbeddedCluster(nodes=2) as other:
-        one.apply(POD)
-        assert (len(names(one, NODES)), names(one, PODS)) == (1, ["p"])
-        assert (len(names(other, NODES)), names(other, PODS)) == (2, [])
 
 
 def test_an_exception_leaves_no_thread_no_socket_and_no_file() -> None:

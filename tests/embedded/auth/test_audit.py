@@ -61,14 +61,9 @@ def test_the_log_has_a_line_a_request(server):
         "username": "ann", "uid": "u-ann", "groups": ["team", "system:authenticated"],
     }  # fmt: skip
     assert (resource["verb"], resource["requestURI"]) == ("list", "/api/v1/pods?limit=1")
-    assert (resource["auditID"], resource["level"], resource["stage"]) == (
-        "the-id",
-        "Metadata",
-        "ResponseComplete",
-    )
+    about = [resource[field] for field in ("auditID", "level", "stage")]
+    assert about == ["the-id", "Metadata", "ResponseComplete"]
     assert resource["annotations"]["authorization.k8s.io/decision"] == "allow"
     assert "objectRef" not in path
-    assert (path["responseStatus"]["code"], path["annotations"]["authorization.k8s.io/decision"]) == (
-        403,
-        "forbid",
-    )
+    assert path["responseStatus"]["code"] == 403
+    assert path["annotations"]["authorization.k8s.io/decision"] == "forbid"

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.embedded.support import APPLY, MERGE, NAMESPACES, named
-
+from ..support import APPLY, MERGE, named
 from .people import ANN, RBAC, Guarded, rule
 
 GROUP = "rbac.authorization.k8s.io"
@@ -31,19 +30,6 @@ def role(name: str, *rules: dict[str, Any], **more: Any) -> dict[str, Any]:
 def binding(name: str, to: str, kind: str = "Role") -> dict[str, Any]:
     ref = {"apiGroup": GROUP, "kind": kind, "name": to}
     return named(name, roleRef=ref, subjects=[{"kind": "User", "name": "bob"}])
-
-
-def test_a_role_grants_no_more_than_its_writer_has(server):
-    assert server.by("ann", "POST", ROLES, role("own", rule("get", "pods")))[0] == 201
-    code, answer = server.by(
-        "ann", "POST", ROLES, role("more", rule("get delete", "pods"), rule("get", "nodes"))
-    )
-    assert (code, answer["reason"]) == (403, "Forbidden")
-    assert answer["message"] == (
-        'roles.rbac.authorization.k8s.io "more" is forbidden: user "ann" (groups=["team" "system:authenticated"]) is '
-        "attempting to grant RBAC permissions not currently held:\n"
-        '{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}\n{APIGroups:[""], Resources:["pods"], Verbs:["delete"]}'
-    )
 
 
 @pytest.mark.parametrize("kind", ["put", "patch", "apply", "apply-new", "put-new"])
@@ -70,51 +56,6 @@ def test_a_role_beyond_ones_rights_is_left_alone_but_may_lose_finalizers_and_go(
     assert server.by("ann", "PATCH", f"{ROLES}/r", {"metadata": {"labels": {"a": "b"}}}, kind=MERGE)[0] == 403
     assert server.by("ann", "PATCH", f"{ROLES}/r", {"metadata": {"finalizers": None}}, kind=MERGE)[0] == 200
     assert server.by("ann", "DELETE", f"{ROLES}/r")[0] == 200
-
-
-def test_escalate_lets_grant_more_by_name_or_at_all(server):
-    server.made(ROLES, role("r"))
-    server.grant("escalate", [rule("escalate", "roles", group=GROUP, names="r")], ANN)
-    more = {"rules": [rule("delete", "pods")]}
-    assert server.by("ann", "PATCH", f"{ROLES}/r", more, kind=MERGE)[0] == 200
-    assert server.by("ann", "POST", ROLES, role("other", rule("delete", "pods")))[0] == 403
-    server.grant("escalate-all", [rule("escalate", "roles", group=GROUP)], ANN)
-    assert server.by("ann", "POST", ROLES, role("other", rule("delete", "pods")))[0] == 201
-
-
-def test_a_binding_is_to_a_role_within_ones_rights_or_that_one_may_bind(server):
-    server.made(ROLES, role("own", rule("get", "pods")))
-    server.made(ROLES, role("more", rule("delete", "pods")))
-    assert server.by("ann", "POST", BINDINGS, binding("b1", "own"))[0] == 201
-    assert server.by("ann", "POST", BINDINGS, binding("b2", "more"))[0] == 403
-    code, answer = server.by("ann", "POST", BINDINGS, binding("b2", "none"))
-    assert (code, answer["details"]["name"]) == (404, "none")
-    server.grant("bind", [rule("bind", "roles", group=GROUP, names="more")], ANN)
-    assert server.by("ann", "POST", BINDINGS, binding("b2", "more"))[0] == 201
-    assert server.by("ann", "POST", BINDINGS, binding("b3", "cluster-admin", "ClusterRole"))[0] == 403
-
-
-def test_a_gathering_role_needs_all_rights_whatever_it_gathers(server):
-    gathers = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
-    path = f"{RBAC}/clusterroles"
-    code, answer = server.by("ann", "POST", path, role("sum", **gathers))
-    assert (
-        code,
-        answer["message"].endswith("must have cluster-admin privileges to use the aggregationRule"),
-    ) == (403, True)
-    server.made(path, role("sum", **gathers))
-    assert server.by("ann", "PATCH", f"{path}/sum", {"aggregationRule": None}, kind=MERGE)[0] == 403
-    assert server.by("admin", "PATCH", f"{path}/sum", {"aggregationRule": None}, kind=MERGE)[0] == 200
-
-
-def test_rights_in_a_namespace_are_for_roles_of_that_namespace(server):
-    server.made(NAMESPACES, named("other"))
-    server.made(ROLES, role("deleter", rule("delete", "pods")))
-    server.made(BINDINGS, {**binding("deleter", "deleter"), "subjects": [ANN]})
-    assert server.by("ann", "POST", ROLES, role("r", rule("delete", "pods")))[0] == 201
-    elsewhere = ROLES.replace("default", "other")
-    assert server.by("ann", "POST", elsewhere, role("r", rule("delete", "pods")))[0] == 403
-    assert server.by("ann", "POST", f"{RBAC}/clusterroles", role("r", rule("delete", "pods")))[0] == 403
 
 
 def test_roles_that_are_missing_are_told(server):

@@ -90,7 +90,6 @@ def test_a_key_file_has_an_rsa_key(tmp_path: Path):
 
 @cases("""
     flags | said
-    --authorization-mode ABAC | '--authorization-mode: must be one of AlwaysAllow, RBAC, not ABAC'
     --token-auth-file /none/there | '--token-auth-file /none/there: cannot be read'
     --service-account-signing-key-file /none/there | cannot be read
     """)

@@ -13,30 +13,6 @@ from .people import ANN, Guarded, rule
 GROUP = "coordination.k8s.io"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", PODS, b"no json"),
-        ("GET", f"{PODS}?fieldSelector=broken", None),
-        ("GET", f"{PODS}/none", None),
-        ("POST", "/api/v1/namespaces/none/pods", {}),
-        ("GET", "/api/v1/unknown", None),
-        ("GET", "/apis/unknown.example.com/v1/things", None),
-        ("GET", "/unknown", None),
-        ("POST", f"{PODS}/none/binding", {}),
-    ],
-)
-def test_who_may_not_learns_nothing_else(server, method, path, body):
-    code, answer = server.by("ann", method, path, body)
-    assert (code, answer["reason"]) == (403, "Forbidden")
-
-
-def test_what_is_refused_is_not_done(server):
-    pod = named("p", spec={"containers": [container()]})
-    assert server.by("ann", "POST", PODS, pod)[0] == 403
-    assert server.by("admin", "GET", f"{PODS}/p")[0] == 404
-
-
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 def test_what_an_update_or_an_apply_makes_needs_create(server, method):
     verb = {"PUT": "update", "PATCH": "patch"}[method]
@@ -49,21 +25,6 @@ def test_what_an_update_or_an_apply_makes_needs_create(server, method):
     assert server.by("admin", "GET", f"{LEASES}/mine")[0] == 404
     server.grant("create", [rule("create", "leases", group=GROUP, names="mine")], ANN)
     assert server.by("ann", method, f"{LEASES}/mine{query}", body, kind=kind)[0] == 201
-
-
-def test_an_unknown_token_is_unauthorized_everywhere(server):
-    for path in ("/healthz", "/version", PODS, "/unknown"):
-        assert server.by("stranger", "GET", path)[0] == 401
-
-
-@pytest.mark.parametrize(
-    ("header", "code"), [(None, 403), ("Basic YTpi", 403), ("Bearer", 403), ("bearer ann", 200)]
-)
-def test_without_a_bearer_token_one_is_anonymous(server, header, code):
-    server.grant("reader", [rule("list", "pods")], ANN)
-    answer = server.send("GET", PODS, authorization=header)
-    assert answer.status == code
-    assert (b"system:anonymous" in answer.body) == (code == 403)
 
 
 def test_anonymous_requests_can_be_refused():

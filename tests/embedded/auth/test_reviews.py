@@ -8,8 +8,8 @@ import pytest
 
 from embedded_kubernetes.auth.aggregation import Aggregation
 from embedded_kubernetes.auth.authentication import ACCEPTED_FOR
-from tests.embedded.support import PODS, cases, named
 
+from ..support import cases, named
 from .people import ANN, RBAC, Guarded, rule
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
@@ -18,16 +18,6 @@ TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 def access(server: Guarded, **spec: Any) -> Any:
     return server.made(f"{AUTHORIZATION}/subjectaccessreviews", {"spec": spec})["status"]
-
-
-def test_a_review_says_by_which_binding(server):
-    server.grant("reader", [rule("get", "pods")], {"kind": "Group", "name": "team"})
-    asked = {"verb": "get", "resource": "pods", "namespace": "x"}
-    assert access(server, user="eve", groups=["team"], resourceAttributes=asked) == {
-        "allowed": True,
-        "reason": 'RBAC: allowed by ClusterRoleBinding "reader" of ClusterRole "reader" to Group "team"',
-    }
-    assert access(server, user="eve", resourceAttributes=asked) == {"allowed": False}
 
 
 @cases("""
@@ -98,19 +88,6 @@ def test_a_token_after_two_spaces_is_warned_of(server, header, warned):
     assert (
         any("contains extra space" in value for name, value in answer.headers if name == "Warning") is warned
     )
-
-
-@pytest.mark.parametrize(
-    ("role", "secrets", "pods"), [("view", 403, 200), ("edit", 200, 200), ("admin", 200, 200)]
-)
-def test_the_roles_for_people_are_filled_from_the_start(server, role, secrets, pods):
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    path = f"{RBAC}/namespaces/default/rolebindings"
-    server.made(path, named("b", roleRef=ref, subjects=[ANN]))
-    assert server.by("ann", "GET", "/api/v1/namespaces/default/secrets")[0] == secrets
-    assert server.by("ann", "GET", PODS)[0] == pods
-    assert server.by("ann", "GET", "/api/v1/namespaces/other/pods")[0] == 403
-    assert server.by("ann", "GET", path)[0] == (200 if role == "admin" else 403)
 
 
 def test_gathered_rules_follow_what_is_gathered(server):

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.auth.attributes import Attributes, of_path
-from embedded_kubernetes.auth.rules import EVERYTHING, Rule, compact, missing
-from tests.embedded.support import cases
+from embedded_kubernetes.auth.rules import EVERYTHING, Rule, missing
+
+from ..support import cases
 
 PODS = Rule(("get", "list"), ("",), ("pods",))
 
@@ -48,21 +49,6 @@ def test_verb_group_and_name_have_to_fit():
     assert Rule(("*",), ("*",), ("*",)).allows(asked("get", "deployments", group="apps", name="web"))
 
 
-@cases("""
-    url | path | allowed
-    /metrics | /metrics | true
-    /metrics | /metrics/slis | false
-    /healthz/* | /healthz/ping | true
-    /healthz/* | /healthz | false
-    /configz* | /configzoo | true
-    '*' | /anything | true
-    /a/*/b | /a/x/b | false
-    """)
-def test_what_stands_for_a_path(url, path, allowed):
-    assert Rule(("get",), urls=(url,)).allows(of_path("get", path)) is allowed
-    assert not Rule(("post",), urls=(url,)).allows(of_path("get", path))
-
-
 def test_a_rule_about_resources_says_nothing_of_paths_nor_the_other_way_round():
     everything, paths = EVERYTHING
     assert not everything.allows(of_path("get", "/metrics"))
@@ -85,33 +71,6 @@ def test_a_rule_about_resources_says_nothing_of_paths_nor_the_other_way_round():
 )
 def test_what_is_lacking(owned, wanted, lacking):
     assert [rule.resources[0] for rule in missing([owned], [wanted])] == lacking
-
-
-def test_paths_are_covered_by_the_same_or_a_wider_one():
-    owned = [Rule(("get",), urls=("/healthz/*", "/metrics"))]
-    wanted = Rule(("get",), urls=("/healthz/ping", "/healthz/*", "/metrics", "/version"))
-    assert [rule.urls for rule in missing(owned, [wanted])] == [("/version",)]
-
-
-def test_each_part_may_be_covered_by_another_rule():
-    owned = [Rule(("get",), ("",), ("pods",)), Rule(("list",), ("",), ("pods", "nodes"))]
-    assert missing(owned, [PODS]) == []
-    assert [str(rule) for rule in missing(owned, [Rule(("get", "list"), ("",), ("pods", "nodes"))])] == [
-        '{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}'
-    ]
-
-
-def test_verbs_of_one_resource_are_told_together():
-    parts = missing(
-        [], [Rule(("get", "list"), ("", "apps"), ("a", "b"), ("n",)), Rule(("get",), urls=("/u",))]
-    )
-    assert sorted(str(rule) for rule in compact(parts)) == [
-        '{APIGroups:[""], Resources:["a"], ResourceNames:["n"], Verbs:["get" "list"]}',
-        '{APIGroups:[""], Resources:["b"], ResourceNames:["n"], Verbs:["get" "list"]}',
-        '{APIGroups:["apps"], Resources:["a"], ResourceNames:["n"], Verbs:["get" "list"]}',
-        '{APIGroups:["apps"], Resources:["b"], ResourceNames:["n"], Verbs:["get" "list"]}',
-        '{NonResourceURLs:["/u"], Verbs:["get"]}',
-    ]
 
 
 _WORDS = st.lists(st.sampled_from(["*", "a", "b", "a/x", "*/x"]), min_size=1, max_size=2).map(tuple)

@@ -66,14 +66,13 @@ def test_a_claim_is_reserved_for_at_most_256_and_for_each_once(world: ClaimsWorl
 
 
 def test_reservations_of_two_writers_are_merged_by_uid(world: ClaimsWorld) -> None:
-    strategic = STRATEGIC
     assert wrong(world, allocation(DEVICE)) == []
     for number in range(2):
         reserved = [{"resource": "pods", "name": f"p{number}", "uid": f"u{number}"}]
-        world.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}}, kind=strategic)
+        world.patch(f"{CLAIMS}/c/status", {"status": {"reservedFor": reserved}}, kind=STRATEGIC)
     assert sorted(world.reserved("c")) == ["p0", "p1"]
     gone = {"status": {"reservedFor": [{"$patch": "delete", "uid": "u0"}]}}
-    world.patch(f"{CLAIMS}/c/status", gone, kind=strategic)
+    world.patch(f"{CLAIMS}/c/status", gone, kind=STRATEGIC)
     assert world.reserved("c") == ["p1"]
 
 
@@ -82,13 +81,6 @@ def test_a_claim_that_is_being_deleted_takes_no_new_reservations(world: ClaimsWo
     world.allocate("c")
     world.delete(f"{CLAIMS}/c")
     assert wrong(world, {"reservedFor": world.consumers("p")}) == ["status.reservedFor"]
-
-
-def test_a_stale_write_of_a_status_is_a_conflict(world: ClaimsWorld) -> None:
-    before = world.get(f"{CLAIMS}/c")
-    assert wrong(world, allocation(DEVICE)) == []
-    before["status"] = allocation(DEVICE)
-    assert world.refused("PUT", f"{CLAIMS}/c/status", before) == (409, "Conflict")
 
 
 @cases("""
@@ -133,15 +125,6 @@ def test_drivers_report_on_allocated_devices_once_and_their_reports_go_with_thes
     assert wrong(world, {"devices": [DEVICE, other]}) == []
     assert wrong(world, {"allocation": None}) == []
     assert world.claims()["c"]["status"] == {}
-
-
-def test_labels_and_finalizers_are_not_for_writers_of_the_status(world: ClaimsWorld) -> None:
-    body = {"metadata": {"labels": {"a": "b"}, "finalizers": ["x.example.com/y"]}, "spec": {}}
-    world.change("c/status", {**body, "status": allocation(DEVICE)})
-    found = world.claims()["c"]
-    assert "labels" not in found["metadata"]
-    assert "finalizers" not in found["metadata"]
-    assert found["spec"]["devices"]["requests"]
 
 
 def test_a_status_comes_by_its_subresource_alone(world: ClaimsWorld) -> None:

@@ -6,15 +6,15 @@ import re
 from typing import Any
 
 import msgspec
-import orjson
 import pytest
 
 from embedded_kubernetes import schema_source as source
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.builtin.kind import Kind, declared, resource
 from embedded_kubernetes.builtin.rules import check_part
-from tests.embedded.support import APPLY, TABLE, World, named
 from tests.support.places import ROOT
+
+from ..support import TABLE, World, named
 
 _TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 _PATH = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
@@ -46,40 +46,6 @@ def test_it_is_created_read_listed_watched_and_deleted(world: World) -> None:
     assert changed["metadata"]["generation"] == 2
     world.delete(f"{_PATH}/i")
     assert watch.seen() == [("ADDED", "i"), ("MODIFIED", "i"), ("DELETED", "i")]
-
-
-def test_its_type_drops_and_refuses_what_does_not_belong(world: World) -> None:
-    made = world.post(_PATH, _ingress("i", nosuch=1))
-    assert "nosuch" not in made["spec"]
-    assert world.refused("POST", _PATH, _ingress("j", rules="x")) == (400, "BadRequest")
-
-
-def test_its_rules_refuse_what_is_invalid(world: World) -> None:
-    paths = [{"backend": {"service": {"name": "s"}}, "pathType": "Wrong", "path": "/"}, {"backend": {}}]
-    status, answer = world.call(
-        "POST", _PATH, _ingress("i", rules=[{"host": "A_B", "http": {"paths": paths}}])
-    )
-    assert status == 422
-    assert [(cause["reason"], cause["field"]) for cause in answer["details"]["causes"]] == [
-        ("FieldValueInvalid", "spec.rules[0].host"),
-        ("FieldValueNotSupported", "spec.rules[0].http.paths[0].pathType"),
-        ("FieldValueRequired", "spec.rules[0].http.paths[1].path"),
-        ("FieldValueRequired", "spec.rules[0].http.paths[1].pathType"),
-    ]
-
-
-def test_its_fields_are_owned_by_who_applies_them(world: World) -> None:
-    config = _ingress("i")
-    path = f"{_PATH}/i?fieldManager=a"
-    made = world.patch(path, orjson.dumps(config), kind=APPLY)
-    owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
-    # OpenAPI says that the list of rules is atomic.
-    assert owned == {"f:ingressClassName": {}, "f:rules": {}}
-    config["spec"]["ingressClassName"] = "other"
-    assert world.refused("PATCH", f"{_PATH}/i?fieldManager=b", orjson.dumps(config), kind=APPLY) == (
-        409,
-        "Conflict",
-    )
 
 
 def test_kubectl_prints_and_explains_it(world: World) -> None:

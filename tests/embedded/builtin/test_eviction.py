@@ -7,8 +7,8 @@ import pytest
 from embedded_kubernetes.builtin import coordination
 from embedded_kubernetes.builtin.eviction import budget_status, decide, matches
 from embedded_kubernetes.errors import ApiError
-from tests.embedded.support import cases, named, refuses
 
+from ..support import cases, condition, named, refuses
 from . import pod
 
 _NOW = "2026-01-01T00:00:00Z"
@@ -48,26 +48,15 @@ def test_a_class_that_is_not_there_or_is_contradicted_is_forbidden(spec):
 
 def _running(name: str = "p", *, ready: bool = True, **metadata: object) -> dict[str, object]:
     found = pod(None, name=name, labels={"app": "a"}, **metadata)
-    found["status"] = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-    }
+    found["status"] = {"phase": "Running", "conditions": [condition("Ready", ready)]}
     return found
 
 
 def _budget(status: dict[str, object] | None = None, **spec: object) -> dict[str, object]:
+    counts = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
+    selecting = {"selector": {"matchLabels": {"app": "a"}}, **spec}
     return named(
-        "b",
-        generation=1,
-        spec={"selector": {"matchLabels": {"app": "a"}}, **spec},
-        status={
-            "observedGeneration": 1,
-            "disruptionsAllowed": 0,
-            "currentHealthy": 1,
-            "desiredHealthy": 1,
-            "expectedPods": 1,
-            **(status or {}),
-        },
+        "b", generation=1, spec=selecting, status={"observedGeneration": 1, **counts, **(status or {})}
     )
 
 
@@ -111,10 +100,8 @@ def test_two_budgets_for_one_pod_are_an_error():
 def test_an_unready_pod_is_evicted_if_enough_others_are_healthy_or_the_budget_says_so():
     unready = _running(ready=False)
     assert decide(unready, [_budget({"currentHealthy": 1, "desiredHealthy": 1})], now=_NOW) is None
-    assert (
-        decide(unready, [_budget({"currentHealthy": 0}, unhealthyPodEvictionPolicy="AlwaysAllow")], now=_NOW)
-        is None
-    )
+    always = _budget({"currentHealthy": 0}, unhealthyPodEvictionPolicy="AlwaysAllow")
+    assert decide(unready, [always], now=_NOW) is None
     with pytest.raises(ApiError):
         decide(unready, [_budget({"currentHealthy": 0})], now=_NOW)
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.builtin.runtime import covers, merge_tolerations
-from tests.embedded.support import JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod
+
+from ..support import JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod, volume_claim
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
@@ -34,12 +35,6 @@ def _runtime_class(world: World, **more: Any) -> None:
 
 def _sandboxed(name: str = "p", **spec: Any) -> Any:
     return pod(name, spec={"runtimeClassName": "kata", **spec})
-
-
-def test_a_pod_carries_the_overhead_of_its_runtime_class(world: World) -> None:
-    _runtime_class(world, overhead={"podFixed": OVERHEAD})
-    assert world.post(PODS, _sandboxed())["spec"]["overhead"] == OVERHEAD
-    assert world.post(PODS, _sandboxed("same", overhead=OVERHEAD))["spec"]["overhead"] == OVERHEAD
 
 
 def test_a_pod_goes_where_its_runtime_class_says(world: World) -> None:
@@ -115,11 +110,7 @@ def _storage_class(world: World, name: str, *, default: bool) -> None:
 
 
 def _class_of(world: World, name: str, *, annotations: dict[str, str] | None = None, **spec: Any) -> Any:
-    body = named(
-        name,
-        annotations=annotations or {},
-        spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec},
-    )
+    body = volume_claim(name, annotations=annotations, **spec)
     return world.post(PVCS, body)["spec"].get("storageClassName")
 
 
@@ -141,23 +132,13 @@ def test_a_claim_that_names_a_class_or_none_is_left_alone(world: World) -> None:
     assert _class_of(world, "old", annotations={"volume.beta.kubernetes.io/storage-class": "x"}) is None
 
 
-def test_a_job_selects_its_own_pods_and_is_completed(world: World) -> None:
-    job = world.post(JOBS, {**NAMED, "spec": {"template": TEMPLATE}})
-    uid = job["metadata"]["uid"]
-    assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-    assert job["spec"]["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "x"
-    defaults = ("completions", "parallelism", "backoffLimit", "completionMode", "suspend")
-    assert [job["spec"][field] for field in defaults] == [1, 1, 6, "NonIndexed", False]
-
-
 def test_a_job_may_be_suspended_and_widened_but_not_given_another_template(world: World) -> None:
     world.post(JOBS, {**NAMED, "spec": {"template": TEMPLATE}})
-    merge = MERGE
     changed = world.patch(f"{JOBS}/x", {"spec": {"suspend": True, "parallelism": 5}})
     assert changed["metadata"]["generation"] == 2
     world.patch(f"{JOBS}/x", {"spec": {"suspend": False}})
     for spec in ({"completions": 9}, {"template": {"spec": {"priority": 9}}}):
-        assert world.refused("PATCH", f"{JOBS}/x", {"spec": spec}, kind=merge) == (422, "Invalid")
+        assert world.refused("PATCH", f"{JOBS}/x", {"spec": spec}, kind=MERGE) == (422, "Invalid")
 
 
 @cases("""

@@ -7,9 +7,9 @@ from copy import deepcopy
 import pytest
 
 from embedded_kubernetes.builtin.pod_defaults import pull_policy
-from embedded_kubernetes.builtin.pod_resources import container_requests, qos_class
-from tests.embedded.support import cases, named
+from embedded_kubernetes.builtin.pod_resources import container_requests
 
+from ..support import asking, cases, container, named
 from . import POD, created, places, pod, refused, updated
 
 
@@ -29,33 +29,9 @@ def test_an_image_is_pulled_always_only_if_its_tag_is_latest(image, policy):
     assert pull_policy(image) == policy
 
 
-def test_requests_are_taken_from_limits_one_by_one():
-    limits = {"cpu": "1", "memory": "1Gi"}
-    stored = created(
-        POD,
-        pod(
-            {
-                "containers": [
-                    {"name": "c", "image": "i", "resources": {"limits": limits, "requests": {"cpu": "500m"}}}
-                ]
-            }
-        ),
-    )
-    assert stored["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}
-
-
-def test_a_pod_that_tolerates_everything_gets_no_tolerations():
-    stored = created(POD, pod({"tolerations": [{"operator": "Exists"}]}))
-    assert stored["spec"]["tolerations"] == [{"operator": "Exists"}]
-
-
 def test_a_pod_that_tolerates_one_lost_node_taint_gets_the_other_toleration():
-    own = {
-        "key": "node.kubernetes.io/not-ready",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 5,
-    }
+    about = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
+    own = {**about, "effect": "NoExecute", "tolerationSeconds": 5}
     keys = [entry["key"] for entry in created(POD, pod({"tolerations": [own]}))["spec"]["tolerations"]]
     assert keys == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
 
@@ -66,72 +42,22 @@ def test_default_tolerations_are_not_shared_between_pods():
     assert second["spec"]["tolerations"][0]["tolerationSeconds"] == 300
 
 
-def test_probes_and_volumes_are_completed():
-    stored = created(
-        POD,
-        pod(
-            {
-                "containers": [
-                    {
-                        "name": "c",
-                        "image": "i",
-                        "livenessProbe": {"httpGet": {"port": 80}},
-                        "ports": [{"containerPort": 80}],
-                    }
-                ],
-                "volumes": [
-                    {"name": "scratch"},
-                    {"name": "config", "configMap": {"name": "m"}},
-                    {"name": "host", "hostPath": {"path": "/"}},
-                ],
-            }
-        ),
-    )
-    container = stored["spec"]["containers"][0]
-    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
-    assert container["livenessProbe"] == {
-        "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
-        "timeoutSeconds": 1,
-        "periodSeconds": 10,
-        "successThreshold": 1,
-        "failureThreshold": 3,
-    }
-    scratch, config, host = stored["spec"]["volumes"]
-    assert scratch["emptyDir"] == {}
-    assert config["configMap"]["defaultMode"] == 420
-    assert host["hostPath"]["type"] == ""
-
-
 def test_the_status_that_a_client_sends_with_a_new_pod_is_dropped():
     body = pod()
     body["status"] = {"phase": "Running", "podIP": "10.0.0.1"}
     assert created(POD, body)["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
 
-def test_host_network_gives_host_ports():
-    containers = [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]
-    stored = created(POD, pod({"hostNetwork": True, "containers": containers}))
-    assert stored["spec"]["containers"][0]["ports"][0]["hostPort"] == 80
+def spread(key, **more):
+    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", **more}
 
 
 def test_match_label_keys_become_label_selector_expressions_at_creation():
-    term = {
-        "labelSelector": {"matchLabels": {"app": "a"}},
-        "topologyKey": "zone",
-        "matchLabelKeys": ["rev"],
-        "mismatchLabelKeys": ["tenant"],
-    }
+    term = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "zone"}
+    term |= {"matchLabelKeys": ["rev"], "mismatchLabelKeys": ["tenant"]}
     spec = {
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "zone",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {},
-                "matchLabelKeys": ["rev", "absent"],
-            }
-        ],
+        "topologySpreadConstraints": [spread("zone", labelSelector={}, matchLabelKeys=["rev", "absent"])],
     }
     stored = created(POD, pod(spec, labels={"rev": "7", "tenant": "t1"}))["spec"]
     affinity = stored["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
@@ -139,49 +65,48 @@ def test_match_label_keys_become_label_selector_expressions_at_creation():
         {"key": "rev", "operator": "In", "values": ["7"]},
         {"key": "tenant", "operator": "NotIn", "values": ["t1"]},
     ]
-    spread = stored["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"]
-    assert spread == [{"key": "rev", "operator": "In", "values": ["7"]}]
-
-
-def _container(**resources: object) -> dict[str, object]:
-    return {"name": "c", "image": "i", "resources": resources}
-
-
-@cases("""
-    containers | expected
-    [{name: c, image: i, resources: {}}] | BestEffort
-    [{name: c, image: i, resources: {requests: {cpu: '0'}}}] | BestEffort
-    [{name: c, image: i, resources: {requests: {example.com/gpu: '1'}, limits: {example.com/gpu: '1'}}}] |
-        BestEffort
-    [{name: c, image: i, resources: {requests: {cpu: '1'}}}] | Burstable
-    [{name: c, image: i, resources: {limits: {cpu: '1', memory: 1Gi}, requests: {cpu: '1', memory: 1Gi}}}] |
-        Guaranteed
-    [{name: c, image: i, resources: {limits: {cpu: '1', memory: 1Gi}, requests: {cpu: 500m, memory: 1Gi}}}] |
-        Burstable
-    [{name: c, image: i, resources: {limits: {cpu: '1'}, requests: {cpu: '1'}}}] | Burstable
-    [{name: c, image: i, resources: {limits: {cpu: '1', memory: '1'}, requests: {cpu: '1', memory: '1'}}}, {name:
-        c, image: i, resources: {}}] | Burstable
-    """)
-def test_quality_of_service_follows_requests_and_limits(containers, expected):
-    assert qos_class({"containers": containers}) == expected
+    constraint = stored["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"]
+    assert constraint == [{"key": "rev", "operator": "In", "values": ["7"]}]
 
 
 def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():
+    sidecar = {**asking(cpu="100m"), "restartPolicy": "Always"}
     spec = {
-        "containers": [
-            _container(requests={"cpu": "1"}),
-            _container(requests={"cpu": "500m", "memory": "1Gi"}),
-        ],
-        "initContainers": [
-            {**_container(requests={"cpu": "100m"}), "restartPolicy": "Always"},
-            _container(requests={"memory": "2Gi"}),
-        ],
+        "containers": [asking(cpu="1"), asking(cpu="500m", memory="1Gi")],
+        "initContainers": [sidecar, asking(memory="2Gi")],
     }
     assert container_requests(spec) == {"cpu": "1600m", "memory": str(2 * 2**30)}
 
 
-def _one(**fields: object) -> dict[str, object]:
-    return {"containers": [{"name": "c", "image": "i", **fields}]}
+@cases("""
+    fields | causes
+    {imagePullPolicy: Sometimes} | NotSupported imagePullPolicy
+    {ports: [{containerPort: 0}]} | Required ports[0].containerPort
+    {ports: [{containerPort: 70000}]} | Invalid ports[0].containerPort
+    {ports: [{containerPort: 1, protocol: x}]} | NotSupported ports[0].protocol
+    {ports: [{containerPort: 1, name: a}, {containerPort: 2, name: a}]} | Duplicate ports[1].name
+    {ports: [{containerPort: 1, hostPort: 5}, {containerPort: 2, hostPort: 5}]} | Duplicate ports[1].hostPort
+    {env: [{name: A=B}]} | Invalid env[0].name
+    {env: [{name: A, value: x, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]} | Invalid env[0].valueFrom
+    {env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.nodename}}}]} | NotSupported
+        env[0].valueFrom.fieldRef.fieldPath
+    {volumeMounts: [{name: v, mountPath: /v}]} | NotFound volumeMounts[0].name
+    {livenessProbe: {tcpSocket: {port: 1}, successThreshold: 2}} | Invalid livenessProbe.successThreshold
+    {readinessProbe: {}} | Required readinessProbe
+    {lifecycle: {preStop: {sleep: {seconds: 31}}}} | Invalid lifecycle.preStop.sleep
+    {resources: {requests: {foo: '1'}}} | Invalid resources.requests[foo]; Invalid resources.requests[foo]
+    {resources: {requests: {cpu: '-1'}}} | Invalid resources.requests[cpu]
+    {resources: {requests: {x.io/gpu: '1'}}} | Required resources.limits
+    {resources: {limits: {x.io/gpu: 1500m}}} | Invalid resources.limits[x.io/gpu]; Invalid
+        resources.requests[x.io/gpu]
+    {resources: {limits: {x.io/gpu: '2'}, requests: {x.io/gpu: '1'}}} | Invalid resources.requests
+    {resources: {limits: {hugepages-2Mi: 2Mi}}} | Forbidden resources
+    {resources: {claims: [{name: gpu}]}} | NotFound resources.claims[0]
+    {securityContext: {runAsUser: -1}} | Invalid securityContext.runAsUser
+    """)
+def test_a_container_is_refused_for_what_is_wrong_with_it(fields, causes):
+    found = refused(POD, pod({"containers": [container(**fields)]}))
+    assert found.replace("spec.containers[0].", "") == causes
 
 
 @cases("""
@@ -192,46 +117,6 @@ def _one(**fields: object) -> dict[str, object]:
     {containers: [{name: c}]} | Required spec.containers[0].image
     {containers: [{name: c, image: ' i'}]} | Invalid spec.containers[0].image
     {containers: [{name: c, image: i}, {name: c, image: i}]} | Duplicate spec.containers[1].name
-    {containers: [{name: c, image: i, imagePullPolicy: Sometimes}]} | NotSupported
-        spec.containers[0].imagePullPolicy
-    {containers: [{name: c, image: i, ports: [{containerPort: 0}]}]} | Required
-        spec.containers[0].ports[0].containerPort
-    {containers: [{name: c, image: i, ports: [{containerPort: 70000}]}]} | Invalid
-        spec.containers[0].ports[0].containerPort
-    {containers: [{name: c, image: i, ports: [{containerPort: 1, protocol: x}]}]} | NotSupported
-        spec.containers[0].ports[0].protocol
-    {containers: [{name: c, image: i, ports: [{containerPort: 1, name: a}, {containerPort: 2, name: a}]}]} |
-        Duplicate spec.containers[0].ports[1].name
-    {containers: [{name: c, image: i, ports: [{containerPort: 1, hostPort: 5}, {containerPort: 2, hostPort: 5}]}]}
-        | Duplicate spec.containers[0].ports[1].hostPort
-    {containers: [{name: c, image: i, env: [{name: A=B}]}]} | Invalid spec.containers[0].env[0].name
-    {containers: [{name: c, image: i, env: [{name: A, value: x, valueFrom: {fieldRef: {fieldPath:
-        metadata.name}}}]}]} | Invalid spec.containers[0].env[0].valueFrom
-    {containers: [{name: c, image: i, env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.nodename}}}]}]} |
-        NotSupported spec.containers[0].env[0].valueFrom.fieldRef.fieldPath
-    {containers: [{name: c, image: i, volumeMounts: [{name: v, mountPath: /v}]}]} | NotFound
-        spec.containers[0].volumeMounts[0].name
-    {containers: [{name: c, image: i, livenessProbe: {tcpSocket: {port: 1}, successThreshold: 2}}]} | Invalid
-        spec.containers[0].livenessProbe.successThreshold
-    {containers: [{name: c, image: i, readinessProbe: {}}]} | Required spec.containers[0].readinessProbe
-    {containers: [{name: c, image: i, lifecycle: {preStop: {sleep: {seconds: 31}}}}]} | Invalid
-        spec.containers[0].lifecycle.preStop.sleep
-    {containers: [{name: c, image: i, resources: {requests: {foo: '1'}}}]} | Invalid
-        spec.containers[0].resources.requests[foo]; Invalid spec.containers[0].resources.requests[foo]
-    {containers: [{name: c, image: i, resources: {requests: {cpu: '-1'}}}]} | Invalid
-        spec.containers[0].resources.requests[cpu]
-    {containers: [{name: c, image: i, resources: {requests: {x.io/gpu: '1'}}}]} | Required
-        spec.containers[0].resources.limits
-    {containers: [{name: c, image: i, resources: {limits: {x.io/gpu: 1500m}}}]} | Invalid
-        spec.containers[0].resources.limits[x.io/gpu]; Invalid spec.containers[0].resources.requests[x.io/gpu]
-    {containers: [{name: c, image: i, resources: {limits: {x.io/gpu: '2'}, requests: {x.io/gpu: '1'}}}]} | Invalid
-        spec.containers[0].resources.requests
-    {containers: [{name: c, image: i, resources: {limits: {hugepages-2Mi: 2Mi}}}]} | Forbidden
-        spec.containers[0].resources
-    {containers: [{name: c, image: i, resources: {claims: [{name: gpu}]}}]} | NotFound
-        spec.containers[0].resources.claims[0]
-    {containers: [{name: c, image: i, securityContext: {runAsUser: -1}}]} | Invalid
-        spec.containers[0].securityContext.runAsUser
     {initContainers: [{name: c, image: i}]} | Duplicate spec.initContainers[0].name
     {initContainers: [{name: i, image: i, lifecycle: {}}]} | Forbidden spec.initContainers[0].lifecycle
     {ephemeralContainers: [{name: e, image: i}]} | Forbidden spec.ephemeralContainers
@@ -306,8 +191,7 @@ def test_preferred_affinity_has_a_weight():
     {matchLabelKeys: [a]} | [matchLabelKeys]
     """)
 def test_spread_constraints_are_refused_for_what_is_wrong_with_them(change, fields):
-    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **change}
-    found = places(refused(POD, pod({"topologySpreadConstraints": [constraint]})))
+    found = places(refused(POD, pod({"topologySpreadConstraints": [spread("zone", **change)]})))
     assert found == [f"spec.topologySpreadConstraints[0].{field}" for field in fields]
 
 
@@ -371,16 +255,6 @@ def test_a_gated_pods_required_node_affinity_can_be_narrowed_but_not_widened():
         assert (updated(POD, old, new)[1] == "") is allowed, (before, after)
 
 
-def test_only_a_change_of_the_spec_raises_the_generation():
-    old = _stored()
-    labelled = deepcopy(old)
-    labelled["metadata"]["labels"] = {"a": "b"}
-    assert updated(POD, old, labelled)[0]["metadata"]["generation"] == 1
-    changed = deepcopy(old)
-    changed["spec"]["activeDeadlineSeconds"] = 5
-    assert updated(POD, old, changed)[0]["metadata"]["generation"] == 2
-
-
 def test_a_status_write_keeps_spec_owners_and_quality_of_service():
     old = _stored()
     new = deepcopy(old)
@@ -437,9 +311,7 @@ def test_causes_come_in_the_order_in_which_a_real_server_looks():
         "restartPolicy": "Sometimes",
         "tolerations": [{"key": "k", "effect": "No"}],
         "nodeSelector": {"a b": "c"},
-        "topologySpreadConstraints": [
-            {"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}
-        ],
+        "topologySpreadConstraints": [spread("z", maxSkew=0)],
         "priorityClassName": "A",
     }
     assert places(refused(POD, named("p", spec=spec))) == [
@@ -453,14 +325,6 @@ def test_causes_come_in_the_order_in_which_a_real_server_looks():
         "spec.priorityClassName",
         "spec.containers[0].image",
     ]
-
-
-def test_a_reference_to_an_amount_has_a_divisor():
-    env = [{"name": "a", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]
-    spec = {"containers": [{"name": "c", "image": "i", "env": env}]}
-    made = created(POD, named("p", spec=spec))
-    source = made["spec"]["containers"][0]["env"][0]["valueFrom"]
-    assert source == {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}
 
 
 def test_huge_pages_come_in_whole_pages():

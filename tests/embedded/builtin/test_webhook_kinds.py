@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.embedded.support import ADMISSION, World, cases, mutation, named, rule
+from ..support import ADMISSION, NOW, World, cases, mutation, named, rule, webhook
 
 _RULE = rule("pods")
 
@@ -17,14 +17,7 @@ def _causes(path: str, body: dict[str, Any]) -> list[str]:
 
 
 def _hook(**more: Any) -> dict[str, Any]:
-    return {
-        "name": "a.b.c",
-        "clientConfig": {"url": "https://hook/"},
-        "rules": [_RULE],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        **more,
-    }
+    return {**webhook("a", rules=[_RULE]), **more}
 
 
 @cases(r"""
@@ -209,15 +202,11 @@ def test_a_mutation_is_of_the_type_of_its_patch(expression: str, said: str) -> N
 
 def test_audit_annotations_are_neither_many_nor_long() -> None:
     spec = {"matchConstraints": _CONSTRAINTS, "validations": [{"expression": "true"}]}
+    many = [{"key": f"k{number}", "valueExpression": "'a'"} for number in range(21)]
+    long = {"key": "k", "valueExpression": f"'{'a' * 5119}'"}
     for found, said in (
-        (
-            [{"key": f"k{number}", "valueExpression": "'a'"} for number in range(21)],
-            ': Invalid value: [{"Key":"k0",',
-        ),
-        (
-            [{"key": "k", "valueExpression": f"'{'a' * 5119}'"}],
-            "[0].valueExpression: Required value: must not exceed 5120 bytes in length",
-        ),
+        (many, ': Invalid value: [{"Key":"k0",'),
+        ([long], "[0].valueExpression: Required value: must not exceed 5120 bytes in length"),
     ):
         (cause,) = _causes("validatingadmissionpolicies", {"spec": {**spec, "auditAnnotations": found}})
         assert cause.startswith(f"spec.auditAnnotations{said}")
@@ -244,11 +233,7 @@ def test_the_status_of_a_policy_is_judged_too() -> None:
     unset = {"type": "A", "status": "True"}
     policy["status"] = {
         "typeChecking": {"expressionWarnings": [{"fieldRef": " ", "warning": ""}]},
-        "conditions": [
-            condition,
-            unset,
-            {**unset, "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-        ],
+        "conditions": [condition, unset, {**unset, "reason": "R", "lastTransitionTime": NOW}],
     }
     status, answer = world.call("PUT", f"{place}/x/status", policy)
     assert status == 422

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from embedded_kubernetes.cel.initializers import TYPE, as_maps, misplaced, plain
-from embedded_kubernetes.cel.names import Names
-from embedded_kubernetes.cel.program import CelError, checked, program
-from tests.embedded.support import cases
+from embedded_kubernetes.cel.program import program
+
+from ..support import cases
 
 
 @cases("""
@@ -25,19 +24,6 @@ from tests.embedded.support import cases
     """)
 def test_an_initializer_is_a_map_that_says_its_type(expression, value) -> None:
     assert program(expression).evaluate({"object": {"y": 7, "l": [1]}}) == value
-
-
-@cases(r"""
-    expression | said
-    'Object{spec: nosuch}' | "ERROR: <input>:1:14: undeclared reference to 'nosuch' (in container '')\n \u007c
-        Object{spec: nosuch}\n \u007c .............^"
-    "Object{\n  a: 1,\n  b: JSONPatch{op: x}}" | "ERROR: <input>:3:20: undeclared reference to 'x' (in container
-        '')\n \u007c   b: JSONPatch{op: x}}\n \u007c ...................^"
-    """)
-def test_errors_are_where_they_were_written(expression, said) -> None:
-    with pytest.raises(CelError) as error:
-        checked(expression, Names(patches=True))
-    assert str(error.value) == said
 
 
 @given(st.text(alphabet="aO.{}[]():,'\"\\ \n/?1", max_size=30))

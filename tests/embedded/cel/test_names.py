@@ -9,30 +9,6 @@ from embedded_kubernetes.cel.program import CelError, checked, program
 from tests.embedded.support import cases
 
 
-@cases(r"""
-    expression | said
-    request.nosuch == 1 | "1:8: undefined field 'nosuch'"
-    "true &&\n request.userInfo.x == ''" | "2:18: undefined field 'x'"
-    params.x == 1 | "1:1: undeclared reference to 'params'"
-    variables.x == 1 | "1:1: undeclared reference to 'variables'"
-    has(object.a) && request.kind.plural == '' | "1:30: undefined field 'plural'"
-    """)
-def test_what_is_not_there_is_told_with_its_place(expression: str, said: str) -> None:
-    assert said in problems(expression, Names())
-
-
-@cases("""
-    expression
-    request.userInfo.groups.exists(g, g == 'params.x')
-    request.options.anything.goes == 1
-    object.request.nosuch == 1
-    request.name.startsWith('x')
-    authorizer.group('').resource('pods').check('get').allowed()
-    """)
-def test_what_is_there_is_no_problem(expression: str) -> None:
-    assert problems(expression, Names()) == ""
-
-
 @cases("""
     expression | said
     has(object) | ['1:5: invalid argument to has() macro']
@@ -52,18 +28,6 @@ def test_errors_of_the_parser_and_the_checker_are_in_cel_gos_words(expression: s
         checked(expression, Names())
     lines = str(error.value).split("\n")
     assert [line for line in lines if line.startswith("ERROR")] == [f"ERROR: <input>:{each}" for each in said]
-
-
-def test_all_that_is_wrong_is_told_in_the_order_of_places() -> None:
-    with pytest.raises(CelError) as error:
-        checked("nosuch == params.x && request.nosuch == 'a' + 1", Names())
-    lines = [line for line in str(error.value).split("\n") if line.startswith("ERROR")]
-    assert lines == [
-        "ERROR: <input>:1:1: undeclared reference to 'nosuch' (in container '')",
-        "ERROR: <input>:1:11: undeclared reference to 'params' (in container '')",
-        "ERROR: <input>:1:30: undefined field 'nosuch'",
-        "ERROR: <input>:1:45: found no matching overload for '_+_' applied to '(string, int)'",
-    ]
 
 
 def test_a_message_may_not_ask_who_may_do_what() -> None:

@@ -10,8 +10,9 @@ from embedded_kubernetes.cel.authorizer import METHODS
 from embedded_kubernetes.cel.macros import OWN
 from embedded_kubernetes.cel.names import Names
 from embedded_kubernetes.cel.program import CelError, checked
-from embedded_kubernetes.cel.signatures import signatures, variable_type
-from tests.embedded.support import cases
+from embedded_kubernetes.cel.signatures import signatures
+
+from ..support import cases
 
 
 def test_the_same_functions_are_known_with_as_many_parameters() -> None:
@@ -76,25 +77,3 @@ def test_what_does_not_fit_is_told_by_these_types(expression: str, said: str) ->
     with pytest.raises(CelError) as error:
         checked(expression, Names())
     assert str(error.value).split("\n")[0] == f"ERROR: <input>:{said}"
-
-
-def test_errors_are_in_the_order_of_their_places() -> None:
-    with pytest.raises(CelError) as error:
-        checked("[1].nosuch(b, a)", Names())
-    lines = str(error.value).split("\n")
-    assert [line.partition("'")[2][:1] for line in lines if line.startswith("ERROR")] == ["n", "b", "a"]
-
-
-@cases("""
-    result | kind
-    bool | bool
-    list(map(string, int)) | list<map<string,int>>
-    google.protobuf.Duration | duration
-    kubernetes.Quantity | dyn
-    list(net.IP) | list<dyn>
-    optional_type(int) | dyn
-    null_type | dyn
-    """)
-def test_a_variable_has_the_type_of_its_expression_if_that_is_plain(result: str, kind: str) -> None:
-    assert variable_type(result) == kind
-    assert checked("variables.v", Names(variables={"v": kind}))

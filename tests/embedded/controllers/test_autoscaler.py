@@ -7,7 +7,8 @@ from typing import Any
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.autoscaler import TO_BE_DELETED, Autoscaler
 from embedded_kubernetes.node_groups import read_rules
-from tests.embedded.support import EVENTS, NODES, PODS, STRATEGIC, World, named, pod
+
+from ..support import EVENTS, NODES, PODS, STRATEGIC, World, asking, pod
 
 GPU = "cpu=8,memory=32Gi,nvidia.com/gpu=1,label:pool=gpu,taint:gpu=yes:NoSchedule,name=gpu,max=2,delay=5,idle=30"
 PLAIN = "cpu=4,memory=8Gi,name=plain,max=3,delay=5,idle=30"
@@ -24,12 +25,8 @@ class Scaled(World):
 
     def waiting(self, name: str, *, cpu: str = "1", reason: str = "Unschedulable", **spec: Any) -> None:
         requests = {"cpu": cpu, **spec.pop("requests", {})}
-        container = {
-            "name": "c",
-            "image": "i",
-            "resources": {"requests": requests, "limits": spec.pop("limits", {})},
-        }
-        self.post(PODS, pod(name, spec={"containers": [container], **spec}))
+        one = asking(limits=spec.pop("limits", None), **requests)
+        self.post(PODS, pod(name, spec={"containers": [one], **spec}))
         self.say(name, reason)
 
     def say(self, name: str, reason: str, **status: Any) -> None:
@@ -89,21 +86,11 @@ def test_several_pods_share_a_node_to_come() -> None:
 
 def test_a_pod_that_fits_on_a_node_that_is_there_needs_none() -> None:
     world = Scaled(PLAIN)
-    allocatable = {"cpu": "2", "memory": "8Gi", "pods": "10"}
-    world.post(NODES, named("n2", status={"allocatable": allocatable}))
+    world.node("n2", cpu="2")
     world.waiting("fits", cpu="2")
     world.settle(20)
     assert world.made() == []
-    world.post(
-        PODS,
-        pod(
-            "there",
-            spec={
-                "nodeName": "n2",
-                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
-            },
-        ),
-    )
+    world.pod("there", spec={"nodeName": "n2", "containers": [asking(cpu="1")]})
     world.settle(20)
     assert world.made() == ["plain-1"]
 

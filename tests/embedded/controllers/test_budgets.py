@@ -36,8 +36,8 @@ def _numbers(world: World) -> tuple[int, int, int, int]:
     )
 
 
-def _evict(world: World, name: str) -> int:
-    body = named(name, apiVersion="policy/v1", kind="Eviction")
+def _evict(world: World, name: str, **more: Any) -> int:
+    body = named(name, apiVersion="policy/v1", kind="Eviction", **more)
     return world.call("POST", f"{PODS}/{name}/eviction", body)[0]
 
 
@@ -139,7 +139,10 @@ def test_evictions_are_granted_while_the_budget_has_room(world: World) -> None:
         world.ready_pod(name)
     assert _evict(world, "one") == 429  # the budget has not been counted yet
     world.settle()
+    assert _evict(world, "one", deleteOptions={"dryRun": ["All"]}) == 201
+    assert (world.is_there(f"{PODS}/one"), _numbers(world)) == (True, (1, 2, 1, 2))
     assert _evict(world, "one") == 201
+    assert list(_status(world)["disruptedPods"]) == ["one"]
     assert _evict(world, "two") == 429
     world.settle()
     assert _evict(world, "two") == 429

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
-from tests.embedded.support import CLAIMS, PODS, ClaimsWorld, container
+from embedded_kubernetes.resource_claims import DELETE_PROTECTION
+
+from ..support import CLAIMS, PODS, ClaimsWorld, container
 
 
 @pytest.fixture
@@ -57,59 +58,6 @@ def test_a_pod_that_is_deleted_before_it_has_a_node_loses_its_reservation_at_onc
     assert not world.is_allocated("shared")
 
 
-def test_a_generated_claim_goes_when_its_pod_has_ended_and_devices_with_it(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod(gpu="template/t", node="n1")
-    world.settle()
-    (name,) = world.claims()
-    world.allocate(name, "p")
-    world.report("p")
-    world.settle()
-    assert world.is_allocated(name)
-    world.report("p", phase="Succeeded")
-    world.settle(60)
-    assert world.claims() == {}
-
-
-def test_a_generated_claim_goes_though_its_pod_ended_before_it_was_told_of_it(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod(gpu="template/t", node="n1")
-    world.settle()
-    untold = {"status": {"resourceClaimStatuses": None, "phase": "Failed"}}
-    world.patch(f"{PODS}/p/status", untold)
-    world.settle()
-    assert world.claims() == {}
-
-
-def test_a_generated_claim_goes_with_its_deleted_pod(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod(gpu="template/t", node="n1")
-    world.settle()
-    (name,) = world.claims()
-    world.allocate(name, "p")
-    world.delete(f"{PODS}/p", gracePeriodSeconds=0)
-    world.settle()
-    assert world.claims() == {}
-
-
-def test_what_changed_while_no_controller_ran_is_caught_up(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_claim()
-    world.add_pod("named", node="n1", gpu="claim/shared")
-    world.add_pod("made", node="n1", gpu="template/t")
-    world.settle()
-    generated = world.told("made")["gpu"]
-    world.allocate("shared", "named")
-    world.allocate(generated, "made", device="gpu-1")
-    world.controllers = []
-    world.delete(f"{PODS}/named", gracePeriodSeconds=0)
-    world.report("made", phase="Succeeded")
-    world.controllers = [ResourceClaims(world.api)]
-    world.settle()
-    assert [*world.claims()] == ["shared"]
-    assert not world.is_allocated("shared")
-
-
 def test_a_reservation_for_a_pod_that_is_already_gone_is_withdrawn(world: ClaimsWorld) -> None:
     world.add_claim()
     world.add_pod(gpu="claim/shared")
@@ -122,25 +70,6 @@ def test_a_reservation_for_a_pod_that_is_already_gone_is_withdrawn(world: Claims
     world.change("shared/status", {"status": {"reservedFor": stale + world.consumers("other")}})
     world.settle()
     assert world.reserved("shared") == ["other"]
-
-
-def test_an_allocation_that_nobody_reserved_yet_is_left_to_the_scheduler(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.allocate("shared")
-    world.settle()
-    assert world.is_allocated("shared")
-
-
-def test_a_deleted_claim_goes_with_its_last_reservation(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.add_pod(node="n1", gpu="claim/shared")
-    world.allocate("shared", "p")
-    world.delete(f"{CLAIMS}/shared")
-    world.settle()
-    assert world.reserved("shared") == ["p"]
-    world.report("p", phase="Succeeded")
-    world.settle()
-    assert world.claims() == {}
 
 
 def test_a_deleted_claim_that_nobody_uses_goes_at_once_allocated_or_not(world: ClaimsWorld) -> None:

@@ -41,20 +41,6 @@ def _volume(world: World, **spec: Any) -> None:
     world.post(VOLUMES, body)
 
 
-def test_an_unused_claim_goes_when_it_is_deleted(world: World) -> None:
-    _claim(world)
-    world.delete(f"{PVCS}/c")
-    assert world.is_there(f"{PVCS}/c")
-    world.settle()
-    assert not world.is_there(f"{PVCS}/c")
-
-
-def test_a_claim_that_nobody_deletes_stays(world: World) -> None:
-    _claim(world)
-    world.settle()
-    assert world.get(f"{PVCS}/c")["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
-
-
 def test_a_claim_goes_with_the_last_pod_that_uses_it(world: World) -> None:
     _claim(world)
     for name in ("one", "two"):
@@ -115,24 +101,6 @@ def test_an_ephemeral_volume_uses_the_claim_that_was_made_for_it(world: World, o
     assert world.is_there(f"{PVCS}/one-v") is owned
 
 
-def test_other_finalizers_hold_a_claim_on(world: World) -> None:
-    body = _claim(world)
-    body["metadata"]["finalizers"].append("example.com/mine")
-    world.put(f"{PVCS}/c", body)
-    world.delete(f"{PVCS}/c")
-    world.settle()
-    assert world.get(f"{PVCS}/c")["metadata"]["finalizers"] == ["example.com/mine"]
-
-
-def test_claims_that_were_being_deleted_before_the_controller_came_go() -> None:
-    world = World(nodes="n1")
-    _claim(world)
-    world.delete(f"{PVCS}/c")
-    world.controllers = [Protection(world.api.registry)]
-    world.settle()
-    assert not world.is_there(f"{PVCS}/c")
-
-
 def test_pods_wake_nobody_where_no_claim_is_being_deleted(world: World) -> None:
     woken: list[str] = []
     _claim(world)
@@ -168,23 +136,3 @@ def test_a_volume_goes_once_the_claim_that_names_it_or_is_bound_to_it_has(world:
     world.delete(f"{PVCS}/c")
     world.settle()
     assert not world.is_there(f"{VOLUMES}/v")
-
-
-@pytest.mark.parametrize("reference", [None, {"namespace": "default", "name": "c", "uid": "another"}])
-def test_a_volume_that_no_claim_is_bound_to_goes_at_once(world: World, reference: Any) -> None:
-    _claim(world, volumeName="v")
-    _volume(world, **({"claimRef": reference} if reference else {}))
-    world.delete(f"{VOLUMES}/v")
-    world.settle()
-    assert not world.is_there(f"{VOLUMES}/v")
-
-
-def test_a_namespace_with_claims_in_use_finishes_deleting(world: World) -> None:
-    world.namespace("team")
-    claims = PVCS.replace("default", "team")
-    world.post(claims, named("c", spec={
-        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}))  # fmt: skip
-    world.post("/api/v1/namespaces/team/pods", pod("one", spec=_uses()))
-    world.delete("/api/v1/namespaces/team")
-    world.settle()
-    assert not world.is_there("/api/v1/namespaces/team")

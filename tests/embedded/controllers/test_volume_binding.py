@@ -8,7 +8,8 @@ import pytest
 
 from embedded_kubernetes.protection import Protection
 from embedded_kubernetes.volume_binding import BIND_COMPLETED, SELECTED_NODE, FreeVolumes, VolumeBinding
-from tests.embedded.support import NODES, PVCS, VOLUMES, World, named
+
+from ..support import NODES, PVCS, VOLUMES, World, named, volume, volume_claim
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
@@ -26,27 +27,20 @@ def add_class(world: World, name: str, *, waits: bool = False, provisioner: str 
     world.post(CLASSES, body)
 
 
-def add_claim(world: World, name: str = "c", *, size: str = "1Gi", **spec: Any) -> Any:
-    resources = {"requests": {"storage": size}}
-    body = named(name, spec={"accessModes": ["ReadWriteOnce"], "resources": resources, **spec})
-    return world.post(PVCS, body)
+def add_claim(world: World, name: str = "c", **spec: Any) -> Any:
+    return world.post(PVCS, volume_claim(name, **spec))
 
 
-def add_volume(world: World, name: str, *, size: str = "1Gi", **spec: Any) -> None:
-    body = named(
-        name,
-        spec={
-            "capacity": {"storage": size},
-            "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": "/tmp"},
-            **spec,
-        },
-    )
-    world.post(VOLUMES, body)
+def add_volume(world: World, name: str, **spec: Any) -> None:
+    world.post(VOLUMES, volume(name, **spec))
 
 
-def change(world: World, path: str, body: Any) -> None:
-    world.patch(path, body)
+def put_down(world: World, *volumes: str, uid: str) -> None:
+    """Write, as a scheduler does, that these volumes are for the claim `c`."""
+    for name in volumes:
+        metadata = {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
+        ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": uid}
+        world.patch(f"{VOLUMES}/{name}", {"metadata": metadata, "spec": {"claimRef": ref}})
 
 
 def phase(world: World, path: str) -> str:
@@ -100,8 +94,7 @@ def test_a_claim_that_waits_for_its_consumer_is_left_alone_until_a_node_is_selec
     add_claim(world, storageClassName="late")
     world.settle()
     assert bound_to(world) is None
-    patch = {"metadata": {"annotations": {SELECTED_NODE: "n2"}}}
-    world.patch(f"{PVCS}/c", patch)
+    world.patch(f"{PVCS}/c", {"metadata": {"annotations": {SELECTED_NODE: "n2"}}})
     world.settle()
     made = bound_to(world)
     assert made.startswith("pvc-")
@@ -135,24 +128,6 @@ def test_a_volume_that_is_down_for_an_earlier_namesake_of_the_claim_is_not_given
     assert bound_to(world) is None
 
 
-def test_a_second_volume_that_was_put_down_for_a_claim_is_free_again(world: World) -> None:
-    add_class(world, "late", waits=True, provisioner="kubernetes.io/no-provisioner")
-    uid = add_claim(world, storageClassName="late")["metadata"]["uid"]
-    for name in ("v", "w"):
-        add_volume(world, name, storageClassName="late")
-        ref = {"namespace": "default", "name": "c", "uid": uid}
-        patch = {
-            "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
-            "spec": {"claimRef": ref},
-        }
-        change(world, f"{VOLUMES}/{name}", patch)
-    world.settle()
-    other = ({"v", "w"} - {bound_to(world)}).pop()
-    found = world.get(f"{VOLUMES}/{other}")
-    assert found["status"]["phase"] == "Available"
-    assert "claimRef" not in found["spec"]
-
-
 def test_nothing_is_made_where_volumes_are_made_by_hand(world: World) -> None:
     add_class(world, "hand", provisioner="kubernetes.io/no-provisioner")
     add_claim(world, storageClassName="hand")
@@ -180,9 +155,8 @@ def test_a_claim_whose_volume_is_gone_is_lost(world: World) -> None:
     add_volume(world, "v")
     add_claim(world, storageClassName="")
     world.settle()
-    patch = {"metadata": {"finalizers": None}}
     world.delete(f"{VOLUMES}/v")
-    change(world, f"{VOLUMES}/v", patch)
+    world.patch(f"{VOLUMES}/v", {"metadata": {"finalizers": None}})
     add_volume(world, "another")
     world.patch(f"{PVCS}/c", {"metadata": {"labels": {"a": "b"}}})
     world.settle()
@@ -208,19 +182,13 @@ def test_every_volume_that_was_put_down_for_a_claim_that_got_another_is_let_go(w
     for name in ("v", "w", "x"):
         add_volume(world, name, storageClassName="late")
     uid = add_claim(world, storageClassName="late")["metadata"]["uid"]
-    for name in ("v", "w"):
-        ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": uid}
-        metadata = {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
-        change(world, f"{VOLUMES}/{name}", {"metadata": metadata, "spec": {"claimRef": ref}})
+    put_down(world, "v", "w", uid=uid)
     world.settle()
     got = bound_to(world)
     assert got in ("v", "w")
-    assert {each: phase(world, f"{VOLUMES}/{each}") for each in ("v", "w", "x")} == {
-        "v": "Available",
-        "w": "Available",
-        "x": "Available",
-        got: "Bound",
-    }
+    found = {each: phase(world, f"{VOLUMES}/{each}") for each in "vwx"}
+    assert found == {**dict.fromkeys("vwx", "Available"), got: "Bound"}
+    assert [each for each in "vwx" if "claimRef" in world.get(f"{VOLUMES}/{each}")["spec"]] == [got]
 
 
 def test_free_volumes_stay_in_step_with_the_table(world: World) -> None:
@@ -247,9 +215,9 @@ def test_free_volumes_stay_in_step_with_the_table(world: World) -> None:
     assert found(accessModes=["ReadWriteMany"]) == []
     assert found(storageClassName=None) == []
     ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "d"}
-    change(world, f"{VOLUMES}/c", {"spec": {"claimRef": ref}})
+    world.patch(f"{VOLUMES}/c", {"spec": {"claimRef": ref}})
     assert found() == ["b", "a"] and dict(free.naming("default/d")) == {"c": ""}
-    change(world, f"{VOLUMES}/b", {"metadata": {"labels": {"disk": "ssd"}, "finalizers": ["x/y"]}})
+    world.patch(f"{VOLUMES}/b", {"metadata": {"labels": {"disk": "ssd"}, "finalizers": ["x/y"]}})
     assert found(selector={"matchLabels": {"disk": "ssd"}}) == ["b"]
     world.delete(f"{VOLUMES}/b")
     assert found() == ["a"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -63,6 +64,10 @@ def job(
 def pods(world: World) -> list[Any]:
     found: list[Any] = world.get(PODS)["items"]
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def images(found: Iterable[Any]) -> set[str]:
+    return {each["spec"]["containers"][0]["image"] for each in found}
 
 
 def conditions(world: World, path: str) -> dict[str, tuple[str, str]]:
@@ -128,23 +133,15 @@ def test_a_pod_is_available_when_it_was_ready_for_long_enough(world: World) -> N
 
 
 def test_pods_that_are_refused_are_tried_again(world: World) -> None:
-    policy = named(
-        "none",
-        spec={
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [rule("pods", operations="CREATE")]},
-            "validations": [{"expression": "request.userInfo.username.endsWith('x')", "message": "no pods"}],
-        },
-    )
-    binding = named("none", spec={"policyName": "none", "validationActions": ["Deny"]})
-    world.post(f"{ADMISSION}/validatingadmissionpolicies", policy)
-    world.post(f"{ADMISSION}/validatingadmissionpolicybindings", binding)
+    constraints = {"resourceRules": [rule("pods", operations="CREATE")]}
+    validation = {"expression": "request.userInfo.username.endsWith('x')", "message": "no pods"}
+    world.policy("Validating", {"matchConstraints": constraints, "validations": [validation]})
     world.post(SETS, replicated("r", 2))
     world.settle(10.0)
     assert pods(world) == []
     assert conditions(world, f"{SETS}/r") == {"ReplicaFailure": ("True", "FailedCreate")}
     assert reasons(world, "r") == {"FailedCreate"}
-    world.delete(f"{ADMISSION}/validatingadmissionpolicybindings/none")
+    world.delete(f"{ADMISSION}/validatingadmissionpolicybindings/b")
     world.settle(60.0)
     assert len(pods(world)) == 2
     assert conditions(world, f"{SETS}/r") == {}
@@ -179,14 +176,6 @@ async def test_a_pod_that_a_webhook_is_asked_about_is_made_once_and_as_it_says()
     assert world.get(f"{SETS}/r")["status"]["replicas"] == 2
 
 
-def test_what_it_owns_goes_with_it(world: World) -> None:
-    world.post(DEPLOYMENTS, replicated("d", 2))
-    world.settle()
-    world.delete(f"{DEPLOYMENTS}/d", propagationPolicy="Background")
-    world.settle(5.0)
-    assert world.names(SETS) == world.names(PODS) == []
-
-
 def test_a_replica_set_that_waits_for_its_pods_to_go_makes_none_and_reports_no_failure(world: World) -> None:
     held = template()
     held["metadata"]["finalizers"] = ["example.com/hold"]
@@ -209,6 +198,10 @@ def test_a_look_at_one_of_several_is_to_be_followed_by_another_at_once(world: Wo
 # ---- Deployments
 
 
+def revision(world: World, path: str) -> str:
+    return world.get(path)["metadata"]["annotations"]["deployment.kubernetes.io/revision"]
+
+
 def rolled(world: World, seconds: float = 60.0) -> list[tuple[int, int]]:
     """Lets it roll, and says how many pods there were, and how many were available, at each moment."""
     found = []
@@ -216,14 +209,10 @@ def rolled(world: World, seconds: float = 60.0) -> list[tuple[int, int]]:
     while world.now < end:
         world.settle(0.1)
         there = pods(world)
-        ready = sum(
-            any(
-                each["type"] == "Ready" and each["status"] == "True"
-                for each in pod["status"].get("conditions", [])
-            )
-            for pod in there
-        )
-        found.append((len(there), ready))
+        said = [
+            {each["type"]: each["status"] for each in pod["status"].get("conditions", ())} for pod in there
+        ]
+        found.append((len(there), sum(each.get("Ready") == "True" for each in said)))
     return found
 
 
@@ -237,7 +226,7 @@ def test_a_deployment_goes_from_one_template_to_another_without_gap_or_crowd(wor
     # At most 25 % more, and 25 % fewer are available.
     assert max(count for count, _ in seen) == 5
     assert min(ready for _, ready in seen) == 3
-    assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"j"}
+    assert images(pods(world)) == {"j"}
     status = world.get(f"{DEPLOYMENTS}/d")["status"]
     counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 4)
     assert {key: status[key] for key in counts} == counts
@@ -249,18 +238,14 @@ def test_a_deployment_goes_from_one_template_to_another_without_gap_or_crowd(wor
     sets = {each["metadata"]["name"]: each for each in world.get(SETS)["items"]}
     assert len(sets) == 2
     assert sets[before]["spec"]["replicas"] == 0
-    assert (
-        world.get(f"{DEPLOYMENTS}/d")["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
-    )
+    assert revision(world, f"{DEPLOYMENTS}/d") == "2"
     # Back again: the ReplicaSet that is there is used, as the newest revision.
     old = {"spec": {"template": {**template(), "metadata": template()["metadata"]}}}
     old["spec"]["template"]["metadata"]["annotations"] = {"agent-scheduler.io/ready-after-seconds": None}
     world.patch(f"{DEPLOYMENTS}/d", old)
     rolled(world)
     assert world.get(f"{SETS}/{before}")["spec"]["replicas"] == 4
-    assert (
-        world.get(f"{SETS}/{before}")["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
-    )
+    assert revision(world, f"{SETS}/{before}") == "3"
 
 
 def test_one_that_recreates_has_no_pods_of_two_templates_at_once(world: World) -> None:
@@ -269,8 +254,8 @@ def test_one_that_recreates_has_no_pods_of_two_templates_at_once(world: World) -
     world.patch(f"{DEPLOYMENTS}/d", {"spec": {"template": template("j")}})
     for _ in range(100):
         world.settle(0.1)
-        assert len({pod["spec"]["containers"][0]["image"] for pod in world.get(PODS)["items"]}) <= 1
-    assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"j"}
+        assert len(images(world.get(PODS)["items"])) <= 1
+    assert images(pods(world)) == {"j"}
     assert len(pods(world)) == 3
 
 
@@ -280,11 +265,11 @@ def test_one_that_is_paused_is_scaled_and_not_rolled(world: World) -> None:
     paused = {"spec": {"paused": True, "replicas": 3, "template": template("j")}}
     world.patch(f"{DEPLOYMENTS}/d", paused)
     world.settle(10.0)
-    assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"i"}
+    assert images(pods(world)) == {"i"}
     assert len(pods(world)) == 3
     world.patch(f"{DEPLOYMENTS}/d", {"spec": {"paused": None}})
     world.settle(30.0)
-    assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"j"}
+    assert images(pods(world)) == {"j"}
 
 
 def test_one_whose_pods_never_come_to_be_ready_says_so_when_its_time_is_over(world: World) -> None:
@@ -303,8 +288,7 @@ def test_as_many_earlier_replica_sets_are_kept_as_it_says(world: World) -> None:
         world.settle(10.0)
         world.patch(f"{DEPLOYMENTS}/d", {"spec": {"template": template(image)}})
     world.settle(20.0)
-    images = {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in world.get(SETS)["items"]}
-    assert images == {"b", "c", "d"}
+    assert images(each["spec"]["template"] for each in world.get(SETS)["items"]) == {"b", "c", "d"}
 
 
 # ---- Jobs
@@ -419,12 +403,9 @@ def test_what_has_nothing_to_do_costs_no_write(world: World) -> None:
     world.post(DEPLOYMENTS, replicated("d", 2))
     world.post(JOBS, job())
     world.settle(30.0)
-    for record in list(world.store.tables[("apps", "deployments")].scan("")):
-        world.store.replace(
-            ("apps", "deployments"),
-            record,
-            world.api.registry.object(("apps", "deployments"), record.key) or {},
-        )
+    kind = ("apps", "deployments")
+    for record in list(world.store.tables[kind].scan("")):
+        world.store.replace(kind, record, world.api.registry.object(kind, record.key) or {})
     before = world.store.rv
     world.settle()
     assert world.store.rv == before

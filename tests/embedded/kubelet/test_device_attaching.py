@@ -36,15 +36,9 @@ class AttachingWorld(World):
         (spec,) = [each["spec"] for each in self.get(f"{RESOURCE}/resourceslices")["items"]]
         conditions = {device["name"]: device for device in spec["devices"]}
         copied = ("bindingConditions", "bindingFailureConditions")
+        about = {"request": "r", "driver": DRIVER, "pool": "n1"}
         results = [
-            {
-                "request": "r",
-                "driver": DRIVER,
-                "pool": "n1",
-                "device": name,
-                **{kind: conditions[name][kind] for kind in copied},
-            }
-            for name in devices
+            {**about, "device": name, **{kind: conditions[name][kind] for kind in copied}} for name in devices
         ]
         self.write({"allocation": {"devices": {"results": results}}})
 

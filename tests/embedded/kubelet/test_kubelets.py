@@ -99,16 +99,6 @@ def test_a_pod_succeeds_after_its_seconds_and_makes_room(world: World) -> None:
     assert world.phase("b") == "Running"
 
 
-def test_a_deleted_pod_is_gone_once_its_containers_stopped(world: World) -> None:
-    run(world, "a")
-    world.settle()
-    world.delete(f"{PODS}/a")
-    world.settle(0.1)
-    assert world.is_there(f"{PODS}/a")
-    world.settle(0.2)
-    assert not world.is_there(f"{PODS}/a")
-
-
 def test_containers_that_stop_slowly_are_given_no_more_than_the_grace() -> None:
     world = kubelets("n1", stop_seconds=60)
     run(world, "a")

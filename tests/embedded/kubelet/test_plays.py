@@ -51,12 +51,6 @@ def test_a_pod_ends_by_its_restart_policy(world: World, policy: str, code: str, 
         assert report["state"]["terminated"]["reason"] == ("Completed" if code == "0" else "Error")
 
 
-def test_without_a_code_a_pod_ends_well_whatever_its_policy(world: World) -> None:
-    _pod(world, "Always", life="5")
-    world.settle(5.1)
-    assert world.phase("a") == "Succeeded"
-
-
 def test_the_last_code_counts_for_all_later_runs(world: World) -> None:
     _pod(world, "OnFailure", life="1", code="1, 2,0")
     world.settle(1.1)
@@ -90,12 +84,6 @@ def test_containers_may_come_to_be_ready_late_or_never(world: World) -> None:
     world.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "y"}}})
     world.settle()
     assert _is_ready(world)
-
-
-def test_never_is_never(world: World) -> None:
-    _pod(world, ready="never")
-    world.settle(1000.0)
-    assert (world.phase("a"), _is_ready(world)) == ("Running", False)
 
 
 def test_a_pod_may_be_evicted_by_its_kubelet(world: World) -> None:

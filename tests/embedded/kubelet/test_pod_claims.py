@@ -8,8 +8,8 @@ import pytest
 
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.kubelet_claims import REASON
-from embedded_kubernetes.resource_claims import ResourceClaims
-from tests.embedded.support import NODES, PODS, ClaimsWorld, cases, container
+
+from ..support import PODS, ClaimsWorld, cases, container
 
 SHARE = "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa"
 EXTENDED = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
@@ -22,14 +22,8 @@ class NodeWorld(ClaimsWorld):
         super().__init__()
         self.controllers = [Kubelets(self.store)]
         for name, zone in (("a", "east"), ("b", "west")):
-            amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-            metadata = {"name": name, "labels": {"zone": zone}}
-            body = {"metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}}
-            self.post(NODES, body)
+            self.node(name, labels={"zone": zone})
         self.settle()
-
-    def phase(self, pod: str = "p") -> str:
-        return self.get(f"{PODS}/{pod}")["status"]["phase"]
 
     def waits_for(self) -> list[str]:
         """What the pods that wait say of it."""
@@ -51,12 +45,6 @@ class NodeWorld(ClaimsWorld):
 @pytest.fixture
 def world() -> NodeWorld:
     return NodeWorld()
-
-
-def test_a_pod_whose_claim_is_allocated_and_reserved_runs(world: NodeWorld) -> None:
-    world.run_claimed("p", "c", device="gpu-0")
-    assert world.phase() == "Running"
-    assert world.warnings() == []
 
 
 def test_a_pod_waits_until_its_claim_is_there_allocated_and_reserved_for_it(world: NodeWorld) -> None:
@@ -117,17 +105,6 @@ def test_a_pod_does_not_run_with_devices_of_other_nodes(world: NodeWorld, term: 
     world.settle()
     assert world.phase() == ("Running" if fits else "Pending")
     assert world.waits_for() == ([] if fits else ["ResourceClaim c is allocated for other nodes"])
-
-
-def test_pods_share_a_claim_and_its_devices(world: NodeWorld) -> None:
-    world.add_claim("c")
-    for name in ("p", "q", "r"):
-        world.add_pod(name, gpu="claim/c")
-    world.allocate("c", "p", "q", "r", node="a")
-    for name in ("p", "q", "r"):
-        world.bind(name, "a")
-    world.settle()
-    assert {world.phase(name) for name in ("p", "q", "r")} == {"Running"}
 
 
 def test_a_device_that_was_given_away_twice_is_one_pods_at_a_time(world: NodeWorld) -> None:
@@ -249,20 +226,3 @@ def test_a_claim_stands_in_for_the_extended_resource_that_it_was_made_for(world:
     world.settle()
     assert world.phase() == "Running"
     assert world.phase("without") == "Failed"
-
-
-def test_devices_go_from_pod_to_pod_with_a_claim_controller(world: NodeWorld) -> None:
-    world.controllers.append(ResourceClaims(world.api))
-    world.add_template()
-    for number in range(3):
-        pod = f"p{number}"
-        world.add_pod(pod, gpu="template/t")
-        world.settle()
-        world.allocate(world.told(pod)["gpu"], pod, node="a", device="gpu-0")
-        world.bind(pod, "a")
-        world.settle()
-        assert world.phase(pod) == "Running"
-        world.delete(f"{PODS}/{pod}")
-        world.settle(5)
-        assert world.claims() == {}
-    assert world.warnings() == []

@@ -53,20 +53,6 @@ def _owned(obj: dict[str, Any], manager: str) -> set[str]:
     }
 
 
-def test_an_applier_owns_what_it_wrote_and_nothing_else() -> None:
-    ports = [{"containerPort": 80}]
-    obj = _applied(None, _pod({"a": "1"}, {"name": "c", "image": "i", "ports": ports}), "m1")
-    assert _owned(obj, "m1") == {
-        ".metadata.labels.a",
-        '.spec.containers[name="c"]',
-        '.spec.containers[name="c"].name',
-        '.spec.containers[name="c"].image',
-        '.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"]',
-        '.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].containerPort',
-    }
-    assert [entry["operation"] for entry in obj["metadata"]["managedFields"]] == ["Apply"]
-
-
 def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_field() -> None:
     obj = _applied(None, _pod({"a": "1"}, {"name": "c", "image": "i"}), "m1")
     with pytest.raises(ApiError) as refused:
@@ -86,53 +72,6 @@ def test_another_value_for_an_owned_field_is_a_conflict_that_names_owner_and_fie
     ]
 
 
-def test_force_takes_the_field_over() -> None:
-    obj = _applied(None, _pod({"a": "1", "b": "1"}), "m1")
-    taken = _applied(obj, _pod({"a": "2"}), "m2", force=True)
-    assert taken["metadata"]["labels"] == {"a": "2", "b": "1"}
-    assert _owned(taken, "m1") == {".metadata.labels.b"}
-    assert _owned(taken, "m2") == {".metadata.labels.a"}
-
-
-def test_the_same_value_is_owned_together_and_stays_until_both_let_go() -> None:
-    obj = _applied(_applied(None, _pod({"a": "1"}), "m1"), _pod({"a": "1"}), "m2")
-    assert _owned(obj, "m1") == _owned(obj, "m2") == {".metadata.labels.a"}
-    obj = _applied(obj, _pod({}), "m1")
-    assert obj["metadata"]["labels"] == {"a": "1"}
-    obj = _applied(obj, _pod({}), "m2")
-    assert not obj["metadata"].get("labels")
-
-
-def test_a_field_that_is_no_longer_applied_goes_with_its_defaults() -> None:
-    obj = _applied(None, _pod({}, {"name": "c", "image": "i"}, {"name": "d", "image": "i"}), "m1")
-    obj["spec"]["containers"][1]["imagePullPolicy"] = "Always"
-    obj["metadata"]["labels"] = {"other": "1"}
-    obj = _applied(obj, _pod({}, {"name": "c", "image": "i"}), "m1")
-    assert obj["spec"]["containers"] == [{"name": "c", "image": "i"}]
-    assert obj["metadata"]["labels"] == {"other": "1"}
-
-
-def test_an_item_in_which_another_owns_a_field_stays_with_that_field() -> None:
-    obj = _applied(None, _pod({}, {"name": "c", "image": "i"}, {"name": "d", "image": "i"}), "m1")
-    obj = _applied(obj, _pod({}, {"name": "d", "workingDir": "/"}), "m2")
-    obj = _applied(obj, _pod({}, {"name": "c", "image": "i"}), "m1")
-    assert obj["spec"]["containers"] == [{"name": "c", "image": "i"}, {"name": "d", "workingDir": "/"}]
-
-
-def test_applying_again_changes_nothing_whenever_it_happens() -> None:
-    config = _pod({"a": "1"}, {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000m"}}})
-    obj = _applied(None, config, "m1")
-    assert obj["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
-    assert _applied(obj, config, "m1", now=LATER) == obj
-
-
-def test_an_atomic_list_is_owned_as_a_whole() -> None:
-    obj = _applied(None, named("a", spec={"tolerations": [{"key": "a"}]}), "m1")
-    assert _owned(obj, "m1") == {".spec.tolerations"}
-    with pytest.raises(ApiError):
-        _applied(obj, named("a", spec={"tolerations": [{"key": "b"}]}), "m2")
-
-
 def test_finalizers_of_two_appliers_make_one_set() -> None:
     obj = _applied(None, named("a", finalizers=["x/1"]), "m1")
     obj = _applied(obj, named("a", finalizers=["x/2"]), "m2")
@@ -148,15 +87,6 @@ def test_items_keep_the_order_of_the_configuration() -> None:
     assert set(names) == {"a", "b", "d", "e"}
     assert names.index("a") < names.index("d") < names.index("e")
     assert names.index("b") < names.index("d")
-
-
-def test_what_nobody_recorded_belongs_to_a_manager_before_the_first_apply() -> None:
-    live = named("a", apiVersion="v1", kind="ConfigMap", data={"k": "1", "l": "1"})
-    with pytest.raises(ApiError) as refused:
-        _applied(live, named("a", data={"k": "2"}), "m1", resource=_CONFIG_MAPS)
-    assert 'conflict with "before-first-apply" using v1: .data.k' in refused.value.message
-    same = _applied(live, named("a", data={"k": "1"}), "m1", resource=_CONFIG_MAPS)
-    assert _owned(same, "m1") == {".data.k"}
 
 
 def test_kubectl_takes_over_what_it_applied_from_the_clients_side() -> None:
@@ -199,16 +129,6 @@ def test_an_update_takes_the_fields_that_it_changed() -> None:
     with pytest.raises(ApiError) as refused:
         _applied(new, _pod({"a": "1"}, {"name": "c", "image": "i"}), "m1")
     assert 'conflict with "editor" using v1' in refused.value.message
-
-
-def test_a_status_write_is_recorded_apart() -> None:
-    old = _applied(None, _pod({"a": "1"}), "m1")
-    new = deepcopy(old)
-    new["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    apply.track(old, new, manager="kubelet", resource=PODS, now=LATER, subresource="status")
-    entry = next(entry for entry in new["metadata"]["managedFields"] if entry["manager"] == "kubelet")
-    assert (entry["operation"], entry["subresource"]) == ("Update", "status")
-    assert '.status.conditions[type="Ready"].status' in _owned(new, "kubelet")
 
 
 def test_many_updaters_are_folded_into_one() -> None:

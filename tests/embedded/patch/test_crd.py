@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from embedded_kubernetes import crd, schema
+from embedded_kubernetes import crd
 from embedded_kubernetes.errors import Cause
-from tests.embedded.support import NOW, cases, definition, refuses
 
+from ..support import NOW, cases, definition
 from .kinds import RESOURCES, widget, widgets
 
 _validate = RESOURCES["apiextensions.k8s.io", "customresourcedefinitions"].validate
@@ -25,54 +25,6 @@ def _causes(spec: dict[str, Any], value: Any, old: Any = ...) -> list[Cause]:
 
 def _object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
-
-
-def test_unknown_fields_are_pruned_and_told() -> None:
-    kind = widgets(
-        _object(a={"type": "string"}, items={"type": "array", "items": _object(b={"type": "string"})})
-    )
-    obj = widget(spec={"a": "x", "z": 1, "items": [{"b": "y", "z": 2}]}, more=1)
-    obj["metadata"]["nope"] = 1
-    assert schema.check(kind, obj) == [
-        'unknown field "metadata.nope"',
-        'unknown field "spec.z"',
-        'unknown field "spec.items[0].z"',
-        'unknown field "more"',
-    ]
-    assert obj["spec"] == {"a": "x", "items": [{"b": "y"}]}
-    assert obj["kind"] == "Widget"
-
-
-def test_unknown_fields_stay_where_the_schema_preserves_them() -> None:
-    keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": _object()}}
-    obj = widget(spec={"z": {"y": 1}, "a": {"gone": 1}})
-    assert schema.check(widgets(keep), obj) == ['unknown field "spec.a.gone"']
-    assert obj["spec"] == {"z": {"y": 1}, "a": {}}
-
-
-def test_metadata_of_the_wrong_type_is_a_bad_request() -> None:
-    with refuses(400):
-        schema.check(widgets(_object()), {**widget(), "metadata": {"labels": {"a": 1}}})
-
-
-def test_defaults_are_filled_in_at_every_depth() -> None:
-    kind = widgets(
-        _object(
-            size={"type": "integer", "default": 3},
-            inner={"type": "object", "default": {}, "properties": {"x": {"type": "string", "default": "y"}}},
-            parts={"type": "array", "items": _object(n={"type": "integer", "default": 1})},
-            maybe={"type": "string", "nullable": True, "default": "z"},
-        )
-    )
-    obj = widget(spec={"size": None, "parts": [{}], "maybe": None})
-    kind.default(obj)
-    assert obj["spec"] == {"size": 3, "inner": {"x": "y"}, "parts": [{"n": 1}], "maybe": None}
-    other = widget(spec={})
-    kind.default(other)
-    other["spec"]["inner"]["x"] = "changed"
-    again = widget(spec={})
-    kind.default(again)
-    assert again["spec"]["inner"] == {"x": "y"}, "a default was shared between objects"
 
 
 @cases("""
@@ -125,41 +77,10 @@ def test_a_value_that_its_schema_allows_passes(node: dict[str, Any], value: Any)
     assert _causes(_object(f=node), {"f": value}) == []
 
 
-def test_a_missing_required_field_is_told_with_its_path() -> None:
-    assert _causes({**_object(a={"type": "string"}), "required": ["a"]}, {}) == [
-        Cause("FieldValueRequired", "spec.a", "Required value")
-    ]
-
-
 def test_what_an_update_leaves_as_it_was_is_tolerated() -> None:
     node = _object(a={"type": "string", "maxLength": 1}, b={"type": "string"})
     assert _causes(node, {"a": "long", "b": "new"}, old={"a": "long", "b": "old"}) == []
     assert _causes(node, {"a": "longer"}, old={"a": "long"})
-
-
-def test_the_status_subresource_parts_the_writes() -> None:
-    kind = widgets(_object(a={"type": "string"}), subresources={"status": {}})
-    assert kind.status
-    obj = widget(spec={"a": "1"}, status={"x": 1})
-    kind.prepare_create(obj)
-    assert "status" not in obj
-    assert obj["metadata"]["generation"] == 1
-
-    stored = {**obj, "status": {"x": 1}}
-    main = widget(spec={"a": "2"}, status={"x": 9})
-    kind.prepare_update(main, stored, "")
-    assert (main["status"], main["metadata"]["generation"]) == ({"x": 1}, 2)
-
-    labelled = widget(spec={"a": "1"})
-    labelled["metadata"]["labels"] = {"l": "1"}
-    kind.prepare_update(labelled, stored, "")
-    assert labelled["metadata"]["generation"] == 1
-
-    status = widget(spec={"a": "9"}, status={"x": 2})
-    status["metadata"] |= {"labels": {"l": "1"}, "resourceVersion": "7"}
-    kind.prepare_update(status, stored, "status")
-    assert (status["spec"], status["status"]) == ({"a": "1"}, {"x": 2})
-    assert status["metadata"] == {**stored["metadata"], "resourceVersion": "7"}
 
 
 def test_without_the_subresource_status_is_a_field_like_others() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-
-import pytest
 
 from embedded_kubernetes import tables
 from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
-from tests.embedded.support import NOW, cases, named
-from tests.support.needed import recorded
 
-from .kinds import NODES, PODS, RESOURCES, pod, widget, widgets
+from ..support import NOW, cases, named
+from .kinds import PODS, RESOURCES, pod, widget, widgets
 
 
 def _cells(resource: Resource, obj: dict[str, Any], now: str = NOW) -> dict[str, Any]:
@@ -64,12 +60,8 @@ def test_a_pods_readiness_and_restarts_count_sidecars() -> None:
         ],
     }
     cells = _cells(PODS, _pod(status), now="2026-01-01T00:00:40Z")
-    assert (cells["Ready"], cells["Restarts"], cells["IP"], cells["Age"]) == (
-        "2/2",
-        "3 (30s ago)",
-        "10.0.0.1",
-        "40s",
-    )
+    shown = [cells[name] for name in ("Ready", "Restarts", "IP", "Age")]
+    assert shown == ["2/2", "3 (30s ago)", "10.0.0.1", "40s"]
 
 
 def test_a_finished_pods_row_says_so() -> None:
@@ -79,14 +71,8 @@ def test_a_finished_pods_row_says_so() -> None:
 
 def test_include_decides_what_a_row_carries() -> None:
     obj = _pod({"phase": "Pending"})
-    for include, carried in (
-        ("None", None),
-        ("Object", obj),
-        (
-            "Metadata",
-            {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]},
-        ),
-    ):
+    partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+    for include, carried in (("None", None), ("Object", obj), ("Metadata", partial)):
         table = tables.table(PODS, [obj], meta={}, include=include, now=NOW)
         assert table["rows"][0]["object"] == carried
 
@@ -139,27 +125,6 @@ def test_custom_columns_show_what_their_paths_find() -> None:
     kind = widgets({"type": "object"}, additionalPrinterColumns=columns)
     obj = widget(spec={"color": "red", "size": 3, "on": True, "parts": [1]})
     obj["metadata"]["creationTimestamp"] = NOW
-    assert _cells(kind, obj) == {
-        "Name": "w",
-        "Color": "red",
-        "Size": 3,
-        "On": True,
-        "Parts": "[1]",
-        "Wrong": None,
-        "Born": "0s",
-        "Gone": "<invalid>",
-    }
+    shown = {"Color": "red", "Size": 3, "On": True, "Parts": "[1]", "Wrong": None}
+    assert _cells(kind, obj) == {"Name": "w", **shown, "Born": "0s", "Gone": "<invalid>"}
     assert list(_cells(widgets({"type": "object"}), obj)) == ["Name", "Age"]
-
-
-@pytest.mark.parametrize(
-    ("source", "listed", "kind"),
-    [("bound pod", "table get", PODS), ("node status patch", "node table", NODES)],
-)
-def test_the_recorded_tables_are_made_of_the_recorded_objects(
-    source: str, listed: str, kind: Resource
-) -> None:
-    lines = [json.loads(line.replace('"<time>"', f'"{NOW}"')) for line in recorded("apiserver-1.36.2.jsonl")]
-    bodies = {line["name"]: line["response"]["body"] for line in lines if "response" in line}
-    made = tables.table(kind, [bodies[source]], meta={"resourceVersion": "<rv>"}, include="Metadata", now=NOW)
-    assert made == bodies[listed]
