@@ -30,6 +30,10 @@ SETTINGS: list[PlanSettings] = [
         shard("b", weighted(3, rate(0.5, 1)), warm(), limit(1, 3)), shard("a", limit(percent=40)), shard("c")
     ),
     settings(
+        shard("a", weighted(0, rate(0.1, 0.9)), rate(0, 0.6), limit(3, percent=25)),
+        shard("c", weighted(0, warm()), limit(4)),
+    ),
+    settings(
         shard("c", rate(memory=(0.2, 0.8), cpu=(0, 1)), limit(capacity={"cpu": "10"})),
         shard("a", rate(**{GPU: (0, 0.5)}), limit(3)),
         shard("b", warm(), limit(2, 6, capacity={"cpu": "12", GPU: "2"})),
@@ -125,6 +129,7 @@ class PlannerMachine(RuleBasedStateMachine):
     def plan(self) -> None:
         plan = self.planner.plan()
         wanted = self.plain.plan()
+        assert plan.short == self.plain.short
         specs = {name: nodes for name, nodes in self.plain.specs.items() if nodes}
         everything = {name: [] for name in sorted(specs)} | wanted
         assert {name: list(nodes) for name, nodes in plan.desired.items()} == everything
