@@ -56,12 +56,22 @@ def test_case_29_only_the_hints_of_plugins_that_refused_the_pod_are_asked():
     }
 
 
-def test_case_30_a_pod_is_not_moved_by_an_event_that_only_another_plugin_registered():
-    world = World({"foo": [on(ev.NODE_ADD)], "bar": [on(ev.ASSIGNED_POD_DELETE)]})
+@pytest.mark.parametrize(
+    ("refused_by", "moved"),
+    [
+        pytest.param("other", 0, id="case 30: only another plugin registered the event"),
+        pytest.param("silent", 1, id="it does not say what may cure its refusal"),
+        pytest.param("mute", 0, id="it registers nothing"),
+    ],
+)
+def test_an_event_moves_a_pod_only_if_the_plugin_that_refused_it_may_be_helped(refused_by: str, moved: int):
+    world = World(
+        {"foo": [on(ev.NODE_ADD)], "other": [on(ev.ASSIGNED_POD_DELETE)], "silent": None, "mute": []}
+    )
     one = pod("a")
-    world.refuse(one, "bar")
-    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 0
-    assert world.where(one) == "unschedulable"
+    world.refuse(one, refused_by)
+    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == moved
+    assert world.where(one) == ("backoff" if moved else "unschedulable")
 
 
 def test_case_31_a_hint_that_raises_counts_as_queue_and_is_reported():
@@ -72,14 +82,6 @@ def test_case_31_a_hint_that_raises_counts_as_queue_and_is_reported():
     assert world.where(one) == "backoff"
     assert world.recorder.hints == [("foo", "NodeAdd", "Error")]
     assert world.recorder.raised == [("foo", "QueueingHint", "broken plugin")]
-
-
-@pytest.mark.parametrize(("answer", "label"), [(QUEUE, "Queue"), (SKIP, "QueueSkip")])
-def test_an_asked_hint_is_recorded_with_its_answer(answer: QueueingHint, label: str):
-    world = World({"foo": [on(ev.NODE_ADD, Hint(answer))]})
-    world.refuse(pod("a"), "foo")
-    world.queue.move_all(ev.NODE_ADD, None, NODE)
-    assert world.recorder.hints == [("foo", "NodeAdd", label)]
 
 
 def test_case_32_a_wildcard_moves_every_pod_and_asks_no_hint():
@@ -102,24 +104,23 @@ def test_case_33_a_wildcard_that_carries_a_pod_concerns_that_pod_alone():
     assert (world.where(one), world.where(other)) == ("backoff", "unschedulable")
 
 
-def test_case_34_a_pending_plugin_that_says_queue_skips_backoff_and_ends_the_asking():
-    pending, refusing = Hint(QUEUE), Hint(QUEUE)
+@pytest.mark.parametrize(
+    ("answer", "place", "asked"),
+    [
+        pytest.param(QUEUE, "active", [], id="case 34: it skips backoff and ends the asking"),
+        pytest.param(SKIP, "backoff", ["a"], id="case 35: another may still lead to backoff"),
+    ],
+)
+def test_cases_34_and_35_the_pending_plugin_is_asked_first(
+    answer: QueueingHint, place: str, asked: list[str]
+):
+    pending, refusing = Hint(answer), Hint(QUEUE)
     world = World({"a-refuses": [on(ev.NODE_ADD, refusing)], "z-waits": [on(ev.NODE_ADD, pending)]})
     one = pod("a")
     world.refuse(one, "a-refuses", pending=("z-waits",))
     world.queue.move_all(ev.NODE_ADD, None, NODE)
-    assert world.where(one) == "active"
-    assert (pending.asked, refusing.asked) == (["a"], [])
-
-
-def test_case_35_when_the_pending_plugin_skips_another_may_still_lead_to_backoff():
-    pending, refusing = Hint(SKIP), Hint(QUEUE)
-    world = World({"a-refuses": [on(ev.NODE_ADD, refusing)], "z-waits": [on(ev.NODE_ADD, pending)]})
-    one = pod("a")
-    world.refuse(one, "a-refuses", pending=("z-waits",))
-    world.queue.move_all(ev.NODE_ADD, None, NODE)
-    assert world.where(one) == "backoff"
-    assert (pending.asked, refusing.asked) == (["a"], ["a"])
+    assert world.where(one) == place
+    assert (pending.asked, refusing.asked) == (["a"], asked)
 
 
 ALL_NODE_UPDATES = ClusterEvent(Resource.NODE, ActionType.UPDATE)
@@ -150,19 +151,6 @@ def test_case_36_a_registered_event_matches_those_that_it_includes(
     world = World({"foo": [on(registered)]})
     world.refuse(pod("a"), "foo")
     assert bool(world.queue.move_all(happened, None, NODE)) is wakes
-
-
-def test_a_plugin_that_does_not_say_what_may_cure_its_refusal_hears_of_everything():
-    world = World({"silent": None, "foo": [on(ev.NODE_ADD)]})
-    one = pod("a")
-    world.refuse(one, "silent")
-    assert world.queue.move_all(ev.NODE_UPDATE_CONDITION, None, NODE) == 1
-
-
-def test_a_plugin_that_registers_nothing_wakes_nobody():
-    world = World({"mute": [], "foo": [on(ev.NODE_ADD)]})
-    world.refuse(pod("a"), "mute")
-    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 0
 
 
 def test_case_37_a_pod_that_still_backs_off_goes_to_backoff_and_otherwise_to_active():
