@@ -336,3 +336,24 @@ def test_an_event_costs_what_it_can_wake_and_not_what_waits():
 
     world.queue.move_all(ev.ASSIGNED_POD_ADD, None, NODE, pre_check=pre_check)
     assert looked_at == []
+
+
+def test_case_65_members_of_an_incomplete_group_wait_and_the_last_one_lets_all_in():
+    """There is no group entity in this queue: a gate and hints give a group's pods one fate."""
+    here: list[Pod] = []
+
+    def completed(waiting: Pod, old: Any, new: Any) -> QueueingHint:
+        return QUEUE if new.spec == waiting.spec else SKIP
+
+    gate = Gate("Gang", lambda one: sum(each.spec == one.spec for each in here) < 3)
+    world = World({gate.name: [on(ev.UNSCHEDULED_POD_ADD, completed)]}, gates=[gate])
+    stranger = pod("stranger", spec="other-gang")
+    members = [pod(f"member-{index}", spec="gang") for index in range(3)]
+    for each in (stranger, *members):
+        assert world.ready == 0 and world.queue.pending() == (0, 0, 0, len(here), 0)
+        here.append(each)
+        world.clock.step(1)
+        world.queue.add(each)
+        world.queue.move_all(ev.UNSCHEDULED_POD_ADD, None, each)
+    assert world.where(stranger) == "gated"
+    assert world.pop_names() == ["member-0", "member-1", "member-2"]

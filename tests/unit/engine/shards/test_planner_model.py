@@ -100,6 +100,14 @@ class PlannerMachine(RuleBasedStateMachine):
         self.planner.delete_node(name)
         self.plain.nodes.pop(name, None)
 
+    @rule(node=facts, other=facts)
+    def a_node_is_gone_for_one_plan(self, node: NodeFacts, other: NodeFacts) -> None:
+        """And another one may get its row, while its pods stay known."""
+        self.delete_node(node.name)
+        self.plan()
+        self.set_node(other)
+        self.set_node(node)
+
     @rule(uid=st.integers(0, 30), name=names, wanted=requests)
     def set_pod(self, uid: int, name: str, wanted: dict[str, int]) -> None:
         self.planner.set_pod(str(uid), name, wanted)

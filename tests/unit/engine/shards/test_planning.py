@@ -274,3 +274,10 @@ def test_of_a_node_that_is_gone_nothing_is_kept_once_no_shard_names_it() -> None
         world.carry_out()
         world.plan()
     assert dict(world.planner._columns.row_of) == {}
+
+
+def test_a_reload_makes_another_plan_though_there_is_no_node() -> None:
+    world = World(settings(shard("a")))
+    world.plan()
+    world.planner.reconfigure(settings(shard("b")))
+    assert world.desired() == {"b": []}
