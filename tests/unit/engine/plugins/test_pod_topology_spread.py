@@ -49,30 +49,6 @@ def test_pods_without_constraints_and_those_of_the_other_half_are_left_out() -> 
     assert not world.columns.matching
 
 
-def test_a_state_answers_for_a_snapshot_and_for_the_ledger() -> None:
-    world = zones("z1", "z2")
-    snapshot = world.snapshot
-    pod = waiting(world, spread())
-    state = FILTER.prepare(pod.cls, snapshot.handle)
-    assert state is not None
-    snapshot.take_new_counts()
-    place(world, "a")
-    rows = world.columns.all_rows()
-    assert FILTER.feasible(state, world.columns, rows).tolist() == [False, True]
-    assert FILTER.feasible(state, snapshot.columns, rows).tolist() == [True, True]
-    snapshot.refresh()
-    assert FILTER.feasible(state, snapshot.columns, rows).tolist() == [False, True]
-
-
-def test_the_emptiest_domain_ranks_first_and_nodes_without_the_label_last() -> None:
-    world = zones("z1", "z2", "z2", "")
-    place(world, "a", "a", "b")
-    soft = waiting(world, spread(when="ScheduleAnyway"))
-    # Two zones weigh ln 4: 2.77 and 1.39, rounded 3 and 1.
-    assert ranks(soft.cls, world.handle, world.columns, [0, 1, 2, 3]) == [33, 100, 100, 0]
-    assert ranks(soft.cls, world.handle, world.columns, [3]) == [0]
-
-
 # ---- against the plain reading
 
 

@@ -9,7 +9,6 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
@@ -92,18 +91,6 @@ def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone
     assert usage.queue_of(pod("a", "own", **native)) == "own"
 
 
-def test_a_placed_pod_counts_as_its_placement_stands() -> None:
-    world = World(queue("a"))
-    world.ledger.assume(pod("u", "a"), 0)
-    assert world.usage.book.own("a", Standing.ASSUMED)["cpu"] == 1000
-    world.ledger.confirm("u")
-    assert world.usage.book.own("a", Standing.BOUND)["cpu"] == 1000
-    world.ledger.set_pod(pod("u", "b"), "n")
-    assert (world.cpu("a"), world.cpu("b")) == (0, 1)
-    world.ledger.remove_pod("u")
-    assert not list(world.usage.book.entries())
-
-
 def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> None:
     world = World(queue("a"))
     world.usage.batch_schedulers = ("volcano",)
@@ -115,20 +102,6 @@ def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> No
     assert world.usage.others() == {}
     world.usage.removed("one")
     assert world.usage.others() == {}, "nothing is taken off twice"
-
-
-def test_pods_follow_what_their_group_and_namespace_say() -> None:
-    world = World(queue("a"), queue("b"))
-    world.ledger.set_pod(pod("member", group="g"), "n")
-    world.ledger.set_pod(pod("other"), "n")
-    world.usage.set_group(GroupKey("team", "g"), "a", ("member", "unknown"))
-    world.usage.set_namespace("team", "b")
-    assert (world.cpu("a"), world.cpu("b"), world.cpu("root")) == (1, 1, 2)
-    world.usage.set_group(GroupKey("team", "g"), None, ("member",))
-    assert (world.cpu("a"), world.cpu("b")) == (0, 2)
-    world.usage.set_namespace("team", "")
-    assert world.cpu("root") == 0
-    assert contradictions(world.ledger) == []
 
 
 def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_placed() -> None:
