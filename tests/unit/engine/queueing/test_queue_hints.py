@@ -84,6 +84,20 @@ def test_case_31_a_hint_that_raises_counts_as_queue_and_is_reported():
     assert world.recorder.raised == [("foo", "QueueingHint", "broken plugin")]
 
 
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_an_event_helps_a_pod_if_any_of_the_plugins_that_refused_it_says_so(in_flight: bool):
+    world = World({"a": [on(ev.NODE_ADD, Hint(SKIP))], "b": [on(ev.NODE_ADD, Hint(QUEUE))]})
+    one = pod("a")
+    entry = world.try_pod(one)
+    if in_flight:
+        world.queue.move_all(ev.NODE_ADD, None, NODE)
+    world.queue.add_unschedulable(entry, unschedulable_plugins=["a", "b"])
+    if not in_flight:
+        world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert world.where(one) == "backoff"
+    assert world.recorder.hints == [("a", "NodeAdd", "QueueSkip"), ("b", "NodeAdd", "Queue")]
+
+
 def test_case_32_a_wildcard_moves_every_pod_and_asks_no_hint():
     hint = Hint(SKIP)
     world = World({"foo": [on(ev.NODE_ADD, hint)], "bar": []})

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
@@ -89,6 +90,19 @@ def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone
     native = {"schedulingGroup": {"podGroupName": "n"}}
     assert usage.queue_of(pod("a", "own", scheduler="volcano", **native)) == "all"
     assert usage.queue_of(pod("a", "own", **native)) == "own"
+
+
+def test_a_placed_pod_counts_as_its_placement_stands() -> None:
+    world = World(queue("a"))
+    for confirm in (lambda: world.ledger.confirm("u"), lambda: world.ledger.set_pod(pod("u", "a"), "n")):
+        world.ledger.assume(pod("u", "a"), 0)
+        assert world.usage.book.own("a", Standing.ASSUMED)["cpu"] == 1000
+        confirm()
+        assert world.usage.book.own("a", Standing.BOUND)["cpu"] == 1000
+        world.ledger.set_pod(pod("u", "b"), "n")
+        assert (world.cpu("a"), world.cpu("b")) == (0, 1)
+        world.ledger.remove_pod("u")
+        assert not list(world.usage.book.entries())
 
 
 def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> None:
