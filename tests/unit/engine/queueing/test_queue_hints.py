@@ -84,9 +84,11 @@ def test_case_31_a_hint_that_raises_counts_as_queue_and_is_reported():
     assert world.recorder.raised == [("foo", "QueueingHint", "broken plugin")]
 
 
+@pytest.mark.parametrize("pre_hints", [False, True])
 @pytest.mark.parametrize("in_flight", [False, True])
-def test_an_event_helps_a_pod_if_any_of_the_plugins_that_refused_it_says_so(in_flight: bool):
-    world = World({"a": [on(ev.NODE_ADD, Hint(SKIP))], "b": [on(ev.NODE_ADD, Hint(QUEUE))]})
+def test_an_event_helps_a_pod_if_any_of_the_plugins_that_refused_it_says_so(in_flight: bool, pre_hints: bool):
+    plugins = {"a": [on(ev.NODE_ADD, Hint(SKIP))], "b": [on(ev.NODE_ADD, Hint(QUEUE))]}
+    world = World(plugins, pre_queueing_hints=pre_hints)
     one = pod("a")
     entry = world.try_pod(one)
     if in_flight:
