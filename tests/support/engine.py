@@ -29,6 +29,7 @@ from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.rules.topology import Domains
 from agent_scheduler.engine.state.columns import Columns, Rows
 from agent_scheduler.engine.state.ledger import Ledger
@@ -274,21 +275,32 @@ def put(where: Any, each: Any) -> bool:
     return bool(getattr(where, setters[type(each)])(each))
 
 
+class _Raised(NullRecorder):
+    """What plugins raised when they were asked, which the queue takes for "wake them"."""
+
+    def __init__(self) -> None:
+        self.errors: list[tuple[str, str, Exception]] = []
+
+    def plugin_raised(self, plugin: str, where: str, error: Exception) -> None:
+        self.errors.append((plugin, where, error))
+
+
 def wakes(plugin: Any, pod: PodInfo, event: ClusterEvent, old: object | None, new: object | None) -> bool:
-    """Whether the event wakes a pod that `plugin` refused: the same with and without pre-hints."""
-    woken = []
+    """Whether the event wakes a pod that `plugin` refused: the same with and without pre-hints. None raises."""
+    woken, raised = [], _Raised()
     for pre_hints in (True, False):
         queue: SchedulingQueue[PodInfo] = SchedulingQueue(
             clock=lambda: 0.0,
             hint_maps={pod.scheduler_name: HintMap({plugin.name: plugin.events_to_register()})},
             pre_queueing_hints=pre_hints,
+            recorder=raised,
         )
         queue.add(pod)
         entry = queue.pop()
         assert entry is not None
         queue.add_unschedulable(entry, unschedulable_plugins=(plugin.name,))
         woken.append(queue.move_all(event, old, new) == 1)
-    assert woken[0] is woken[1]
+    assert woken[0] is woken[1] and not raised.errors
     return woken[0]
 
 

@@ -43,6 +43,10 @@ def is_free(devices: Devices, name: str = "probe") -> bool:
     return not isinstance(allocate(wanted(devices, name), devices, N0), CannotAllocate)
 
 
+#: What the status of a claim says that is reserved for `pod`.
+RESERVED = {"resource": "pods", "name": "p", "uid": "pod"}
+
+
 def one_device() -> Devices:
     return books(slice_of("s", device("a")), claim_of("c"), claim_of("probe"))
 
@@ -71,6 +75,23 @@ def test_the_finalizer_that_comes_first_takes_nothing_back() -> None:
     assert devices.is_pending(key("c")) and not is_free(devices)
 
 
+def test_a_pod_whose_claim_was_reserved_for_it_before_gives_back_the_devices_alone() -> None:
+    devices = one_device()
+    devices.set_claim(claim_of("c", version=2, status={"reservedFor": [RESERVED]}))
+    assert take(devices, "c", "pod")
+    ((before, after),) = devices.forget("pod")
+    assert frees(before, after) and before.reserved_for == after.reserved_for == ("pod",)
+
+
+def test_a_pod_that_was_taken_out_of_a_claim_is_out_of_it_before_the_watch_shows_that() -> None:
+    devices = one_device()
+    devices.set_claim(claim_of("c", version=2, status={**allocated_to("a"), "reservedFor": [RESERVED]}))
+    devices.unreserved(key("c"), "pod", "7")
+    assert devices.is_unreserved(key("c"), "pod") and devices.reserved_for(key("c")) == set()
+    devices.set_claim(claim_of("c", version=7, status=allocated_to("a")))
+    assert not devices.is_unreserved(key("c"), "pod") and devices.check() == []
+
+
 def test_what_was_written_is_a_fact_before_the_watch_shows_it_and_after() -> None:
     devices = one_device()
     assert take(devices, "c", "pod")
@@ -79,7 +100,7 @@ def test_what_was_written_is_a_fact_before_the_watch_shows_it_and_after() -> Non
     assert devices.forget("pod") == []
     devices.set_claim(claim_of("c", version=5))
     assert devices.allocation(key("c")) is not None and not is_free(devices)
-    status = {**allocated_to("a"), "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod"}]}
+    status = {**allocated_to("a"), "reservedFor": [RESERVED]}
     devices.set_claim(claim_of("c", version=7, status=status))
     assert len(devices.assumed) == 0
     assert devices.reserved_for(key("c")) == {"pod"} and not is_free(devices)
@@ -89,7 +110,7 @@ def test_what_was_written_is_a_fact_before_the_watch_shows_it_and_after() -> Non
 def test_a_watch_that_was_faster_than_the_answer_to_the_write_leaves_nothing_assumed() -> None:
     devices = one_device()
     assert take(devices, "c", "pod")
-    status = {**allocated_to("a"), "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod"}]}
+    status = {**allocated_to("a"), "reservedFor": [RESERVED]}
     devices.set_claim(claim_of("c", version=7, status=status))
     devices.written(key("c"), "pod", "7")
     assert len(devices.assumed) == 0
@@ -174,6 +195,9 @@ def test_a_claim_is_reserved_for_256_pods_and_no_more_whether_seen_or_assumed() 
     devices.forget("two")
     assert devices.assume(key("c"), None, "three")
     assert devices.check() == []
+    seen += [{"resource": "pods", "name": uid, "uid": uid} for uid in ("one", "two")]
+    full = books(slice_of("s", device("a")), claim_of("c", status={**allocated_to("a"), "reservedFor": seen}))
+    assert demand(claims, full, pod=PodRef("default", "p", "three")).problem == "resourceclaim in use"
 
 
 @pytest.mark.parametrize("gone", ["missing", "deleting", "unallocated"])

@@ -11,6 +11,7 @@ from agent_scheduler.engine.gangs.group import (
     Group,
     SubGroup,
     effective_minimum,
+    needed,
     of_native,
     of_pod,
     of_pod_group,
@@ -58,8 +59,27 @@ def test_a_group_needs_its_minimum_and_those_of_its_roles_that_can_be_there(
     assert effective_minimum(found, set(present)) == expected
 
 
+@pytest.mark.parametrize(
+    ("more", "of_roles", "first", "rest"),
+    [
+        (2, {}, "m1 m2", "m3 w1 w2 w3"),
+        (3, {"w": 1}, "w1 m1 m2", "m3 w2 w3"),
+        (3, {"w": 2, "m": 1}, "m1 w1 w2", "m2 m3 w3"),
+        # Roles that lack more than the gang does are there all the same, and one that has nobody takes no place.
+        (1, {"w": 3}, "w1 w2 w3", "m1 m2 m3"),
+        (1, {"x": 2}, "m1", "m2 m3 w1 w2 w3"),
+    ],
+)
+def test_those_that_a_gang_lacks_are_first_those_of_its_roles(
+    more: int, of_roles: dict[str, int], first: str, rest: str
+) -> None:
+    members = ["m1", "m2", "m3", "w1", "w2", "w3"]
+    found = needed(members, role_of=lambda member: member[0], more=more, of_roles=of_roles)
+    assert found == (first.split(), rest.split())
+
+
 def test_a_group_that_names_no_queue_is_of_the_default_one() -> None:
-    assert pod_group().queue == "default"
+    assert pod_group().queue == "default" and pod_group(queue="q").queue == "q"
     assert of_pod_group(batch.PodGroup(metadata=Metadata()), queue="other").queue == "other"
 
 

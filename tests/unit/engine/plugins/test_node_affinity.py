@@ -186,13 +186,15 @@ def test_a_pod_is_woken_when_a_node_comes_to_match_both(
     old: dict[str, str] | None, new: dict[str, str], expected: bool
 ) -> None:
     (plugin,) = (each for each in profile(AGENTS).filters if isinstance(each, NodeAffinity))
-    pod = World().pod(nodeSelector={"disk": "ssd"})
+    terms = requiring(term("zone", "z", "y", "x"), {"matchExpressions": [expression("disk", "ssd")]})
+    pods = [World().pod(nodeSelector={"disk": "ssd"}), World().pod(affinity={"nodeAffinity": terms})]
 
     def labelled(labels: dict[str, str] | None) -> NodeInfo | None:
         return None if labels is None else node("n", labels=labels)
 
     event = ev.NODE_ADD if old is None else ev.NODE_UPDATE_LABEL
-    assert wakes(plugin, pod, event, labelled(old), labelled(new)) is expected
+    for pod in pods:
+        assert wakes(plugin, pod, event, labelled(old), labelled(new)) is expected
 
 
 def test_the_base_of_agents_takes_it_too() -> None:

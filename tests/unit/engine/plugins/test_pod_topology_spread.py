@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.plugins.pod_topology_spread import REASON, REASON_MISSING
 from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.objects import wire
 from tests.decisions import plain
@@ -17,22 +15,9 @@ from tests.decisions.engine import Engine
 from tests.decisions.plain import Obj, pod_topology_spread
 from tests.support.engine import World, node
 from tests.support.examples import examples
-from tests.support.terms import HOSTNAME, ZONE, spread
+from tests.support.terms import ZONE, spread
 
-from .spread_world import FILTER, SCORE, clusters, place, ranks, refusals, refused, waiting, zones
-
-
-def test_a_domain_that_is_ahead_of_the_least_takes_no_more() -> None:
-    world = zones("z1", "z1", "z2")
-    assert refused(world, spread()) == ["", "", ""]
-    place(world, "b")
-    assert refused(world, spread()) == [REASON, REASON, ""]
-    place(world, "c")
-    assert refused(world, spread()) == ["", "", ""]
-
-
-def test_a_node_without_the_label_is_refused_for_good() -> None:
-    assert refused(zones("z1", ""), spread()) == ["", REASON_MISSING]
+from .spread_world import FILTER, SCORE, clusters, place, ranks, refusals, waiting, zones
 
 
 def test_two_constraints_on_one_key_may_have_policies_of_their_own() -> None:
@@ -62,39 +47,6 @@ def test_pods_without_constraints_and_those_of_the_other_half_are_left_out() -> 
     assert FILTER.prepare(soft, handle) is None and SCORE.prepare(hard, handle) is None
     # Nobody asks, nobody is counted.
     assert not world.columns.matching
-
-
-def test_a_state_answers_for_a_snapshot_and_for_the_ledger() -> None:
-    world = zones("z1", "z2")
-    snapshot = world.snapshot
-    pod = waiting(world, spread())
-    state = FILTER.prepare(pod.cls, snapshot.handle)
-    assert state is not None
-    snapshot.take_new_counts()
-    place(world, "a")
-    rows = world.columns.all_rows()
-    assert FILTER.feasible(state, world.columns, rows).tolist() == [False, True]
-    assert FILTER.feasible(state, snapshot.columns, rows).tolist() == [True, True]
-    snapshot.refresh()
-    assert FILTER.feasible(state, snapshot.columns, rows).tolist() == [False, True]
-
-
-def test_the_emptiest_domain_ranks_first_and_nodes_without_the_label_last() -> None:
-    world = zones("z1", "z2", "z2", "")
-    place(world, "a", "a", "b")
-    soft = waiting(world, spread(when="ScheduleAnyway"))
-    # Two zones weigh ln 4: 2.77 and 1.39, rounded 3 and 1.
-    assert ranks(soft.cls, world.handle, world.columns, [0, 1, 2, 3]) == [33, 100, 100, 0]
-    assert ranks(soft.cls, world.handle, world.columns, [3]) == [0]
-
-
-@pytest.mark.parametrize("key", [ZONE, HOSTNAME])
-def test_a_domain_ranks_last_however_many_pods_it_has(key: str) -> None:
-    world = zones("z1", "z2")
-    soft = waiting(world, spread(when="ScheduleAnyway", topologyKey=key))
-    for _ in range(18):
-        place(world, "a")
-        assert ranks(soft.cls, world.handle, world.columns, [0, 1]) == [0, 100]
 
 
 # ---- against the plain reading

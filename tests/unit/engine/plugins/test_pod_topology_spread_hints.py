@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_scheduler.engine.events.hints import QueueingHint
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.support.engine import World, node
+from tests.support.engine import World, node, wakes
 from tests.support.terms import HOSTNAME, ZONE, spread
 
 from .spread_world import FILTER, waiting
@@ -18,7 +18,10 @@ OTHER, OWN, NODE = range(3)
 def hint(event: int, pod: PodInfo, old: object | None, new: object | None) -> bool:
     registered = FILTER.events_to_register()[event]
     assert registered.hint_fn is not None
-    return registered.hint_fn(pod, old, new) is QueueingHint.QUEUE
+    said = registered.hint_fn(pod, old, new) is QueueingHint.QUEUE
+    # What the index finds is what the hint says; of the pod itself nothing is looked for.
+    assert event == OWN or wakes(FILTER, pod, registered.event, old, new) is said
+    return said
 
 
 def info(*constraints: dict[str, Any], **more: Any) -> PodInfo:

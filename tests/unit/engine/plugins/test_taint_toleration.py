@@ -1,4 +1,4 @@
-"""Which nodes wake a pod that taints, a cordon or its node's name kept from them."""
+"""Which nodes taints keep a pod from, and which wake a pod that taints, a cordon or its node's name kept from them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ from tests.support.engine import World, node, wakes
 
 TAINT = {"key": "k", "effect": "NoSchedule"}
 OTHER = {"key": "other", "effect": "NoExecute"}
+
+
+def test_a_node_whose_taints_are_not_all_tolerated_is_refused_and_preferences_rank_the_others() -> None:
+    soft, other = ({"key": key, "effect": "PreferNoSchedule"} for key in ("k", "soft"))
+    found = ([], [TAINT], [TAINT, OTHER], [soft], [soft, other])
+    world = World(*(node(f"n{index}", taints=taints) for index, taints in enumerate(found)))
+    plain = world.pod()
+    tolerant = world.pod(tolerations=[{"key": "k", "operator": "Exists"}])
+    assert world.fits(plain, TaintToleration()) == [True, False, False, True, True]
+    assert world.fits(tolerant, TaintToleration()) == [True, True, False, True, True]
+    assert world.scores(plain, TaintToleration()) == [0, 0, 0, 1, 2]
+    assert world.scores(tolerant, TaintToleration()) == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(

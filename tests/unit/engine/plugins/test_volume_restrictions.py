@@ -141,15 +141,6 @@ class UseMachine(RuleBasedStateMachine):
 TestUse = model_test(UseMachine, examples=50, steps=20)
 
 
-@pytest.mark.parametrize("name", ["c1", "c2"])
-def test_a_pod_that_is_placed_again_leaves_what_it_had(name: str) -> None:
-    use = VolumeUse()
-    use.set("1", "a", pod("c1", "c2"))
-    use.set("1", "b", pod(name))
-    assert not use.on("a")
-    assert [key for key in ("c1", "c2") if use.users(("default", key))] == [name]
-
-
 def test_a_node_that_goes_wakes_whom_its_pods_claim_was_kept_from() -> None:
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     assert wakes(VolumeRestrictions(), World().pod(volumes=volumes), ev.NODE_DELETE, node("n"), None)

@@ -214,6 +214,18 @@ class World:
         self.queue.add_unschedulable(entry, unschedulable_plugins=plugins, pending_plugins=pending)
         return entry
 
+    def put(self, one: Pod, place: str) -> None:
+        """Bring `one`, of which the queue has not heard yet, to this place."""
+        if place in ("active", "gated"):
+            self.queue.add(one)
+        elif place == "in_flight":
+            self.try_pod(one)
+        else:
+            self.refuse(one, "foo")
+            if place == "backoff":
+                self.queue.move_all(ev.NODE_ADD, None, object())
+        assert self.where(one) == place
+
     def where(self, one: Pod) -> str | None:
         self.queue.check_invariants()
         place = self.queue.where(one.uid)

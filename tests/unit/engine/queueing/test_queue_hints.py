@@ -56,12 +56,22 @@ def test_case_29_only_the_hints_of_plugins_that_refused_the_pod_are_asked():
     }
 
 
-def test_case_30_a_pod_is_not_moved_by_an_event_that_only_another_plugin_registered():
-    world = World({"foo": [on(ev.NODE_ADD)], "bar": [on(ev.ASSIGNED_POD_DELETE)]})
+@pytest.mark.parametrize(
+    ("refused_by", "moved"),
+    [
+        pytest.param("other", 0, id="case 30: only another plugin registered the event"),
+        pytest.param("silent", 1, id="it does not say what may cure its refusal"),
+        pytest.param("mute", 0, id="it registers nothing"),
+    ],
+)
+def test_an_event_moves_a_pod_only_if_the_plugin_that_refused_it_may_be_helped(refused_by: str, moved: int):
+    world = World(
+        {"foo": [on(ev.NODE_ADD)], "other": [on(ev.ASSIGNED_POD_DELETE)], "silent": None, "mute": []}
+    )
     one = pod("a")
-    world.refuse(one, "bar")
-    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 0
-    assert world.where(one) == "unschedulable"
+    world.refuse(one, refused_by)
+    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == moved
+    assert world.where(one) == ("backoff" if moved else "unschedulable")
 
 
 def test_case_31_a_hint_that_raises_counts_as_queue_and_is_reported():
@@ -74,12 +84,20 @@ def test_case_31_a_hint_that_raises_counts_as_queue_and_is_reported():
     assert world.recorder.raised == [("foo", "QueueingHint", "broken plugin")]
 
 
-@pytest.mark.parametrize(("answer", "label"), [(QUEUE, "Queue"), (SKIP, "QueueSkip")])
-def test_an_asked_hint_is_recorded_with_its_answer(answer: QueueingHint, label: str):
-    world = World({"foo": [on(ev.NODE_ADD, Hint(answer))]})
-    world.refuse(pod("a"), "foo")
-    world.queue.move_all(ev.NODE_ADD, None, NODE)
-    assert world.recorder.hints == [("foo", "NodeAdd", label)]
+@pytest.mark.parametrize("pre_hints", [False, True])
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_an_event_helps_a_pod_if_any_of_the_plugins_that_refused_it_says_so(in_flight: bool, pre_hints: bool):
+    plugins = {"a": [on(ev.NODE_ADD, Hint(SKIP))], "b": [on(ev.NODE_ADD, Hint(QUEUE))]}
+    world = World(plugins, pre_queueing_hints=pre_hints)
+    one = pod("a")
+    entry = world.try_pod(one)
+    if in_flight:
+        world.queue.move_all(ev.NODE_ADD, None, NODE)
+    world.queue.add_unschedulable(entry, unschedulable_plugins=["a", "b"])
+    if not in_flight:
+        world.queue.move_all(ev.NODE_ADD, None, NODE)
+    assert world.where(one) == "backoff"
+    assert world.recorder.hints == [("a", "NodeAdd", "QueueSkip"), ("b", "NodeAdd", "Queue")]
 
 
 def test_case_32_a_wildcard_moves_every_pod_and_asks_no_hint():
@@ -102,24 +120,23 @@ def test_case_33_a_wildcard_that_carries_a_pod_concerns_that_pod_alone():
     assert (world.where(one), world.where(other)) == ("backoff", "unschedulable")
 
 
-def test_case_34_a_pending_plugin_that_says_queue_skips_backoff_and_ends_the_asking():
-    pending, refusing = Hint(QUEUE), Hint(QUEUE)
+@pytest.mark.parametrize(
+    ("answer", "place", "asked"),
+    [
+        pytest.param(QUEUE, "active", [], id="case 34: it skips backoff and ends the asking"),
+        pytest.param(SKIP, "backoff", ["a"], id="case 35: another may still lead to backoff"),
+    ],
+)
+def test_cases_34_and_35_the_pending_plugin_is_asked_first(
+    answer: QueueingHint, place: str, asked: list[str]
+):
+    pending, refusing = Hint(answer), Hint(QUEUE)
     world = World({"a-refuses": [on(ev.NODE_ADD, refusing)], "z-waits": [on(ev.NODE_ADD, pending)]})
     one = pod("a")
     world.refuse(one, "a-refuses", pending=("z-waits",))
     world.queue.move_all(ev.NODE_ADD, None, NODE)
-    assert world.where(one) == "active"
-    assert (pending.asked, refusing.asked) == (["a"], [])
-
-
-def test_case_35_when_the_pending_plugin_skips_another_may_still_lead_to_backoff():
-    pending, refusing = Hint(SKIP), Hint(QUEUE)
-    world = World({"a-refuses": [on(ev.NODE_ADD, refusing)], "z-waits": [on(ev.NODE_ADD, pending)]})
-    one = pod("a")
-    world.refuse(one, "a-refuses", pending=("z-waits",))
-    world.queue.move_all(ev.NODE_ADD, None, NODE)
-    assert world.where(one) == "backoff"
-    assert (pending.asked, refusing.asked) == (["a"], ["a"])
+    assert world.where(one) == place
+    assert (pending.asked, refusing.asked) == (["a"], asked)
 
 
 ALL_NODE_UPDATES = ClusterEvent(Resource.NODE, ActionType.UPDATE)
@@ -150,19 +167,6 @@ def test_case_36_a_registered_event_matches_those_that_it_includes(
     world = World({"foo": [on(registered)]})
     world.refuse(pod("a"), "foo")
     assert bool(world.queue.move_all(happened, None, NODE)) is wakes
-
-
-def test_a_plugin_that_does_not_say_what_may_cure_its_refusal_hears_of_everything():
-    world = World({"silent": None, "foo": [on(ev.NODE_ADD)]})
-    one = pod("a")
-    world.refuse(one, "silent")
-    assert world.queue.move_all(ev.NODE_UPDATE_CONDITION, None, NODE) == 1
-
-
-def test_a_plugin_that_registers_nothing_wakes_nobody():
-    world = World({"mute": [], "foo": [on(ev.NODE_ADD)]})
-    world.refuse(pod("a"), "mute")
-    assert world.queue.move_all(ev.NODE_ADD, None, NODE) == 0
 
 
 def test_case_37_a_pod_that_still_backs_off_goes_to_backoff_and_otherwise_to_active():
@@ -348,3 +352,24 @@ def test_an_event_costs_what_it_can_wake_and_not_what_waits():
 
     world.queue.move_all(ev.ASSIGNED_POD_ADD, None, NODE, pre_check=pre_check)
     assert looked_at == []
+
+
+def test_case_65_members_of_an_incomplete_group_wait_and_the_last_one_lets_all_in():
+    """There is no group entity in this queue: a gate and hints give a group's pods one fate."""
+    here: list[Pod] = []
+
+    def completed(waiting: Pod, old: Any, new: Any) -> QueueingHint:
+        return QUEUE if new.spec == waiting.spec else SKIP
+
+    gate = Gate("Gang", lambda one: sum(each.spec == one.spec for each in here) < 3)
+    world = World({gate.name: [on(ev.UNSCHEDULED_POD_ADD, completed)]}, gates=[gate])
+    stranger = pod("stranger", spec="other-gang")
+    members = [pod(f"member-{index}", spec="gang") for index in range(3)]
+    for each in (stranger, *members):
+        assert world.ready == 0 and world.queue.pending() == (0, 0, 0, len(here), 0)
+        here.append(each)
+        world.clock.step(1)
+        world.queue.add(each)
+        world.queue.move_all(ev.UNSCHEDULED_POD_ADD, None, each)
+    assert world.where(stranger) == "gated"
+    assert world.pop_names() == ["member-0", "member-1", "member-2"]

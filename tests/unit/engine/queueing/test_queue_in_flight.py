@@ -47,55 +47,53 @@ def test_case_15_an_event_is_put_to_the_pods_popped_before_it_and_to_no_others()
     assert world.queue.add_unschedulable(late, unschedulable_plugins=["foo"]) == "unschedulable"
 
 
-def test_case_16_finishing_a_pod_leaves_the_events_that_older_pods_still_need():
-    world = every(PV_ADD, ev.NODE_ADD, ev.ASSIGNED_POD_ADD)
-    in_flight(world, "pod1")
-    world.queue.move_all(PV_ADD, None, object())
-    in_flight(world, "pod2")
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    in_flight(world, "pod3")
-    world.queue.move_all(ev.ASSIGNED_POD_ADD, None, object())
-    assert world.in_flight_timeline() == [
-        "pod1-uid",
-        PV_ADD,
-        "pod2-uid",
-        ev.NODE_ADD,
-        "pod3-uid",
-        ev.ASSIGNED_POD_ADD,
-    ]
-    world.queue.done("pod2-uid")
-    assert world.in_flight_timeline() == [
-        "pod1-uid",
-        PV_ADD,
-        ev.NODE_ADD,
-        "pod3-uid",
-        ev.ASSIGNED_POD_ADD,
-    ]
-
-
-def test_case_17_finishing_the_oldest_pod_prunes_the_events_before_the_next():
-    world = every(PV_ADD, ev.NODE_ADD)
-    in_flight(world, "pod1")
-    world.queue.move_all(PV_ADD, None, object())
-    in_flight(world, "pod2")
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    world.queue.done("pod1-uid")
-    assert world.in_flight_timeline() == ["pod2-uid", ev.NODE_ADD]
-    assert world.queue.kept_in_flight() == {"PodPopped": 1, "NodeAdd": 1}
-    world.queue.done("pod2-uid")
+@pytest.mark.parametrize(
+    ("ends", "left"),
+    [
+        # Case 16: older pods still need the events. Case 17: those before the next pod are pruned.
+        ("pod2", ["pod1-uid", PV_ADD, ev.NODE_ADD, "pod3-uid", ev.ASSIGNED_POD_ADD]),
+        ("pod1", ["pod2-uid", ev.NODE_ADD, "pod3-uid", ev.ASSIGNED_POD_ADD]),
+    ],
+)
+def test_cases_16_and_17_events_are_kept_from_the_oldest_pod_in_flight_on(ends: str, left: list[object]):
+    events = (PV_ADD, ev.NODE_ADD, ev.ASSIGNED_POD_ADD)
+    world = every(*events)
+    for number, event in enumerate(events, start=1):
+        in_flight(world, f"pod{number}")
+        world.queue.move_all(event, None, object())
+    whole = [each for number, event in enumerate(events, start=1) for each in (f"pod{number}-uid", event)]
+    assert world.in_flight_timeline() == whole
+    world.queue.done(f"{ends}-uid")
+    assert world.in_flight_timeline() == left
+    for number in range(1, 4):
+        world.queue.done(f"pod{number}-uid")
     assert world.in_flight_timeline() == []
     assert not any(world.queue.kept_in_flight().values())
 
 
-def test_case_18_a_pod_that_nobody_refused_backs_off_as_after_an_error_and_no_hint_is_asked():
-    hint = Hint(QUEUE)
-    world = World({"foo": [on(ev.NODE_ADD, hint)]})
-    one = pod("a")
-    entry = world.try_pod(one)
+@pytest.mark.parametrize(
+    ("answer", "refused", "pending", "place"),
+    [
+        pytest.param(QUEUE, (), (), "backoff", id="case 18: nobody refused it, as after an error"),
+        pytest.param(SKIP, ("foo",), (), "unschedulable", id="case 20: the hint says skip"),
+        pytest.param(QUEUE, ("bar",), (), "unschedulable", id="case 21: another plugin registered it"),
+        pytest.param(QUEUE, (), ("foo",), "active", id="case 22: a pending plugin waited for it"),
+        pytest.param(QUEUE, ("foo",), (), "backoff", id="case 23: the plugin that refused waited for it"),
+    ],
+)
+def test_cases_18_to_23_what_an_event_in_flight_does_for_a_pod_that_fails(
+    answer: QueueingHint, refused: tuple[str, ...], pending: tuple[str, ...], place: str
+):
+    hint = Hint(answer)
+    world = World({"foo": [on(ev.NODE_ADD, hint)], "bar": [on(PV_ADD)]})
+    entry = world.try_pod(pod("a"))
     world.queue.move_all(ev.NODE_ADD, None, object())
-    assert world.queue.add_unschedulable(entry) == "backoff"
-    assert world.queue.pop() is None, "error backoff is never left early"
-    assert hint.asked == []
+    assert (
+        world.queue.add_unschedulable(entry, unschedulable_plugins=refused, pending_plugins=pending) == place
+    )
+    assert hint.asked == (["a"] if "foo" in (*refused, *pending) else [])
+    if not refused and not pending:
+        assert world.queue.pop() is None, "error backoff is never left early"
 
 
 def test_case_19_an_event_from_before_the_pop_does_not_help_a_pod_that_comes_back():
@@ -103,36 +101,6 @@ def test_case_19_an_event_from_before_the_pop_does_not_help_a_pod_that_comes_bac
     world.queue.add(pod("a"))
     world.queue.move_all(ev.NODE_ADD, None, object())
     assert world.queue.add_unschedulable(world.pop(), unschedulable_plugins=["foo"]) == "unschedulable"
-
-
-def test_case_20_an_event_whose_hint_says_skip_does_not_help():
-    hint = Hint(SKIP)
-    world = World({"foo": [on(ev.NODE_ADD, hint)]})
-    entry = world.try_pod(pod("a"))
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "unschedulable"
-    assert hint.asked == ["a"]
-
-
-def test_case_21_an_event_that_the_refusing_plugin_did_not_register_does_not_help():
-    world = World({"foo": [on(ev.NODE_ADD)], "bar": [on(PV_ADD)]})
-    entry = world.try_pod(pod("a"))
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["bar"]) == "unschedulable"
-
-
-def test_case_22_an_event_that_a_pending_plugin_waited_for_skips_backoff():
-    world = every(ev.NODE_ADD)
-    entry = world.try_pod(pod("a"))
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    assert world.queue.add_unschedulable(entry, pending_plugins=["foo"]) == "active"
-
-
-def test_case_23_an_event_that_the_refusing_plugin_waited_for_leads_to_backoff():
-    world = every(ev.NODE_ADD)
-    entry = world.try_pod(pod("a"))
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "backoff"
 
 
 def test_case_24_an_update_of_a_pod_in_flight_is_put_to_it_when_it_fails():
@@ -192,16 +160,44 @@ def test_case_26_a_pod_that_waits_already_is_not_queued_twice():
     assert world.in_flight_timeline() == []
 
 
-def test_a_pod_deleted_in_flight_does_not_come_back():
+@pytest.mark.parametrize("gone", ["deleted", "bound"])
+@pytest.mark.parametrize("urgent", [False, True])
+def test_a_pod_that_is_deleted_or_bound_in_flight_does_not_come_back(gone: str, urgent: bool):
     world = every(ev.NODE_ADD)
     one = pod("a", nominated_node_name="node-1")
     entry = world.try_pod(one)
-    world.queue.delete(one.uid)
-    assert world.queue.nominator.nominated.get(one.uid, "") == ""
-    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) is None
-    assert world.where(one) is None
+    if gone == "deleted":
+        world.queue.delete(one.uid)
+        assert world.queue.nominator.nominated.get(one.uid, "") == ""
+    else:
+        world.not_pending.add(one.uid)
+    if urgent:
+        assert not world.queue.requeue_urgent(entry)
+    else:
+        assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) is None
+    assert world.where(one) is None and world.queue.pending() == (0, 0, 0, 0, 0)
     assert not any(world.recorder.unschedulable_gauge.values())
     assert world.in_flight_timeline() == []
+
+
+@pytest.mark.parametrize(
+    ("events", "answer", "place"),
+    [
+        ((PV_ADD, ev.NODE_ADD), QUEUE, "active"),
+        ((ev.NODE_ADD, PV_ADD), QUEUE, "active"),
+        # A later event that helps nobody does not undo an earlier one that did.
+        ((PV_ADD, ev.NODE_ADD), SKIP, "backoff"),
+    ],
+)
+def test_of_several_events_in_flight_the_best_counts_in_whatever_order_they_came(
+    events: tuple[ClusterEvent, ...], answer: QueueingHint, place: str
+):
+    world = World({"refuses": [on(PV_ADD)], "waits": [on(ev.NODE_ADD, Hint(answer))]})
+    entry = world.try_pod(pod("a"))
+    for event in events:
+        world.queue.move_all(event, None, object())
+    said = world.queue.add_unschedulable(entry, unschedulable_plugins=["refuses"], pending_plugins=["waits"])
+    assert said == place
 
 
 def test_a_pod_that_is_seen_again_after_its_deletion_comes_back():
@@ -212,36 +208,6 @@ def test_a_pod_that_is_seen_again_after_its_deletion_comes_back():
     world.queue.delete(one.uid)
     world.queue.add(one)
     assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "unschedulable"
-
-
-@pytest.mark.parametrize("events", [(PV_ADD, ev.NODE_ADD), (ev.NODE_ADD, PV_ADD)])
-def test_of_several_events_in_flight_the_best_counts_in_whatever_order_they_came(
-    events: tuple[ClusterEvent, ...],
-):
-    world = World({"refuses": [on(PV_ADD)], "waits": [on(ev.NODE_ADD)]})
-    entry = world.try_pod(pod("a"))
-    for event in events:
-        world.queue.move_all(event, None, object())
-    place = world.queue.add_unschedulable(entry, unschedulable_plugins=["refuses"], pending_plugins=["waits"])
-    assert place == "active"
-
-
-def test_a_later_event_that_helps_nobody_does_not_undo_an_earlier_one_that_did():
-    world = World({"refuses": [on(PV_ADD)], "waits": [on(ev.NODE_ADD, Hint(SKIP))]})
-    entry = world.try_pod(pod("a"))
-    world.queue.move_all(PV_ADD, None, object())
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    place = world.queue.add_unschedulable(entry, unschedulable_plugins=["refuses"], pending_plugins=["waits"])
-    assert place == "backoff"
-
-
-def test_a_pod_that_was_bound_meanwhile_does_not_come_back():
-    world = every(ev.NODE_ADD)
-    entry = world.try_pod(pod("a"))
-    world.not_pending.add("a-uid")
-    assert world.queue.add_unschedulable(entry) is None
-    assert not world.queue.requeue_urgent(entry)
-    assert world.queue.pending() == (0, 0, 0, 0, 0)
 
 
 def test_a_pod_that_fails_after_it_was_done_comes_back_after_its_backoff():

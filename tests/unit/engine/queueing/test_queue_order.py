@@ -13,27 +13,14 @@ from agent_scheduler.engine.queueing.subqueues import QueueSettings
 from .queue_world import World, gated_world, on, pod, replace
 
 
-def test_case_01_pods_are_popped_by_priority():
-    world = World()
-    for name, priority in (("low", 1), ("high", 100), ("mid", 50)):
-        world.queue.add(pod(name, priority=priority))
-    assert world.pop_names() == ["high", "mid", "low"]
-
-
-def test_case_02_of_equal_priority_the_one_queued_earlier_is_popped_first():
-    world = World()
-    world.queue.add(pod("first"))
-    world.clock.step(0.001)
-    world.queue.add(pod("second"))
-    assert world.pop_names() == ["first", "second"]
-
-
-def test_pods_of_equal_priority_queued_at_one_instant_are_popped_in_order_of_arrival():
+@pytest.mark.parametrize("seconds", [0.0, 0.001])
+def test_cases_01_and_02_pods_are_popped_by_priority_and_then_in_order_of_arrival(seconds: float):
     world = World()
     names = [f"pod-{index}" for index in range(50)]
-    for name in names:
-        world.queue.add(pod(name))
-    assert world.pop_names() == names
+    for index, name in enumerate(names):
+        world.queue.add(pod(name, priority=index % 3))
+        world.clock.step(seconds)
+    assert world.pop_names() == [*names[2::3], *names[1::3], *names[0::3]]
 
 
 def test_case_03_a_popped_pod_stays_nominated():
@@ -154,36 +141,23 @@ def test_case_10_time_behind_a_gate_does_not_count_as_waiting_for_an_attempt():
     assert entry.attempts == 1
 
 
-def test_case_11_when_nothing_is_active_a_refused_pod_leaves_its_backoff_early():
-    world = World()
-    one = pod("a")
-    world.refuse(one, "foo")
+@pytest.mark.parametrize(("refused", "allowed"), [(True, True), (True, False), (False, True)])
+def test_case_11_a_refused_pod_leaves_its_backoff_early_where_that_is_allowed_and_nothing_is_active(
+    refused: bool, allowed: bool
+):
+    world = World(settings=QueueSettings(pop_from_backoff=allowed))
+    one, early = pod("a"), refused and allowed
+    world.queue.add_unschedulable(world.try_pod(one), unschedulable_plugins=["foo"] if refused else [])
     ready = world.ready
     world.queue.move_all(ev.NODE_ADD, None, object())
     assert world.where(one) == "backoff"
-    assert world.ready == ready + 1
+    assert world.ready == ready + early
+    if not early:
+        assert world.queue.pop() is None
+        world.clock.step(2)
+        assert world.queue.flush_backoff() == 1
     assert world.pop().pod is one
-    assert world.incoming("active", "PopFromBackoffQ") == 1
-
-
-def test_case_11_when_early_leaving_is_off_a_pod_sits_its_backoff_out():
-    world = World(settings=QueueSettings(pop_from_backoff=False))
-    world.refuse(pod("a"), "foo")
-    ready = world.ready
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    assert world.ready == ready
-    assert world.queue.pop() is None
-    world.clock.step(1)
-    assert world.queue.flush_backoff() == 1
-    assert world.pop().pod.name == "a"
-
-
-def test_case_11_a_pod_whose_attempt_ended_in_an_error_never_leaves_its_backoff_early():
-    world = World()
-    one = pod("a")
-    world.queue.add_unschedulable(world.try_pod(one))
-    assert world.where(one) == "backoff"
-    assert world.queue.pop() is None
+    assert world.incoming("active", "PopFromBackoffQ") == early
 
 
 def test_pods_that_leave_their_backoff_early_go_by_window_and_then_by_priority():

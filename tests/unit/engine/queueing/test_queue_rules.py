@@ -28,22 +28,15 @@ def reconfigure(world: World, *, gates: Sequence[Gate] = (), **rules: Any) -> No
     world.queue.check_invariants()
 
 
-def test_a_refused_pod_is_tried_again_after_its_backoff() -> None:
+@pytest.mark.parametrize(("waited", "place"), [(0, "backoff"), (60, "active")])
+def test_a_refused_pod_is_tried_again_once_its_backoff_is_over(waited: int, place: str) -> None:
     world = World()
     world.refuse(pod("a"), "foo")
+    world.clock.step(waited)
     reconfigure(world)
-    assert world.where(pod("a")) == "backoff"
-    assert world.incoming("backoff", REASON) == 1
+    assert world.where(pod("a")) == place and world.ready > 0
+    assert world.incoming(place, REASON) == 1
     assert world.pop().attempts == 2
-
-
-def test_a_pod_refused_long_ago_is_tried_at_once() -> None:
-    world = World()
-    world.refuse(pod("a"), "foo")
-    world.clock.step(60)
-    reconfigure(world)
-    assert world.where(pod("a")) == "active"
-    assert world.ready > 0
 
 
 def test_a_pod_in_flight_is_tried_again_if_it_is_refused_by_the_old_rules() -> None:
@@ -63,22 +56,15 @@ def test_who_is_refused_by_the_new_rules_waits_for_their_events() -> None:
     assert world.where(pod("a")) == "backoff"
 
 
-def test_a_pod_behind_a_gate_that_is_gone_may_be_tried() -> None:
-    world = World(gates=[Gate("gate", lambda one: True)])
-    world.queue.add(pod("a"))
-    assert world.where(pod("a")) == "gated"
-    reconfigure(world)
-    assert world.where(pod("a")) == "active"
-    assert world.recorder.waiting_because_of("gate") == 0
-
-
-def test_a_pod_behind_a_gate_that_stays_keeps_waiting() -> None:
+@pytest.mark.parametrize(("stays", "place"), [(False, "active"), (True, "gated")])
+def test_a_gated_pod_waits_as_long_as_its_gate_is_there(stays: bool, place: str) -> None:
     gate = Gate("gate", lambda one: True)
     world = World(gates=[gate])
     world.queue.add(pod("a"))
-    reconfigure(world, gates=[gate])
     assert world.where(pod("a")) == "gated"
-    assert world.recorder.waiting_because_of("gate") == 1
+    reconfigure(world, gates=[gate] if stays else [])
+    assert world.where(pod("a")) == place
+    assert world.recorder.waiting_because_of("gate") == stays
 
 
 def test_a_new_gate_holds_pods_that_were_ready() -> None:

@@ -5,43 +5,30 @@ from __future__ import annotations
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
 
-from .queue_world import Gate, World, on, pod, replace
+from .queue_world import Gate, World, on, pod
 
 
-def test_a_pod_that_lost_a_race_is_popped_before_every_other_whatever_their_priorities():
-    world = World()
-    loser = world.try_pod(pod("loser", priority=0))
-    world.queue.add(pod("important", priority=1000))
-    ready = world.ready
-    assert world.queue.requeue_urgent(loser)
-    assert world.ready == ready + 1
-    assert world.in_flight_timeline() == []
-    assert world.pop_names() == ["loser", "important"]
-    assert world.incoming("active", "UrgentRetry") == 1
-
-
-def test_urgent_pods_go_by_priority_and_age_among_themselves():
+def test_pods_that_lost_a_race_are_popped_before_every_other_and_by_priority_and_age_among_themselves():
     world = World()
     entries = []
+    refused = pod("refused", priority=1)
+    world.refuse(refused, "foo")
+    world.queue.move_all(ev.NODE_ADD, None, object())
     for name, priority in (("old", 1), ("young", 1), ("high", 5)):
         world.queue.add(pod(name, priority=priority))
         world.clock.step(1)
     while (entry := world.queue.pop()) is not None:
         entries.append(entry)
-    for entry in reversed(entries):
-        world.queue.requeue_urgent(entry)
-    assert world.pop_names() == ["high", "old", "young"]
-
-
-def test_an_urgent_retry_keeps_attempts_and_the_first_attempt():
-    world = World()
-    entry = world.try_pod(pod("loser"))
-    began = entry.initial_attempt_timestamp
-    world.clock.step(3)
-    world.queue.requeue_urgent(entry)
-    again = world.pop()
-    assert again is entry
-    assert (again.attempts, again.initial_attempt_timestamp) == (2, began)
+    world.queue.add(pod("important", priority=1000))
+    newer = pod("old", priority=1, labels={"app": "x"})
+    world.queue.add(newer)
+    began, ready = world.clock.now - 3, world.ready
+    assert all(world.queue.requeue_urgent(entry) for entry in reversed(entries))
+    assert world.ready == ready + 4 == ready + world.incoming("active", "UrgentRetry")
+    assert world.recorder.waiting_because_of("foo") == 0 and world.in_flight_timeline() == []
+    again = [world.pop() for _ in range(5)]
+    assert [entry.pod.name for entry in again] == ["high", "refused", "old", "young", "important"]
+    assert again[2].pod is newer and (again[2].attempts, again[2].initial_attempt_timestamp) == (2, began)
 
 
 def test_a_pod_that_always_loses_backs_off_after_its_urgent_retries():
@@ -118,32 +105,6 @@ def test_an_urgent_pod_that_failed_otherwise_is_an_ordinary_pod_again():
     world.queue.add(pod("important", priority=10))
     world.queue.flush_backoff()
     assert world.pop_names() == ["important", "loser"]
-
-
-def test_an_urgent_retry_takes_the_newest_version_of_its_pod():
-    world = World()
-    one = pod("loser")
-    entry = world.try_pod(one)
-    newer = replace(one, labels={"app": "x"})
-    world.queue.add(newer)
-    world.queue.requeue_urgent(entry)
-    assert world.pop().pod is newer
-
-
-def test_a_deleted_pod_gets_no_urgent_retry():
-    world = World()
-    entry = world.try_pod(pod("loser"))
-    world.queue.delete(entry.uid)
-    assert not world.queue.requeue_urgent(entry)
-    assert world.queue.pending() == (0, 0, 0, 0, 0)
-
-
-def test_an_urgent_pod_no_longer_counts_as_refused():
-    world = World()
-    world.refuse(pod("loser"), "foo")
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    world.queue.requeue_urgent(world.pop())
-    assert world.recorder.waiting_because_of("foo") == 0
 
 
 def test_a_gate_holds_an_urgent_pod_too():

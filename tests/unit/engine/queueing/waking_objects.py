@@ -17,6 +17,8 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support import devices as dra
 from tests.support import storage
 from tests.support.engine import node, read_pod
+from tests.support.objects import metadata, pod
+from tests.support.terms import beside, expression, requiring, term
 
 Json = dict[str, Any]
 
@@ -46,39 +48,22 @@ class Objects:
 
     def pod(self, *, node_name: str = "") -> Json:
         chance, number = self.chance, self.next()
-        spec: Json = {
-            "schedulerName": "agent-scheduler",
-            "priority": chance.choice((0, 0, 1, 10)),
-            "containers": [{"name": "c", "resources": {"requests": self.requests()}}],
-        }
-        if node_name:
-            spec["nodeName"] = node_name
-        for feature in (
-            self._placed,
-            self._with_ports,
-            self._near,
-            self._spread,
-            self._mounting,
-            self._claiming,
-            self._needing,
-        ):
+        priority = chance.choice((0, 0, 1, 10))
+        body = pod(f"p{number}", requests=self.requests(), node=node_name, priority=priority)
+        spec = body["spec"]
+        features = (self._placed, self._with_ports, self._near, self._spread)
+        for feature in (*features, self._mounting, self._claiming, self._needing):
             if chance.random() < 0.35:
                 feature(spec)
         if chance.random() < 0.2:
             spec["tolerations"] = [{"key": chance.choice(("t1", "t2")), "operator": "Exists"}]
         if not node_name and chance.random() < 0.05:
             spec["schedulingGates"] = [{"name": "hold"}]
-        return {
-            "metadata": {
-                "name": f"p{number}",
-                "namespace": chance.choice(NAMESPACES),
-                "uid": f"pod-{number}",
-                "labels": self.labels(),
-                "resourceVersion": str(self.next()),
-            },
-            "spec": spec,
-            "status": {},
-        }
+        namespace, labels = chance.choice(NAMESPACES), self.labels()
+        about = metadata(
+            f"p{number}", namespace=namespace, uid=f"pod-{number}", labels=labels, version=self.next()
+        )
+        return {"metadata": about, "spec": spec, "status": {}}
 
     def read(self, body: Json) -> PodInfo:
         return read_pod(body, self.classes)
@@ -102,8 +87,8 @@ class Objects:
         chance = self.chance
         key = chance.choice(KEYS[1:])
         operator = chance.choice(("In", "In", "In", "NotIn", "Exists", "DoesNotExist"))
-        values = chance.sample(ZONES, chance.choice((1, 2))) if "In" in operator else None
-        return {"key": key, "operator": operator, **({"values": values} if values else {})}
+        values = chance.sample(ZONES, chance.choice((1, 2))) if "In" in operator else ()
+        return expression(key, *values, operator=operator)
 
     def _placed(self, spec: Json) -> None:
         chance = self.chance
@@ -115,10 +100,8 @@ class Objects:
                 for _ in range(chance.choice((1, 2)))
             ]
             if chance.random() < 0.3:
-                names = {"key": "metadata.name", "operator": "In", "values": [chance.choice(NODES)]}
-                terms[0]["matchFields"] = [names]
-            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-            spec.setdefault("affinity", {})["nodeAffinity"] = required
+                terms[0]["matchFields"] = [expression("metadata.name", chance.choice(NODES))]
+            spec.setdefault("affinity", {})["nodeAffinity"] = requiring(*terms)
 
     def _with_ports(self, spec: Json) -> None:
         ports = [{"containerPort": 80, "hostPort": self.chance.choice((80, 81, 82))}]
@@ -132,15 +115,15 @@ class Objects:
             case 0:
                 return {"matchLabels": {"app": chance.choice(APPS), "tier": "gold"}}
             case 1:
-                return {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
+                return {"matchExpressions": [expression("tier", operator="DoesNotExist")]}
             case 2:
-                return {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]}
+                return term("app", "web", "db")
         return {"matchLabels": {"app": chance.choice(APPS)}}
 
     def _near(self, spec: Json) -> None:
         chance = self.chance
 
-        def term() -> Json:
+        def drawn() -> Json:
             found: Json = {"labelSelector": self._selector(), "topologyKey": chance.choice(KEYS)}
             match chance.randrange(5):
                 case 0:
@@ -155,10 +138,8 @@ class Objects:
 
         for kind in ("podAffinity", "podAntiAffinity"):
             if chance.random() < 0.6:
-                required = [term() for _ in range(chance.choice((1, 2)))]
-                spec.setdefault("affinity", {})[kind] = {
-                    "requiredDuringSchedulingIgnoredDuringExecution": required
-                }
+                terms = [drawn() for _ in range(chance.choice((1, 2)))]
+                spec.setdefault("affinity", {}).update(beside(kind, *terms))
 
     def _spread(self, spec: Json) -> None:
         chance = self.chance
@@ -215,16 +196,10 @@ class Objects:
             case "labels":
                 metadata["labels"] = self.labels()
             case "resources":
-                container = {**spec["containers"][0], "resources": {"requests": self.requests()}}
-                spec["containers"] = [container]
+                spec["containers"] = [{**spec["containers"][0], "resources": {"requests": self.requests()}}]
             case "tolerations":
-                spec["tolerations"] = [
-                    *spec.get("tolerations", ()),
-                    {
-                        "key": chance.choice(("t1", "t2", "node.kubernetes.io/unschedulable")),
-                        "operator": "Exists",
-                    },
-                ]
+                key = chance.choice(("t1", "t2", "node.kubernetes.io/unschedulable"))
+                spec["tolerations"] = [*spec.get("tolerations", ()), {"key": key, "operator": "Exists"}]
             case "gates":
                 spec.pop("schedulingGates", None)
             case "claims":

@@ -31,19 +31,6 @@ def test_without_queues_there_is_nothing_to_ask() -> None:
     assert book()
 
 
-def test_a_pod_is_in_one_standing_at_a_time() -> None:
-    found = book(QueueInfo(name="a"))
-    for standing in Standing:
-        found.set("u", "a", {"cpu": 5}, standing)
-        assert {each: dict(found.own("a", each)) for each in Standing if found.own("a", each)} == {
-            standing: {"cpu": 5}
-        }
-        assert found.used("root") == {"cpu": 5}
-    found.remove("u")
-    found.remove("u")
-    assert not found.used("root")
-
-
 def test_the_first_queue_upwards_that_lacks_something_is_named_with_how_much() -> None:
     found = book(
         QueueInfo(name="p", capability={"cpu": 3000, GPU: 1000}),
@@ -85,15 +72,6 @@ def test_a_queue_that_is_not_open_or_not_there_takes_no_pods() -> None:
             assert str(ask(name, {})) == f"queue {name} does not exist"
     assert headroom.limits("named") and headroom.limits("a") and not headroom.limits("root")
     assert not headroom.is_reserved("nobody") and not headroom.is_reserved("u")
-
-
-def test_a_queue_that_appears_has_the_pods_that_named_it_before() -> None:
-    found = book()
-    found.set("u", "a", {"cpu": 600}, Standing.BOUND)
-    assert not found.used("root")
-    found.set_queue(QueueInfo(name="a", capability={"cpu": 1000}))
-    assert found.used("root") == {"cpu": 600}
-    assert found.shortfall("a", {"cpu": 500}) is not None
 
 
 def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:

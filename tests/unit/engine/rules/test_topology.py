@@ -53,6 +53,13 @@ def test_sums_of_ever_new_columns_do_not_fill_the_memory() -> None:
     assert len(domains._kept) <= topology._SUMS_KEPT
 
 
+def test_domains_of_rows_are_counted_anew_for_other_rows_and_none_counts_as_one() -> None:
+    domains = Domains(np.array([1, 0, 2, 1, 0], dtype=np.int64))
+    every, some = np.arange(5), np.array([0, 3])
+    assert [domains.distinct(rows) for rows in (every, every, some, some, every)] == [3, 3, 1, 1, 3]
+    assert domains.here(some).tolist() == [1, 1]
+
+
 def test_domains_are_those_of_the_nodes_as_they_are() -> None:
     world = World(node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"}))
     columns, counts = world.ledger.columns, np.array([1, 2, 4] + [0] * 61, dtype=np.int64)

@@ -34,6 +34,8 @@ class PlainPlanner:
     pods: dict[str, tuple[str, Mapping[str, int]]] = field(default_factory=dict)
     specs: dict[str, frozenset[str]] = field(default_factory=dict)
     foreign: dict[str, frozenset[str]] = field(default_factory=dict)
+    #: How many nodes each shard lacked of its minimum in the last plan.
+    short: dict[str, int] = field(default_factory=dict)
 
     def rate(self, node: NodeFacts, resource: str) -> Fraction | None:
         offered = node.allocatable.get(resource, 0)
@@ -120,9 +122,12 @@ class PlainPlanner:
                     found.append(math.ceil(there * exact(policy.arguments.max_percent) / 100))
         return min(found, default=None)
 
-    def least(self, shard: ShardSettings) -> int:
+    def minimum(self, shard: ShardSettings) -> int:
         limits = [each.arguments for each in shard.policies if isinstance(each.arguments, NodeLimitArgs)]
-        least, most = max((each.min_nodes for each in limits), default=0), self.most(shard)
+        return max((each.min_nodes for each in limits), default=0)
+
+    def least(self, shard: ShardSettings) -> int:
+        least, most = self.minimum(shard), self.most(shard)
         return least if most is None else min(least, most)
 
     def fits(self, node: NodeFacts, taken: list[NodeFacts], shard: ShardSettings) -> bool:
@@ -164,6 +169,8 @@ class PlainPlanner:
             if shard.name == self.settings.leftover_shard:
                 mine, most = taken[shard.name], self.most(shard)
                 mine += self.take(shard, rest, None if most is None else max(0, most - len(mine)), mine)
+        lacking = {shard.name: self.minimum(shard) - len(taken[shard.name]) for shard in shards}
+        self.short = {name: count for name, count in lacking.items() if count > 0}
         for node in self.nodes.values():
             if self.stays(node):
                 taken[self.owner(node.name) or ""].append(node)

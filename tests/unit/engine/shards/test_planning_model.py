@@ -30,6 +30,10 @@ SETTINGS: list[PlanSettings] = [
         shard("b", weighted(3, rate(0.5, 1)), warm(), limit(1, 3)), shard("a", limit(percent=40)), shard("c")
     ),
     settings(
+        shard("a", weighted(0, rate(0.1, 0.9)), rate(0, 0.6), limit(3, percent=25)),
+        shard("c", weighted(0, warm()), limit(4)),
+    ),
+    settings(
         shard("c", rate(memory=(0.2, 0.8), cpu=(0, 1)), limit(capacity={"cpu": "10"})),
         shard("a", rate(**{GPU: (0, 0.5)}), limit(3)),
         shard("b", warm(), limit(2, 6, capacity={"cpu": "12", GPU: "2"})),
@@ -96,6 +100,14 @@ class PlannerMachine(RuleBasedStateMachine):
         self.planner.delete_node(name)
         self.plain.nodes.pop(name, None)
 
+    @rule(node=facts, other=facts)
+    def a_node_is_gone_for_one_plan(self, node: NodeFacts, other: NodeFacts) -> None:
+        """And another one may get its row, while its pods stay known."""
+        self.delete_node(node.name)
+        self.plan()
+        self.set_node(other)
+        self.set_node(node)
+
     @rule(uid=st.integers(0, 30), name=names, wanted=requests)
     def set_pod(self, uid: int, name: str, wanted: dict[str, int]) -> None:
         self.planner.set_pod(str(uid), name, wanted)
@@ -125,6 +137,7 @@ class PlannerMachine(RuleBasedStateMachine):
     def plan(self) -> None:
         plan = self.planner.plan()
         wanted = self.plain.plan()
+        assert plan.short == self.plain.short
         specs = {name: nodes for name, nodes in self.plain.specs.items() if nodes}
         everything = {name: [] for name in sorted(specs)} | wanted
         assert {name: list(nodes) for name, nodes in plan.desired.items()} == everything

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.state.gpus import (
     ANNOTATION,
     NO_GPUS,
@@ -31,7 +28,6 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import World, node, pod_json, read_pod
 from tests.support.examples import examples
-from tests.support.stateful import model_test
 
 pytestmark = pytest.mark.promise("S38")
 
@@ -82,14 +78,6 @@ def test_a_pod_is_given_devices_with_room_the_fullest_for_a_share(free: tuple[in
 def test_the_sorted_form_agrees_with_the_devices_themselves(free: tuple[int, ...], amount: int) -> None:
     then = without(free, choose(free, amount), amount)
     assert after_best_fit(tuple(sorted(free)), amount) == tuple(sorted(then))
-
-
-@given(amounts=st.lists(AMOUNT, max_size=20), devices=st.integers(0, 6))
-def test_no_device_is_given_more_than_it_has(amounts: list[int], devices: int) -> None:
-    free = all_free(devices * WHOLE)
-    for amount in amounts:
-        free = without(free, choose(free, amount), amount)
-        assert len(free) == devices and all(0 <= left <= WHOLE for left in free)
 
 
 def test_a_node_offers_whole_devices() -> None:
@@ -212,203 +200,6 @@ def test_a_pod_without_gpus_is_bound_with_nothing() -> None:
     world = World(gpu_node())
     world.ledger.assume(pod(world, "p", 0), 0)
     assert world.ledger.bound_with == {} and free(world) == (1000, 1000)
-
-
-def test_what_the_watch_shows_of_an_assumed_pod_confirms_its_devices() -> None:
-    world = World(gpu_node())
-    world.ledger.assume(pod(world, "p", 600), 0)
-    assert world.ledger.set_pod(pod(world, "p", 600, "0", "a"), "a") is False
-    assert (free(world), world.ledger.assumed) == ((400, 1000), 0)
-
-
-def test_an_annotation_that_says_other_devices_is_believed() -> None:
-    world = World(gpu_node())
-    world.ledger.assume(pod(world, "p", 600), 0)
-    version = world.ledger.columns.version[0]
-    assert world.ledger.set_pod(pod(world, "p", 600, "1", "a"), "a") is True
-    assert free(world) == (1000, 400)
-    assert world.ledger.columns.version[0] > version
-
-
-def test_an_annotation_that_is_lost_leaves_the_devices_as_they_were_counted() -> None:
-    world = World(gpu_node())
-    world.ledger.assume(pod(world, "p", 600), 0)
-    assert world.ledger.set_pod(pod(world, "p", 600, "0", "a"), "a") is False
-    for lost in (None, "", "none"):
-        assert world.ledger.set_pod(pod(world, "p", 600, lost, "a"), "a") is False
-        assert free(world) == (400, 1000)
-
-
-def test_pods_that_others_bind_without_an_annotation_are_on_no_device() -> None:
-    world = World(gpu_node())
-    world.ledger.set_pod(pod(world, "p", 600, None, "a"), "a")
-    assert free(world) == (1000, 1000)
-    assert world.ledger.set_pod(pod(world, "p", 600, "1", "a"), "a") is True
-    assert free(world) == (1000, 400)
-
-
-def test_a_device_that_others_have_put_too_much_on_has_less_than_nothing() -> None:
-    world = World(gpu_node())
-    for uid in ("p", "q"):
-        world.ledger.set_pod(pod(world, uid, 600, "1", "a"), "a")
-    assert free(world) == (1000, -200)
-    world.ledger.remove_pod("q")
-    assert free(world) == (1000, 400)
-
-
-def test_pods_that_are_seen_before_their_node_count_on_its_devices() -> None:
-    world = World(gpu_node("other"))
-    world.ledger.set_pod(pod(world, "p", 600, "1", "a"), "a")
-    world.ledger.set_node(gpu_node())
-    assert free(world) == (1000, 400)
-    first = World()
-    first.ledger.set_pod(pod(first, "p", 600, "1", "a"), "a")
-    first.ledger.set_node(gpu_node())
-    assert free(first) == (1000, 400)
-
-
-def test_devices_that_a_node_gets_and_loses_are_counted_with_the_pods_on_them() -> None:
-    world = World(gpu_node(offered=0))
-    world.ledger.set_pod(pod(world, "p", 600, "1", "a"), "a")
-    world.ledger.set_pod(pod(world, "q", 2000, "2,3", "a"), "a")
-    assert free(world) == ()
-    for offered, expected in (
-        (2000, (1000, 400)),
-        (3000, (1000, 400, 0)),
-        (1000, (1000,)),
-        (4000, (1000, 400, 0, 0)),
-        (0, ()),
-        (2000, (1000, 400)),
-    ):
-        world.ledger.set_node(gpu_node(offered=offered))
-        assert free(world) == expected
-    world.ledger.remove_pod("p")
-    assert free(world) == (1000, 1000)
-
-
-def test_a_node_that_goes_leaves_its_row_without_devices_and_finds_its_pods_when_it_is_back() -> None:
-    world = World(gpu_node())
-    world.ledger.assume(pod(world, "p", 600), 0)
-    world.ledger.remove_node("a")
-    columns = world.ledger.columns
-    assert columns.gpus == {} and columns.gpu_most[0] == columns.gpu_whole[0] == 0
-    world.ledger.set_node(node("b"))
-    assert world.ledger.rows["b"] == 0 and free(world, "b") == ()
-    world.ledger.set_node(gpu_node())
-    assert free(world) == (400, 1000)
-
-
-def test_a_pod_that_was_bound_elsewhere_takes_its_devices_there() -> None:
-    world = World(gpu_node("a"), gpu_node("b"))
-    world.ledger.assume(pod(world, "p", 600), world.ledger.rows["a"])
-    assert world.ledger.set_pod(pod(world, "p", 600, "1", "b"), "b") is True
-    assert (free(world, "a"), free(world, "b")) == ((1000, 1000), (1000, 400))
-    assert world.ledger.bound_with == {}
-
-
-# ---- any order of news, against devices that are counted anew at every step
-
-NAMES = ("a", "b", "c")
-UIDS = [f"p{number}" for number in range(8)]
-DEVICES = st.sampled_from([None, "0", "1", "0,1", "1,2", "9", "x"])
-
-
-class GpuMachine(RuleBasedStateMachine):
-    """`where` [uid]: node, amount, devices, whether it is assumed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World()
-        self.snapshot = Snapshot(self.world.ledger)
-        self.nodes: dict[str, int] = {}
-        self.where: dict[str, tuple[str, int, tuple[int, ...], bool]] = {}
-
-    @rule(
-        name=st.sampled_from(NAMES), offered=st.sampled_from([0, 1000, 2000, 3500]), cpu=st.sampled_from("48")
-    )
-    def node_comes_or_changes(self, name: str, offered: int, cpu: str) -> None:
-        self.world.ledger.set_node(gpu_node(name, offered, cpu=cpu))
-        self.nodes[name] = offered // 1000
-
-    @rule(name=st.sampled_from(NAMES))
-    def node_goes(self, name: str) -> None:
-        self.world.ledger.remove_node(name)
-        self.nodes.pop(name, None)
-
-    @rule(uid=st.sampled_from(UIDS), name=st.sampled_from(NAMES), amount=AMOUNT)
-    def pod_is_assumed(self, uid: str, name: str, amount: int) -> None:
-        if uid in self.where or name not in self.nodes:
-            return
-        choices = plain_choices(self.free(name), amount)
-        self.world.ledger.assume(pod(self.world, uid, amount), self.world.ledger.rows[name])
-        # Who is to fit is not the ledger's to say: who does not is on no device.
-        least = min(choices, key=lambda chosen: [self.free(name)[index] for index in chosen], default=())
-        self.where[uid] = name, amount, least, True
-        annotated = self.world.ledger.bound_with.get(uid, {})
-        assert annotated == ({ANNOTATION: ",".join(map(str, least))} if least else {})
-
-    @rule(uid=st.sampled_from(UIDS), name=st.sampled_from(NAMES), amount=st.none() | AMOUNT, devices=DEVICES)
-    def pod_is_seen(self, uid: str, name: str, amount: int | None, devices: str | None) -> None:
-        before = self.where.get(uid)
-        if amount is None and before is not None:
-            name, amount = before[:2]
-        amount = amount or 300
-        told = {"0": (0,), "1": (1,), "0,1": (0, 1), "1,2": (1, 2), "9": (9,)}.get(devices or "", ())
-        if before is not None and before[:2] == (name, amount):
-            told = told or before[2]
-        self.world.ledger.set_pod(pod(self.world, uid, amount, devices, name), name)
-        self.where[uid] = name, amount, told, False
-
-    @rule(uid=st.sampled_from(UIDS))
-    def bind_is_answered(self, uid: str) -> None:
-        self.world.ledger.confirm(uid)
-        if uid in self.where:
-            self.where[uid] = (*self.where[uid][:3], False)
-
-    @rule(uid=st.sampled_from(UIDS))
-    def bind_is_refused(self, uid: str) -> None:
-        assumed = uid in self.where and self.where[uid][3]
-        assert (self.world.ledger.forget(uid) is not None) is assumed
-        if assumed:
-            del self.where[uid]
-
-    @rule(uid=st.sampled_from(UIDS))
-    def pod_goes(self, uid: str) -> None:
-        self.world.ledger.remove_pod(uid)
-        self.where.pop(uid, None)
-
-    @rule()
-    def a_snapshot_is_refreshed(self) -> None:
-        self.snapshot.refresh()
-        ours, ledgers = self.snapshot.columns, self.world.ledger.columns
-        assert ours.gpus == ledgers.gpus
-        for name in ("gpu_most", "gpu_whole"):
-            mine, its = getattr(ours, name), getattr(ledgers, name)
-            assert mine[: ours.size].tolist() == its[: ours.size].tolist()
-        frozen = dict(ours.gpus)
-        self.world.ledger.set_pod(pod(self.world, "other", 100, "0", "a"), "a")
-        assert ours.gpus == frozen
-        self.world.ledger.remove_pod("other")
-
-    def free(self, name: str) -> tuple[int, ...]:
-        used: Counter[int] = Counter()
-        for there, amount, devices, _ in self.where.values():
-            if there == name:
-                for index in devices:
-                    used[index] += min(amount, 1000)
-        return tuple(1000 - used[index] for index in range(self.nodes[name]))
-
-    @invariant()
-    def devices_have_free_what_pods_leave_of_them(self) -> None:
-        assert contradictions(self.world.ledger) == []
-        rows = self.world.ledger.rows
-        assert self.world.ledger.columns.gpus.keys() <= set(rows.values())
-        for name in self.nodes:
-            assert free(self.world, name) == self.free(name)
-        assert self.world.ledger.bound_with.keys() <= self.where.keys()
-
-
-TestGpuMachine = model_test(GpuMachine, examples=60, steps=40)
 
 
 def test_numbers_of_a_ledger_that_are_wrong_are_found() -> None:

@@ -94,14 +94,15 @@ def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone
 
 def test_a_placed_pod_counts_as_its_placement_stands() -> None:
     world = World(queue("a"))
-    world.ledger.assume(pod("u", "a"), 0)
-    assert world.usage.book.own("a", Standing.ASSUMED)["cpu"] == 1000
-    world.ledger.confirm("u")
-    assert world.usage.book.own("a", Standing.BOUND)["cpu"] == 1000
-    world.ledger.set_pod(pod("u", "b"), "n")
-    assert (world.cpu("a"), world.cpu("b")) == (0, 1)
-    world.ledger.remove_pod("u")
-    assert not list(world.usage.book.entries())
+    for confirm in (lambda: world.ledger.confirm("u"), lambda: world.ledger.set_pod(pod("u", "a"), "n")):
+        world.ledger.assume(pod("u", "a"), 0)
+        assert world.usage.book.own("a", Standing.ASSUMED)["cpu"] == 1000
+        confirm()
+        assert world.usage.book.own("a", Standing.BOUND)["cpu"] == 1000
+        world.ledger.set_pod(pod("u", "b"), "n")
+        assert (world.cpu("a"), world.cpu("b")) == (0, 1)
+        world.ledger.remove_pod("u")
+        assert not list(world.usage.book.entries())
 
 
 def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> None:
@@ -115,20 +116,6 @@ def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> No
     assert world.usage.others() == {}
     world.usage.removed("one")
     assert world.usage.others() == {}, "nothing is taken off twice"
-
-
-def test_pods_follow_what_their_group_and_namespace_say() -> None:
-    world = World(queue("a"), queue("b"))
-    world.ledger.set_pod(pod("member", group="g"), "n")
-    world.ledger.set_pod(pod("other"), "n")
-    world.usage.set_group(GroupKey("team", "g"), "a", ("member", "unknown"))
-    world.usage.set_namespace("team", "b")
-    assert (world.cpu("a"), world.cpu("b"), world.cpu("root")) == (1, 1, 2)
-    world.usage.set_group(GroupKey("team", "g"), None, ("member",))
-    assert (world.cpu("a"), world.cpu("b")) == (0, 2)
-    world.usage.set_namespace("team", "")
-    assert world.cpu("root") == 0
-    assert contradictions(world.ledger) == []
 
 
 def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_placed() -> None:

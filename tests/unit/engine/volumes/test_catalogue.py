@@ -8,7 +8,6 @@ import pytest
 from agent_scheduler.engine.state.records import Record
 from agent_scheduler.engine.volumes.candidate_index import CandidateIndex
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from agent_scheduler.engine.volumes.records import ClaimRef
 from tests.support.engine import World as Storage
 from tests.support.engine import put
 from tests.support.storage import (
@@ -70,30 +69,6 @@ def test_a_volume_is_not_free_while_it_is_released_bound_or_deleted() -> None:
         Storage().add(volume("released", phase="Released"), volume("bound", claim=ref("c")), going).catalogue
     )
     assert names(catalogue) == []
-
-
-def test_a_volume_that_is_taken_is_meant_for_that_claim_and_free_no_more() -> None:
-    c, v = claim("c"), volume("v")
-    catalogue = Storage().add(c, v).catalogue
-    version = catalogue.version
-    assert catalogue.take(v, c, "pod")
-    assert names(catalogue) == [] and catalogue.prebound_for(c) == [v]
-    assert catalogue.version > version
-
-
-def test_what_was_written_stays_assumed_until_the_watch_shows_it() -> None:
-    c, v = claim("c"), volume("v")
-    catalogue = Storage().add(c, v).catalogue
-    assert catalogue.take(v, c, "pod")
-    version = int(v.resource_version)
-    catalogue.taken.written("v", version + 5)
-    catalogue.set_volume(msgspec.structs.replace(v, resource_version=str(version + 4)))
-    assert names(catalogue) == []
-    shown = msgspec.structs.replace(
-        v, resource_version=str(version + 5), claim_ref=ClaimRef("default", "c", "uid-c")
-    )
-    catalogue.set_volume(shown)
-    assert catalogue.taken.get("v") is None and catalogue.prebound_for(c) == [shown]
 
 
 def test_an_object_that_changed_since_it_was_looked_at_is_not_taken() -> None:

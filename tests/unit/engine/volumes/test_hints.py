@@ -28,6 +28,7 @@ from tests.support.storage import (
     storage_class,
     volume,
 )
+from tests.support.terms import ZONE
 
 ADD, UPDATE, DELETE = ActionType.ADD, ActionType.UPDATE, ActionType.DELETE
 CLASS, CLAIM, VOLUME = Resource.STORAGE_CLASS, Resource.PERSISTENT_VOLUME_CLAIM, Resource.PERSISTENT_VOLUME
@@ -57,6 +58,10 @@ def wakes(rule: str, kind: Resource, action: ActionType, old: object, new: objec
 DISK = using(disk="d")
 GONE = using()
 DETACHED = attachment("x", "n", "v")
+
+
+def pool(size: str | None) -> Any:
+    return capacity("p", size, topology={})
 
 
 @pytest.mark.parametrize(
@@ -89,25 +94,11 @@ DETACHED = attachment("x", "n", "v")
         ("binding", DRIVER, UPDATE, driver("d"), driver("d", tells_capacity=False), True),
         ("binding", DRIVER, UPDATE, driver("d", tells_capacity=False), driver("d"), False),
         ("binding", DRIVER, DELETE, driver("d"), None, True),
-        ("binding", POOL, ADD, None, capacity("p", "1Gi", topology={}), True),
-        ("binding", POOL, UPDATE, capacity("p", "1Gi", topology={}), capacity("p", "2Gi", topology={}), True),
-        ("binding", POOL, UPDATE, capacity("p", None, topology={}), capacity("p", "1Gi", topology={}), True),
-        (
-            "binding",
-            POOL,
-            UPDATE,
-            capacity("p", "2Gi", topology={}),
-            capacity("p", "1Gi", topology={}),
-            False,
-        ),
-        (
-            "binding",
-            POOL,
-            UPDATE,
-            capacity("p", "1Gi", topology={}),
-            capacity("p", "1Gi", topology={}),
-            False,
-        ),
+        ("binding", POOL, ADD, None, pool("1Gi"), True),
+        ("binding", POOL, UPDATE, pool("1Gi"), pool("2Gi"), True),
+        ("binding", POOL, UPDATE, pool(None), pool("1Gi"), True),
+        ("binding", POOL, UPDATE, pool("2Gi"), pool("1Gi"), False),
+        ("binding", POOL, UPDATE, pool("1Gi"), pool("1Gi"), False),
         ("binding", ASSIGNED, DELETE, GONE, None, False),
         # VolumeZone
         ("zone", CLASS, ADD, None, storage_class(), True),
@@ -116,14 +107,7 @@ DETACHED = attachment("x", "n", "v")
         ("zone", CLAIM, UPDATE, claim("d"), claim("d", volume="v"), False),
         ("zone", VOLUME, ADD, None, volume("v"), True),
         ("zone", VOLUME, UPDATE, volume("v"), volume("v", size="9Gi"), False),
-        (
-            "zone",
-            VOLUME,
-            UPDATE,
-            volume("v"),
-            volume("v", meta={"labels": {"topology.kubernetes.io/zone": "z"}}),
-            True,
-        ),
+        ("zone", VOLUME, UPDATE, volume("v"), volume("v", meta={"labels": {ZONE: "z"}}), True),
         ("zone", NODE, ADD, None, node("n"), True),
         # VolumeRestrictions
         ("restriction", NODE, ADD, None, node("n"), True),
