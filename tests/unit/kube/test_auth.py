@@ -19,6 +19,8 @@ from tests.support.scripted import Answer, FakeTime, in_order, serving, status
 
 from .test_exec_plugin import V1
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:

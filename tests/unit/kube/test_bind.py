@@ -18,7 +18,6 @@ from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.transport import NotSent, PodKey, Response, Transport
 from tests.support.needed import recorded
 from tests.support.scripted import Action, Answer, FakeTime, Hang, Request, Reset, answering, status
-from tests.support.virtual import all_in_virtual_time
 
 CREATED = Answer(201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201})
 CONFLICT = status(409, "Conflict", "whatever the server likes to say")
@@ -467,6 +466,3 @@ async def test_a_bind_in_doubt_is_not_sent_again_when_it_may_no_longer_be() -> N
     assert result.outcome is BindOutcome.UNKNOWN
     assert result.unknown is not None and result.unknown.settles > time.now
     assert result.unknown.then is not None and result.unknown.then.outcome is BindOutcome.UNAVAILABLE
-
-
-all_in_virtual_time(globals())

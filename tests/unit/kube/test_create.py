@@ -11,7 +11,6 @@ from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF
 from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, in_order, status
-from tests.support.virtual import all_in_virtual_time
 
 BODY = b'{"metadata":{"name":"c","annotations":{"a":"1"}},"spec":{"n":1}}'
 THING: dict[str, Any] = {"kind": "Thing", "apiVersion": "g/v1", "spec": {"n": 1}}
@@ -103,6 +102,3 @@ async def test_a_deletion_that_keeps_failing_is_given_up() -> None:
     failure, requests = await deleted(status(403, "Forbidden"))
     assert failure is not None and len(requests) == 1
     assert await deleted(wanted=lambda: False) == (CALLED_OFF, [])
-
-
-all_in_virtual_time(globals())

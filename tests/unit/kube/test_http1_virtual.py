@@ -10,7 +10,6 @@ import pytest
 from agent_scheduler.kube.http1 import MAX_AGE_SECONDS
 from agent_scheduler.kube.transport import FencedTransport, NotSent, OutcomeUnknown
 from tests.support.loop import PROCESS, SimLoop
-from tests.support.virtual import all_in_virtual_time
 from tests.support.wires import Network
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -107,6 +106,3 @@ async def test_the_end_waits_a_second_for_the_loop_to_tell_of_an_aborted_connect
     began = now()
     await client.close()
     assert 0.5 < now() - began < 5
-
-
-all_in_virtual_time(globals())

@@ -28,7 +28,6 @@ from tests.support.scripted import (
     running,
     status,
 )
-from tests.support.virtual import all_in_virtual_time
 
 CONFIG = LeaseConfig(namespace="kube-system", name="agent-scheduler", identity="me")
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -668,6 +667,3 @@ async def test_a_lease_that_ran_out_before_its_release_is_not_written_any_more()
         leases.fault = lambda request: asked.append(request.method)
     assert asked == []
     assert leases.spec["holderIdentity"] == "me"
-
-
-all_in_virtual_time(globals())

@@ -10,7 +10,6 @@ import pytest
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched, patch_once
 from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, status
-from tests.support.virtual import all_in_virtual_time
 
 PATH = "/apis/x/v1/namespaces/t/things/a"
 BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
@@ -136,6 +135,3 @@ async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out()
     found = await patched(server, wanted=lambda: not server.asked)
     assert found == Patched("", CALLED_OFF, is_open=True)
     assert server.asked == ["PATCH"]
-
-
-all_in_virtual_time(globals())

@@ -27,6 +27,8 @@ from tests.support.scripted import eventually, listening, port_of
 
 from .test_auth import pod_environ, write
 
+pytestmark = pytest.mark.real_time
+
 P = {"HTTPS_PROXY": "http://proxy:3128"}
 
 

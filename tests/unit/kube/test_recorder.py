@@ -22,7 +22,6 @@ from tests.support.scripted import (
     running,
     status,
 )
-from tests.support.virtual import all_in_virtual_time
 
 POD = ObjectReference("Pod", "t", "p", "u")
 START = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
@@ -350,6 +349,3 @@ async def test_draining_tells_the_last_counts() -> None:
             await bench.sent()
         assert await bench.recorder.drain(5) == 0
         assert (await bench.sent())[-1][1]["series"]["count"] == 5
-
-
-all_in_virtual_time(globals())

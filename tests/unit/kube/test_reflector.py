@@ -36,7 +36,6 @@ from tests.support.scripted import (
     running,
     status,
 )
-from tests.support.virtual import all_in_virtual_time
 
 SILENT = Stream([], end="hang")
 
@@ -627,6 +626,3 @@ async def test_cancelling_closes_the_watch() -> None:
     async with world.run():
         await world.watching(1)
     assert world.server.open == 0
-
-
-all_in_virtual_time(globals())

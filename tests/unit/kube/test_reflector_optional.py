@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from tests.support.scripted import Action, Answer, eventually, status
-from tests.support.virtual import all_in_virtual_time
 
 from .test_reflector import SILENT, World, listing, pod, serving
 
@@ -122,6 +121,3 @@ async def test_what_is_no_list_of_the_api_server_is_no_empty_collection(page: An
     async with world.run():
         await world.after(("added", "a", "10"), ("modified", "a", "25"))
     assert world.counts["failure"] == 2
-
-
-all_in_virtual_time(globals())

@@ -25,7 +25,6 @@ from tests.support.scripted import (
     running,
     status,
 )
-from tests.support.virtual import all_in_virtual_time
 
 POD = PodKey("t", "p", "u")
 UNFIT = PodCondition("False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
@@ -373,6 +372,3 @@ async def test_what_an_earlier_process_has_written_is_written_again_where_the_wa
         bench.writer.seen(POD, OTHER, "8")
         await eventually(lambda: bench.counts.get("written") == 1)
         assert bench.messages() == [UNFIT.message]
-
-
-all_in_virtual_time(globals())

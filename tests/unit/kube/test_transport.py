@@ -35,6 +35,8 @@ from tests.support.scripted import (
     status,
 )
 
+pytestmark = pytest.mark.real_time
+
 
 async def read(transport: Transport, *, silence: float = 60) -> list[list[bytes]]:
     async with transport.stream("/watch", read_timeout=silence) as batches:

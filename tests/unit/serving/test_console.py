@@ -18,6 +18,8 @@ from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.sources import TOKEN_HEADER, Sources
 from tests.support.scripted import eventually
 
+pytestmark = pytest.mark.real_time
+
 
 class Figures:
     """A `Console` that counts how often it is asked."""
