@@ -154,12 +154,6 @@ async def test_the_binding_has_the_annotations_that_its_pod_is_bound_with_at_eac
     assert "annotations" not in requests[0].json["metadata"]
 
 
-async def test_names_are_escaped_in_the_path() -> None:
-    server, transport = answering(Server([CREATED]))
-    await Binds(transport, policy=POLICY).bind(PodKey("t", "../x", "u"), "n1")
-    assert server.requests[0].target == "/api/v1/namespaces/t/pods/..%2Fx/binding"
-
-
 @pytest.mark.parametrize(
     ("state", "outcome", "node"),
     [

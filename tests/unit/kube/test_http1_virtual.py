@@ -19,16 +19,6 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
-    network = Network(lambda _wire, _head: None)
-    client, began = network.client(), now()
-    with pytest.raises(OutcomeUnknown):
-        await client.request("POST", "/", body=b"{}", timeout=30)
-    assert now() - began == pytest.approx(30, abs=0.01)
-    assert network.open == 0
-    await client.close()
-
-
 async def test_a_watch_on_which_nothing_arrives_ends_after_its_silence() -> None:
     network = Network(lambda wire, _head: wire.deliver(HEAD + b"2\r\n1\n\r\n"))
     client, began = network.client(), now()

@@ -168,14 +168,6 @@ async def test_what_is_listed_is_added_and_what_is_watched_follows() -> None:
         assert world.reflector.get("uid-b") is None
 
 
-async def test_events_that_arrive_together_are_one_batch() -> None:
-    events = b"".join(event("ADDED", pod(f"p{n}", 20 + n)) for n in range(9))
-    world = World([listing(11)], [Stream([events], end="hang")])
-    async with world.run():
-        await eventually(lambda: len(world.log) == 9)
-        assert world.batches == [9]
-
-
 async def test_a_flood_of_events_is_handed_over_in_portions_and_others_have_their_turn_in_between() -> None:
     count = 3 * PORTION + 1
     events = b"".join(event("ADDED", pod(f"p{n}", 20 + n)) for n in range(count))
@@ -220,16 +212,6 @@ async def test_a_long_list_is_read_in_pages_and_handed_over_in_slices() -> None:
         first, second = (r.query for r in world.server.requests[:2])
         assert first == {"fieldSelector": "spec.nodeName=", "limit": "400"} | first
         assert second["continue"] == "next page"
-
-
-async def test_a_list_whose_pages_expire_again_and_again_is_taken_in_one_piece() -> None:
-    expiring = [listing(11, pod("a", 1), more="token"), status(410, "Expired")]
-    world = World([*expiring * 3, listing(12, pod("b", 2))], [SILENT])
-    async with world.run(page_size=10):
-        await world.after(("added", "b", "2"))
-        asked = [request.query for request in world.server.requests[:7:2]]
-        assert [query.get("limit") for query in asked] == ["10", "40", "160", None]
-        assert all("continue" not in query for query in asked)
 
 
 def added(*versions: int, end: str = "clean") -> Stream:

@@ -291,13 +291,6 @@ async def test_a_report_is_not_repeated_once_its_pod_is_forgotten(attempts: int,
         assert bench.counts == {"dropped": 1}
 
 
-async def test_draining_has_a_deadline() -> None:
-    async with writing(Hang()) as bench:
-        bench.writer.report(POD, UNFIT)
-        bench.writer.report(PodKey("t", "q", "v"), UNFIT)
-        assert await bench.writer.drain(0.1) == 2
-
-
 async def test_reports_keep_to_the_number_of_writes_that_may_be_under_way() -> None:
     """kubernetes#135900: status patches took the connections and the rate that binds needed."""
     async with writing(Hang(), budget=Budget(concurrency=4), concurrency=4) as bench:
