@@ -175,7 +175,8 @@ async def test_cancelling_stops_the_work_first_and_releases_the_lease_after() ->
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)
+            # Longer than the lease lasts: it is renewed meanwhile.
+            await asyncio.sleep(60)
             order.append(f"stopped while {leases.spec['holderIdentity']} held it")
 
     async with running(electing(leases)[0].run(lead)):
