@@ -171,7 +171,8 @@ async def test_what_is_news_is_written(reports: list[Any], sent: list[Any]) -> N
 async def test_the_newest_report_replaces_those_that_wait() -> None:
     bench = Bench(Answer())
     bench.writer.report(POD, UNFIT, nominated="n1")
-    bench.writer.report(POD, OTHER)
+    # What the watch shows is of before both.
+    bench.writer.report(POD, OTHER, known=FIT)
     async with running(bench.writer.run()):
         await bench.writer.drain(5)
     (body,) = bench.sent()
