@@ -22,11 +22,6 @@ from .test_exec_plugin import V1
 pytestmark = pytest.mark.real_time
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def b64(content: bytes | Path) -> str:
     return base64.b64encode(content if isinstance(content, bytes) else content.read_bytes()).decode()
 

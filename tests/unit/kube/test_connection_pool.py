@@ -121,13 +121,6 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_used_even_if_its_t
         assert server.connections == 2
 
 
-async def test_a_connection_that_was_reset_while_idle_is_replaced() -> None:
-    async with wired([[OK, End.RESET]], [[OK]]) as server, client(server) as transport:
-        await get(transport)
-        await eventually(lambda: server.open == 0)
-        assert await post(transport) == 200
-
-
 async def test_what_a_server_says_unasked_is_not_taken_for_the_next_answer() -> None:
     gate = asyncio.Event()
     unasked = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -33,7 +34,7 @@ class Bench:
     def __init__(self, *actions: Action, **options: Any) -> None:
         self.server, transport = answering(in_order(*actions))
         self.time = FakeTime()
-        self.counts: dict[str, int] = {}
+        self.counts = Counter[str]()
         self.recorder = EventRecorder(
             transport,
             controller="agent-scheduler",
@@ -45,12 +46,9 @@ class Bench:
                 rng=lambda: 0.0,
                 now=lambda: START + timedelta(seconds=self.time.now - 1000),
             ),
-            count=self.count,
+            count=lambda what: self.counts.update((what,)),
             **{"budget": Budget(), **options},
         )
-
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
     def failed(self, note: str = "no room", about: ObjectReference = POD) -> None:
         self.recorder.event(about, type="Warning", reason="FailedScheduling", action="Scheduling", note=note)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -39,17 +40,14 @@ class Bench:
     def __init__(self, *actions: Action, **options: Any) -> None:
         self.server, transport = answering(in_order(*actions))
         self.time = FakeTime()
-        self.counts: dict[str, int] = {}
+        self.counts = Counter[str]()
         given = {
             "budget": Budget(),
             "backoff": Backoff(initial=1, cap=8, jitter=0),
             "timing": self.time.timing,
         }
-        given |= {"now": lambda: NOW, "count": self.count}
+        given |= {"now": lambda: NOW, "count": lambda what: self.counts.update((what,))}
         self.writer = StatusWriter(transport, **{**given, **options})
-
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
     async def report(self, condition: PodCondition = UNFIT, **more: Any) -> None:
         """Reports about the pod, and waits until all that was reported is written."""

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.real_time
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 class Naming:
     """A server that answers each request with the name in the client's certificate, which it asks for."""
 
@@ -199,14 +194,6 @@ async def test_an_authority_that_is_spoiled_or_gone_leaves_the_old_one_trusted(a
         authority.file.unlink()
         assert await made.later(61) == "old"
         assert server.connections == 1
-
-
-async def test_a_refusal_makes_the_files_looked_at_soon(authority: Authority) -> None:
-    async with naming(authority) as server, client(server, authority) as made:
-        assert await made.later(0) == "old"
-        authority.issue("new", stem="me")
-        made.transport._endpoint.refused()
-        assert await made.later(6) == "new"
 
 
 async def test_a_server_whose_authority_is_not_trusted_makes_the_files_looked_at_soon(tmp_path: Path) -> None:
