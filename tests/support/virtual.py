@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import random
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -89,13 +88,3 @@ def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
             loop.close()
 
     return run
-
-
-def all_in_virtual_time(module: dict[str, Any], *, but: Container[str] = ()) -> None:
-    """Makes `virtual_time` tests of all async tests of a module: `all_in_virtual_time(globals())` as its last line.
-
-    `but`: names of those that need sockets.
-    """
-    for name, test in list(module.items()):
-        if name.startswith("test_") and inspect.iscoroutinefunction(test) and name not in but:
-            module[name] = virtual_time(test)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import yaml
 
 from agent_scheduler.objects.batch import QUEUES, pod_groups
@@ -17,6 +18,8 @@ from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, unti
 from tests.support.places import CONFIG
 from tests.support.reviews import GATE, pod, queue
 from tests.support.webhooks import NAME, World, manifest, webhooks
+
+pytestmark = pytest.mark.real_time
 
 _API = "/apis/admissionregistration.k8s.io/v1"
 _MERGE = "application/merge-patch+json"

@@ -13,6 +13,8 @@ from tests.support.reviews import pod
 from tests.support.webhooks import asking, webhooks
 from tests.unit.webhook.test_authority import made
 
+pytestmark = pytest.mark.real_time
+
 
 def put(folder: Path, *, key_of_another: bool = False) -> ssl.SSLContext:
     """A certificate for localhost in `folder`; whoever asks with the context trusts it."""

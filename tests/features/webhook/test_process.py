@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from agent_scheduler.config.schema import Serving
 from tests.support.embedded import until
 from tests.support.reviews import GATE, pod, queue
 from tests.support.webhooks import asking, review, webhooks
+
+pytestmark = pytest.mark.real_time
 
 
 async def test_a_pod_is_gated_over_tls_by_a_certificate_that_the_configurations_trust() -> None:
@@ -62,11 +65,13 @@ async def test_until_queues_are_listed_only_what_needs_none_is_answered() -> Non
 
 async def test_a_process_that_is_asked_to_end_is_not_ready_and_answers_for_a_while() -> None:
     async with webhooks() as world:
-        process = world.start(shutdown_delay=3.0)
+        process = world.start()
+        delay = asyncio.Event()
         async with asking(process, await world.trusted()) as api_server:
             await until(lambda: process._is_synced)
             await api_server.review("/pods/mutate", pod())
             assert api_server.headers.get("Connection") != "close"
+            process._timing = replace(process._timing, sleep=lambda _seconds: delay.wait())
             process.stop()
             assert "shutdown failed: shutting down" in (await api_server.get("/readyz"))[1]
 
@@ -75,6 +80,7 @@ async def test_a_process_that_is_asked_to_end_is_not_ready_and_answers_for_a_whi
                 return api_server.headers.get("Connection") == "close"
 
             await until(closing)
+        delay.set()
         assert await world.ended(process) == 0
 
 

@@ -315,7 +315,9 @@ def container(*, cpu: Any = None, task_of: Any = None, host_network: bool = Fals
         ({"cpu": "much"}, "resources.requests[cpu]"),
         ({"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}, ""),
         ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}, "resources.requests"),
+        ({"resources": {"limits": {"cpu": "-1"}}}, "resources.limits[cpu]"),
         ({"resources": {"requests": {"a.example/gpu": 1}}}, "resources.limits"),
+        ({"resources": {"requests": {"hugepages-2Mi": "2Mi"}}}, "resources.limits"),
         ({"resources": {"requests": {"a.example/gpu": 1}, "limits": {"a.example/gpu": 1}}}, ""),
         (
             {"resources": {"requests": {"a.example/gpu": 1}, "limits": {"a.example/gpu": 2}}},
@@ -460,6 +462,8 @@ STRICT_FIELD = "spec.minAvailable"
         (was(task("x", minAvailable=1), B), ["spec.tasks[0].name"]),
         (was(container(cpu="2", task_of={"minAvailable": 1}), B), ["spec.tasks[0].template"]),
         (was(container(resources={}, task_of={"minAvailable": 1}), B), []),
+        (was(task(minAvailable=1, template={**task()["template"], "metadata": {}}), B), []),
+        (was(container(securityContext={}, task_of={"minAvailable": 1}), B), ["spec.tasks[0].template"]),
         (
             was(task(minAvailable=1, partitionPolicy={"totalPartitions": 0, "partitionSize": 1}), B),
             ["spec.tasks[0].partitionPolicy.totalPartitions", "spec.tasks[0].partitionPolicy"],

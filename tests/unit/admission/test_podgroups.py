@@ -54,21 +54,28 @@ def test_groups_are_reviewed_when_they_are_made_alone(review: Any) -> None:
 
 
 TIERS = {"highestTierAllowed": 1, "highestTierName": "n"}
+BOTH = {"name": "b", "networkTopology": TIERS}
 
 
 @pytest.mark.parametrize(
-    ("spec", "place"),
+    ("spec", "places"),
     [
-        ({"networkTopology": TIERS}, ""),
-        (
-            {"subGroupPolicy": [{"name": "a"}, {"name": "b", "networkTopology": TIERS}]},
-            "in subGroupPolicy 'b': ",
-        ),
-        ({"networkTopology": {"highestTierAllowed": 1}}, None),
-        ({"networkTopology": {"highestTierName": "n"}}, None),
+        ({"networkTopology": TIERS}, [""]),
+        ({"networkTopology": {**TIERS, "highestTierAllowed": 0}}, [""]),
+        # Of several subgroups the first.
+        ({"subGroupPolicy": [{"name": "a"}, BOTH, {**BOTH, "name": "c"}]}, ["in subGroupPolicy 'b': "]),
+        ({"networkTopology": TIERS, "subGroupPolicy": [BOTH]}, ["", "in subGroupPolicy 'b': "]),
+        ({"networkTopology": {"highestTierAllowed": 1}}, []),
+        ({"networkTopology": {"highestTierName": "n"}}, []),
     ],
 )
-def test_a_topology_names_its_highest_tier_in_one_way(spec: Any, place: str | None) -> None:
-    made = {"metadata": {"name": "it"}, "spec": spec}
+def test_a_topology_names_its_highest_tier_in_one_way(spec: Any, places: list[str]) -> None:
     told = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously."
-    assert validate(request(made), {}).message == ("" if place is None else place + told)
+    problem = " ".join(place + told for place in places)
+    made = {"metadata": {"name": "it"}, "spec": spec}
+    assert validate(request(made), {}).message == problem
+    made["spec"] = {**spec, "queue": "none"}
+    found = validate(request(made), {}).message
+    assert found == "; ".join(
+        ['unable to find queue: queue.scheduling.volcano.sh "none" not found', problem][: 1 + bool(places)]
+    )

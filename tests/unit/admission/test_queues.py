@@ -60,6 +60,7 @@ def test_a_hierarchy_has_a_weight_for_each_level_and_none_is_below_another_queue
 
     other = queue("other", annotations={HIERARCHY: "root/a/b", WEIGHTS: "1/1/1"})
     assert "must have the same length" in hierarchy("root/a", "1")
+    assert "must have the same length" in hierarchy("root/a", "")
     assert "must be larger than 0" in hierarchy("root/a", "1/0")
     assert "not allowed to be in the sub path of root/a/b of queue other" in hierarchy("root/a", "1/1", other)
     assert hierarchy("root/a/b", "1/1/1", other) == hierarchy("root/b", "1/1", other) == ""
@@ -70,6 +71,8 @@ def test_a_hierarchy_has_a_weight_for_each_level_and_none_is_below_another_queue
     [
         ({"capability": {"cpu": "0"}}, ""),
         ({"capability": {"cpu": "-1"}}, "must be greater than or equal to 0"),
+        ({"capability": {"cpu": "-1", "memory": "-1"}}, "must be greater than or equal to 0]"),
+        ({"guarantee": {"resource": {"cpu": "-1"}}, "deserved": {"cpu": "0"}}, "than or equal to 0"),
         ({"capability": {"pods": "2"}}, ""),
         ({"capability": {"pods": "1500m"}}, "must be an integer"),
         ({"deserved": {"a.example/x": "500m"}}, "must be an integer"),

@@ -19,10 +19,7 @@ from tests.support.scripted import Answer, FakeTime, in_order, serving, status
 
 from .test_exec_plugin import V1
 
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
+pytestmark = pytest.mark.real_time
 
 
 def b64(content: bytes | Path) -> str:

@@ -18,7 +18,6 @@ from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.transport import NotSent, PodKey, Response, Transport
 from tests.support.needed import recorded
 from tests.support.scripted import Action, Answer, FakeTime, Hang, Request, Reset, answering, status
-from tests.support.virtual import all_in_virtual_time
 
 CREATED = Answer(201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201})
 CONFLICT = status(409, "Conflict", "whatever the server likes to say")
@@ -153,12 +152,6 @@ async def test_the_binding_has_the_annotations_that_its_pod_is_bound_with_at_eac
         assert sent == [expected] * len(posts)
     _, requests, _ = await bound([CREATED], annotations={"other": {"x": "y"}})
     assert "annotations" not in requests[0].json["metadata"]
-
-
-async def test_names_are_escaped_in_the_path() -> None:
-    server, transport = answering(Server([CREATED]))
-    await Binds(transport, policy=POLICY).bind(PodKey("t", "../x", "u"), "n1")
-    assert server.requests[0].target == "/api/v1/namespaces/t/pods/..%2Fx/binding"
 
 
 @pytest.mark.parametrize(
@@ -467,6 +460,3 @@ async def test_a_bind_in_doubt_is_not_sent_again_when_it_may_no_longer_be() -> N
     assert result.outcome is BindOutcome.UNKNOWN
     assert result.unknown is not None and result.unknown.settles > time.now
     assert result.unknown.then is not None and result.unknown.then.outcome is BindOutcome.UNAVAILABLE
-
-
-all_in_virtual_time(globals())

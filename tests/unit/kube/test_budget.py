@@ -6,7 +6,6 @@ import pytest
 
 from agent_scheduler.kube.budget import Budget, TokenBucket
 from tests.support.scripted import FakeTime
-from tests.support.virtual import all_in_virtual_time
 
 
 async def take(bucket: TokenBucket, times: int) -> None:
@@ -184,6 +183,3 @@ async def test_time_that_has_passed_counts_at_the_rate_that_it_passed_at() -> No
     bucket.set_rate(10, 100)
     await take(bucket, 11)
     assert slept(time) == 0.1
-
-
-all_in_virtual_time(globals())

@@ -125,18 +125,6 @@ def test_an_answer_is_the_same_however_it_is_cut(
     assert connection.reusable
 
 
-def test_a_chunked_answer_may_be_cut_at_every_byte(runner: asyncio.Runner) -> None:
-    data = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + framed(b"abcdefg", [2, 3], trailer=True)
-    for at in range(1, len(data)):
-        outcome, connection = runner.run(exchanged([data[:at], data[at:]]))
-        assert isinstance(outcome, Response)
-        assert outcome.body == b"abcdefg"
-        assert connection.reusable
-    outcome, _ = runner.run(exchanged(data[at : at + 1] for at in range(len(data))))
-    assert isinstance(outcome, Response)
-    assert outcome.body == b"abcdefg"
-
-
 @given(answers, st.lists(st.integers(0, 400), max_size=5), st.data())
 def test_an_answer_that_is_cut_short_is_never_taken_for_whole(
     runner: asyncio.Runner, parts: tuple[bytes, list[int], bool], cuts: list[int], data: st.DataObject

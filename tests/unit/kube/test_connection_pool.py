@@ -17,7 +17,6 @@ from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
 from tests.support.loop import SimLoop
 from tests.support.raw_server import OK, End, Raw, client, get, post, saying, wired
 from tests.support.scripted import eventually
-from tests.support.virtual import all_in_virtual_time
 
 
 @asynccontextmanager
@@ -122,13 +121,6 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_used_even_if_its_t
         assert server.connections == 2
 
 
-async def test_a_connection_that_was_reset_while_idle_is_replaced() -> None:
-    async with wired([[OK, End.RESET]], [[OK]]) as server, client(server) as transport:
-        await get(transport)
-        await eventually(lambda: server.open == 0)
-        assert await post(transport) == 200
-
-
 async def test_what_a_server_says_unasked_is_not_taken_for_the_next_answer() -> None:
     gate = asyncio.Event()
     unasked = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"
@@ -149,6 +141,7 @@ def serve_one(listener: socket.socket) -> socket.socket:
     return peer
 
 
+@pytest.mark.real_time
 async def test_nor_if_it_lies_unread_when_the_next_request_is_made() -> None:
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -168,6 +161,7 @@ async def test_nor_if_it_lies_unread_when_the_next_request_is_made() -> None:
             other.close()
 
 
+@pytest.mark.real_time
 async def test_a_connection_that_is_closed_as_it_is_handed_on_is_replaced() -> None:
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -254,6 +248,7 @@ async def test_a_connection_that_breaks_lets_the_next_in_the_queue_open_one() ->
         assert server.connections == 2
 
 
+@pytest.mark.real_time
 async def test_a_server_that_cannot_be_reached_costs_no_slot() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -264,6 +259,7 @@ async def test_a_server_that_cannot_be_reached_costs_no_slot() -> None:
             assert await post(transport) == 200
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("limit", ["connect_timeout", "timeout"])
 async def test_a_handshake_that_takes_too_long_has_sent_nothing(limit: str) -> None:
     async with saying([[]]) as server:
@@ -275,6 +271,7 @@ async def test_a_handshake_that_takes_too_long_has_sent_nothing(limit: str) -> N
             await eventually(lambda: server.open == 0)
 
 
+@pytest.mark.real_time
 async def test_a_cancelled_connection_attempt_leaves_nothing_open_and_costs_no_slot() -> None:
     async with saying([[]]) as server, client(server.url.replace("http", "https"), pool_size=1) as transport:
         for _ in range(2):
@@ -302,6 +299,7 @@ async def test_closing_ends_what_is_under_way_and_what_waits() -> None:
         assert (pool._sweeper, pool._alarm, len(pool._open), pool._slots) == (None, None, 0, 0)
 
 
+@pytest.mark.real_time
 async def test_closing_does_not_wait_for_a_handshake() -> None:
     async with saying([[]]) as server:
         transport = Http1Transport(Endpoint(server.url.replace("http", "https")))
@@ -312,14 +310,3 @@ async def test_closing_does_not_wait_for_a_handshake() -> None:
             with pytest.raises(NotSent, match="the client is closing"):
                 await connecting
         await eventually(lambda: server.open == 0)
-
-
-NEED_SOCKETS = (
-    "test_nor_if_it_lies_unread_when_the_next_request_is_made",
-    "test_a_connection_that_is_closed_as_it_is_handed_on_is_replaced",
-    "test_a_server_that_cannot_be_reached_costs_no_slot",
-    "test_a_handshake_that_takes_too_long_has_sent_nothing",
-    "test_a_cancelled_connection_attempt_leaves_nothing_open_and_costs_no_slot",
-    "test_closing_does_not_wait_for_a_handshake",
-)
-all_in_virtual_time(globals(), but=NEED_SOCKETS)

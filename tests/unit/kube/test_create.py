@@ -11,7 +11,6 @@ from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF
 from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, in_order, status
-from tests.support.virtual import all_in_virtual_time
 
 BODY = b'{"metadata":{"name":"c","annotations":{"a":"1"}},"spec":{"n":1}}'
 THING: dict[str, Any] = {"kind": "Thing", "apiVersion": "g/v1", "spec": {"n": 1}}
@@ -36,40 +35,40 @@ async def test_an_object_is_made_with_one_request() -> None:
     assert (request.method, request.path, request.body) == ("POST", "/apis/g/v1/things", BODY)
 
 
-@pytest.mark.parametrize("lost", [Reset(), status(500, "InternalError"), status(504, "Timeout")])
-async def test_an_object_whose_making_was_not_answered_is_looked_for(lost: Action) -> None:
-    made, requests = await created(lost, TAKEN, Answer(200, OURS))
-    assert made == Made(OURS, None, is_open=True)
-    assert [each.method for each in requests] == ["POST", "POST", "GET"]
-    assert requests[-1].path == "/apis/g/v1/things/c"
+MADE, FREE = Answer(201, OURS), status(404, "NotFound")
+HAVE_OURS, HAVE_THEIRS = Answer(200, OURS), Answer(200, THEIRS)
 
 
-@pytest.mark.parametrize("before", [(), (Reset(),)])
-async def test_an_object_of_somebody_else_is_a_conflict(before: tuple[Action, ...]) -> None:
-    made, _ = await created(*before, TAKEN, Answer(200, THEIRS))
-    assert made.found == THEIRS
-    assert made.failure is not None and made.failure.kind is FailureClass.CONFLICT
-
-
-async def test_an_object_that_was_there_before_is_a_conflict_whatever_it_says() -> None:
-    made, _ = await created(TAKEN, Answer(200, OURS))
-    assert made.found == OURS and made.failure is not None
-
-
-async def test_a_name_that_becomes_free_is_taken() -> None:
-    made, requests = await created(TAKEN, status(404, "NotFound"), Answer(201, OURS))
-    assert made == Made(OURS, None) and len(requests) == 3
-
-
-async def test_an_object_that_came_when_there_was_none_is_not_what_was_sent_before() -> None:
-    made, requests = await created(Reset(), TAKEN, status(404, "NotFound"), TAKEN, Answer(200, OURS))
-    assert made.failure is not None and made.failure.kind is FailureClass.CONFLICT
-    assert made.is_open and len(requests) == 5
-
-
-async def test_what_is_refused_for_good_is_not_repeated() -> None:
-    made, requests = await created(status(403, "Forbidden"))
-    assert made.failure is not None and made.failure.status == 403 and len(requests) == 1
+@pytest.mark.parametrize(
+    ("actions", "found", "failed", "is_open", "requests"),
+    [
+        *(
+            ([lost, TAKEN, HAVE_OURS], OURS, None, True, "POST POST GET")
+            for lost in (Reset(), status(500, "InternalError"), status(504, "Timeout"))
+        ),
+        # What was there before is a conflict, whatever it says, and what is somebody else's.
+        ([TAKEN, HAVE_OURS], OURS, FailureClass.CONFLICT, False, "POST GET"),
+        ([TAKEN, HAVE_THEIRS], THEIRS, FailureClass.CONFLICT, False, "POST GET"),
+        ([Reset(), TAKEN, HAVE_THEIRS], THEIRS, FailureClass.CONFLICT, True, "POST POST GET"),
+        # A name that becomes free is taken; what comes after that is not what was sent before.
+        ([TAKEN, FREE, MADE], OURS, None, False, "POST GET POST"),
+        (
+            [Reset(), TAKEN, FREE, TAKEN, HAVE_OURS],
+            OURS,
+            FailureClass.CONFLICT,
+            True,
+            "POST POST GET POST GET",
+        ),
+        ([status(403, "Forbidden")], {}, FailureClass.PERMANENT, False, "POST"),
+    ],
+)
+async def test_what_the_making_of_an_object_comes_to(
+    actions: list[Action], found: Any, failed: FailureClass | None, is_open: bool, requests: str
+) -> None:
+    made, sent = await created(*actions)
+    assert (made.found, made.failure and made.failure.kind, made.is_open) == (found, failed, is_open)
+    assert " ".join(each.method for each in sent) == requests
+    assert sent[-1].path == "/apis/g/v1/things" + ("/c" if sent[-1].method == "GET" else "")
 
 
 async def test_nothing_is_sent_for_what_is_no_longer_wanted() -> None:
@@ -103,6 +102,3 @@ async def test_a_deletion_that_keeps_failing_is_given_up() -> None:
     failure, requests = await deleted(status(403, "Forbidden"))
     assert failure is not None and len(requests) == 1
     assert await deleted(wanted=lambda: False) == (CALLED_OFF, [])
-
-
-all_in_virtual_time(globals())

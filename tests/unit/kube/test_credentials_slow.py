@@ -18,6 +18,7 @@ from .test_exec_plugin import START, Plugin
 from .test_lease import CONFIG, Leases, Work
 
 
+@pytest.mark.real_time
 async def test_a_plugin_that_is_slower_than_the_renew_deadline_does_not_cost_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,8 @@ from tests.support.authority import Authority, server_tls
 from tests.support.raw_server import OK, End, client, get, post, saying
 from tests.support.scripted import eventually
 
+pytestmark = pytest.mark.real_time
+
 Resolve = Callable[..., None]
 
 

@@ -9,7 +9,6 @@ import pytest
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
 from agent_scheduler.kube.pace import TICK, Pace
 from tests.support.scripted import eventually, running
-from tests.support.virtual import all_in_virtual_time
 
 
 class Sender:
@@ -227,6 +226,3 @@ async def test_dispatchers_of_one_pace_begin_one_call_at_a_time_together() -> No
 def test_a_dispatcher_without_workers_is_refused() -> None:
     with pytest.raises(ValueError, match="concurrency"):
         Dispatcher(Sender(), concurrency=0)
-
-
-all_in_virtual_time(globals())

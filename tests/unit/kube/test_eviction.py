@@ -102,6 +102,7 @@ async def test_an_eviction_that_nobody_wants_any_more_is_not_carried_out(sent: i
     assert len(server.requests) == sent
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("leads", [None, lambda: True])
 @pytest.mark.parametrize("sent", [0, 1])
 async def test_an_eviction_that_nobody_wants_any_more_when_its_credentials_come_is_not_carried_out(

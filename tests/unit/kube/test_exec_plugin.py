@@ -22,6 +22,8 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent
 from tests.support.scripted import FakeTime, eventually
 
+pytestmark = pytest.mark.real_time
+
 V1 = "client.authentication.k8s.io/v1"
 START = datetime(2026, 11, 21, tzinfo=UTC)
 

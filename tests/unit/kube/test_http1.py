@@ -20,7 +20,6 @@ from embedded_kubernetes.certificates import Certificates, make_certificates, se
 from tests.support.needed import ipv6_loopback
 from tests.support.raw_server import OK, End, Step, client, get, post, saying, wired
 from tests.support.scripted import eventually
-from tests.support.virtual import all_in_virtual_time
 
 # -- what is written
 
@@ -130,6 +129,7 @@ async def test_the_answer_to_head_ends_with_its_head() -> None:
         assert server.connections == 1
 
 
+@pytest.mark.real_time
 async def test_large_answers_and_requests_pass_whole() -> None:
     body = bytes(range(256)) * 40_000
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -251,6 +251,7 @@ async def test_a_deadline_that_passes_after_its_exchange_ends_no_connection() ->
         assert server.connections == 1
 
 
+@pytest.mark.real_time
 async def test_a_name_that_cannot_be_one_was_not_sent_anything() -> None:
     async with client(f"http://{'x' * 64}.invalid") as transport:
         with pytest.raises(NotSent):
@@ -332,6 +333,7 @@ def test_the_kernel_watches_over_connections_whose_peer_vanished(
         assert runner.run(options()) == [1, 1, 30]
 
 
+@pytest.mark.real_time
 async def test_an_ipv6_address_is_reached_and_named_in_brackets() -> None:
     ipv6_loopback()
     async with saying([[OK]], host="::1") as server, client(server) as transport:
@@ -352,11 +354,3 @@ async def test_an_ipv6_address_is_reached_and_named_in_brackets() -> None:
 async def test_the_server_is_named_as_it_knows_itself(url: str, host: str) -> None:
     async with client(url) as transport:
         assert transport._common["Host"] == host
-
-
-NEED_SOCKETS = (
-    "test_large_answers_and_requests_pass_whole",
-    "test_a_name_that_cannot_be_one_was_not_sent_anything",
-    "test_an_ipv6_address_is_reached_and_named_in_brackets",
-)
-all_in_virtual_time(globals(), but=NEED_SOCKETS)

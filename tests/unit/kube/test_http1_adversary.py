@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown
-from tests.support.virtual import all_in_virtual_time, virtual_time
+from tests.support.virtual import virtual_time
 from tests.support.wires import Network, Wire
 
 PLAIN, CHUNKED, UNFRAMED, INFORMED = "plain", "chunked", "unframed", "informed"
@@ -209,6 +209,3 @@ async def test_a_watch_that_is_spoiled_at_any_byte_gives_whole_lines_in_their_or
         assert got == LINES[: len(got)]
         assert ended == (kind == "split" or at == len(whole))
         assert not ended or got == LINES
-
-
-all_in_virtual_time(globals())

@@ -17,7 +17,6 @@ from agent_scheduler.kube.transport import (
     start_of,
 )
 from tests.support.raw_server import OK, End, Step, client, get, wired
-from tests.support.virtual import all_in_virtual_time
 
 Outcome = Response | TransportError
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
@@ -176,6 +175,3 @@ async def test_a_process_that_does_not_lead_starts_nothing() -> None:
 async def test_a_transport_that_starts_nothing_says_so() -> None:
     plain: Any = object()
     assert not start_of(plain)("POST", "/", timeout=1.0, answered=lambda _: None)
-
-
-all_in_virtual_time(globals())

@@ -10,7 +10,6 @@ import pytest
 from agent_scheduler.kube.http1 import MAX_AGE_SECONDS
 from agent_scheduler.kube.transport import FencedTransport, NotSent, OutcomeUnknown
 from tests.support.loop import PROCESS, SimLoop
-from tests.support.virtual import all_in_virtual_time
 from tests.support.wires import Network
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -18,16 +17,6 @@ HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 def now() -> float:
     return asyncio.get_running_loop().time()
-
-
-async def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
-    network = Network(lambda _wire, _head: None)
-    client, began = network.client(), now()
-    with pytest.raises(OutcomeUnknown):
-        await client.request("POST", "/", body=b"{}", timeout=30)
-    assert now() - began == pytest.approx(30, abs=0.01)
-    assert network.open == 0
-    await client.close()
 
 
 async def test_a_watch_on_which_nothing_arrives_ends_after_its_silence() -> None:
@@ -107,6 +96,3 @@ async def test_the_end_waits_a_second_for_the_loop_to_tell_of_an_aborted_connect
     began = now()
     await client.close()
     assert 0.5 < now() - began < 5
-
-
-all_in_virtual_time(globals())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from agent_scheduler.kube.pace import PORTION, TICK, Pace
-from tests.support.virtual import all_in_virtual_time
 
 
 class Crowd:
@@ -90,6 +89,3 @@ async def test_nothing_runs_while_nobody_waits() -> None:
     assert world.pace._timer is None
     world.crowd("b", 1).go_on()
     assert world.log == ["a", "b"]
-
-
-all_in_virtual_time(globals())

@@ -13,7 +13,6 @@ from agent_scheduler.kube.errors import FailureClass, RequestFailed
 from agent_scheduler.kube.paging import SLICE, collect, read_page, version_of
 from agent_scheduler.objects.config_map import ConfigMap
 from tests.support.scripted import Action, Answer, Reset, answering, in_order, status
-from tests.support.virtual import all_in_virtual_time
 
 PATH = "/api/v1/configmaps"
 EXPIRED = status(410, "Expired")
@@ -160,6 +159,3 @@ async def test_a_later_page_that_is_refused_is_a_failure() -> None:
 async def test_a_page_that_is_not_an_api_servers_is_a_failure() -> None:
     with pytest.raises(RequestFailed):
         await Pages(Answer(200, page("a"), HTML)).collect()
-
-
-all_in_virtual_time(globals())

@@ -10,7 +10,6 @@ import pytest
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched, patch_once
 from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, status
-from tests.support.virtual import all_in_virtual_time
 
 PATH = "/apis/x/v1/namespaces/t/things/a"
 BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
@@ -43,50 +42,46 @@ async def patched(
     return await patch_once(answering(server)[1], PATH, body, wanted=wanted, **options)
 
 
-async def test_a_patch_that_is_carried_out_gives_the_version_that_has_it() -> None:
-    server = Server([thing("6", done=True)])
-    assert await patched(server) == Patched("6")
-    assert server.asked == ["PATCH"]
+CONFLICT = status(409, "Conflict", "another version")
+FORBIDDEN, GONE = status(403, "Forbidden", "no"), status(404, "NotFound")
+#: Of a status the API server takes no notice of the UID, and carries the patch of a namesake out.
+ANOTHER = thing("6", done=True, uid="another")
+BEFORE = thing("5", done=False)
+SENT, LOOKED, AGAIN = ["PATCH"], ["PATCH", "GET"], ["PATCH", "GET", "PATCH"]
 
 
-async def test_a_patch_whose_answer_was_lost_is_looked_for_before_it_is_sent_again() -> None:
-    server = Server([Reset()], [thing("7", done=True)])
-    found = await patched(server)
-    assert found[:3] == Patched("7")[:3]
-    assert msgspec.json.decode(found.found)["metadata"]["resourceVersion"] == "7"
-    assert server.asked == ["PATCH", "GET"]
-
-
-async def test_a_lost_patch_that_is_not_there_is_sent_again() -> None:
-    server = Server([Reset(), thing("6", done=True)], [thing("5", done=False)])
-    assert await patched(server) == Patched("6")
-    assert server.asked == ["PATCH", "GET", "PATCH"]
-
-
-async def test_a_conflict_may_be_with_the_patch_itself() -> None:
-    conflict = status(409, "Conflict", "another version")
-    found = await patched(Server([conflict], [thing("6", done=True)]))
-    assert found[:3] == Patched("6")[:3]
-    found = await patched(Server([conflict], [thing("6", done=False)]))
-    assert found.failure is not None and found.failure.kind is FailureClass.CONFLICT
-
-
-async def test_a_patch_of_a_subresource_that_is_a_namesakes_by_now_is_not_sent_for_ever() -> None:
-    """Of a status the API server takes no notice of the UID, and carries it out."""
-    another = thing("6", done=True, uid="another")
-    server = Server([another], [another])
-    found = await patched(server)
-    assert found.failure is not None and found.failure.kind is FailureClass.NOT_FOUND
-    assert server.asked == ["PATCH", "GET"]
-
-
-async def test_a_lost_patch_of_an_object_that_is_gone_can_no_longer_be_carried_out() -> None:
-    gone = status(404, "NotFound")
-    server = Server([Reset(), gone], [gone])
-    found = await patched(server)
-    assert found.failure is not None and found.failure.kind is FailureClass.NOT_FOUND
-    assert not found.is_open
-    assert server.asked == ["PATCH", "GET"]
+@pytest.mark.parametrize(
+    ("patches", "gets", "options", "version", "failed", "is_open", "asked"),
+    [
+        ([thing("6", done=True)], [BEFORE], {}, "6", None, False, SENT),
+        # What was lost is looked for, and sent again if it is not there, or can no longer be carried out.
+        ([Reset()], [thing("7", done=True)], {}, "7", None, False, LOOKED),
+        ([Reset(), thing("6", done=True)], [BEFORE], {}, "6", None, False, AGAIN),
+        ([Reset(), GONE], [GONE], {}, "", FailureClass.NOT_FOUND, False, LOOKED),
+        # A conflict may be with the patch itself.
+        ([CONFLICT], [thing("6", done=True)], {}, "6", None, False, LOOKED),
+        ([CONFLICT], [thing("6", done=False)], {}, "", FailureClass.CONFLICT, False, LOOKED),
+        ([ANOTHER], [ANOTHER], {}, "", FailureClass.NOT_FOUND, False, LOOKED),
+        ([FORBIDDEN], [BEFORE], {}, "", FailureClass.PERMANENT, False, SENT),
+        ([Reset()], [BEFORE], {"repeats": False}, "", FailureClass.UNKNOWN, True, SENT),
+        ([FORBIDDEN], [BEFORE], {"repeats": False}, "", FailureClass.PERMANENT, False, SENT),
+    ],
+)
+async def test_what_a_patch_comes_to(
+    patches: list[Action],
+    gets: list[Action],
+    options: dict[str, bool],
+    version: str,
+    failed: FailureClass | None,
+    is_open: bool,
+    asked: list[str],
+) -> None:
+    server = Server([*patches], [*gets])
+    found = await patched(server, **options)
+    assert (found.resource_version, found.failure and found.failure.kind) == (version, failed)
+    assert (found.is_open, server.asked) == (is_open, asked)
+    if asked == LOOKED and not failed:
+        assert msgspec.json.decode(found.found)["metadata"]["resourceVersion"] == version
 
 
 @pytest.mark.parametrize(("left", "again"), [([], False), (["p"], True), (["other"], False)])
@@ -108,13 +103,6 @@ async def test_a_lost_patch_that_takes_an_item_out_is_sent_again_while_the_item_
     assert server.asked == ["PATCH", "GET", "PATCH"][: 3 if again else 2]
 
 
-async def test_a_refusal_is_the_end() -> None:
-    server = Server([status(403, "Forbidden", "no")])
-    found = await patched(server)
-    assert found.failure is not None and found.failure.status == 403 and not found.is_open
-    assert server.asked == ["PATCH"]
-
-
 async def test_a_server_that_asks_for_patience_gets_it() -> None:
     time = FakeTime()
     slow = status(429, "TooManyRequests")
@@ -123,19 +111,8 @@ async def test_a_server_that_asks_for_patience_gets_it() -> None:
     assert time.slept == [7]
 
 
-@pytest.mark.parametrize(("action", "is_open"), [(Reset(), True), (status(403, "Forbidden"), False)])
-async def test_what_is_not_to_be_repeated_is_sent_once(action: Action, is_open: bool) -> None:
-    server = Server([action])
-    found = await patched(server, repeats=False)
-    assert found.failure is not None and found.is_open == is_open
-    assert server.asked == ["PATCH"]
-
-
 async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out() -> None:
     server = Server([Reset()])
     found = await patched(server, wanted=lambda: not server.asked)
     assert found == Patched("", CALLED_OFF, is_open=True)
     assert server.asked == ["PATCH"]
-
-
-all_in_virtual_time(globals())

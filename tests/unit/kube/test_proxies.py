@@ -27,6 +27,8 @@ from tests.support.scripted import eventually, listening, port_of
 
 from .test_auth import pod_environ, write
 
+pytestmark = pytest.mark.real_time
+
 P = {"HTTPS_PROXY": "http://proxy:3128"}
 
 
@@ -228,6 +230,7 @@ def test_a_proxy_with_tls_is_trusted_where_the_system_trusts_it(
         ("407", "refused a tunnel: 'HTTP/1.1 407"),
         (b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "refused a tunnel: 'HTTP/1.1 502"),
         (b"nonsense\r\n\r\n", "refused a tunnel: 'nonsense'"),
+        (b"HTTP/1.1\r\n\r\n", "refused a tunnel: 'HTTP/1.1'"),
         (b"", "the proxy closed the connection"),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,6 @@ from tests.support.scripted import (
     running,
     status,
 )
-from tests.support.virtual import all_in_virtual_time
 
 POD = ObjectReference("Pod", "t", "p", "u")
 START = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
@@ -34,7 +34,7 @@ class Bench:
     def __init__(self, *actions: Action, **options: Any) -> None:
         self.server, transport = answering(in_order(*actions))
         self.time = FakeTime()
-        self.counts: dict[str, int] = {}
+        self.counts = Counter[str]()
         self.recorder = EventRecorder(
             transport,
             controller="agent-scheduler",
@@ -46,12 +46,9 @@ class Bench:
                 rng=lambda: 0.0,
                 now=lambda: START + timedelta(seconds=self.time.now - 1000),
             ),
-            count=self.count,
+            count=lambda what: self.counts.update((what,)),
             **{"budget": Budget(), **options},
         )
-
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
     def failed(self, note: str = "no room", about: ObjectReference = POD) -> None:
         self.recorder.event(about, type="Warning", reason="FailedScheduling", action="Scheduling", note=note)
@@ -350,6 +347,3 @@ async def test_draining_tells_the_last_counts() -> None:
             await bench.sent()
         assert await bench.recorder.drain(5) == 0
         assert (await bench.sent())[-1][1]["series"]["count"] == 5
-
-
-all_in_virtual_time(globals())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,6 @@ from tests.support.scripted import (
     running,
     status,
 )
-from tests.support.virtual import all_in_virtual_time
 
 SILENT = Stream([], end="hang")
 
@@ -72,7 +72,7 @@ class World:
     lists: list[Action]
     watches: list[Action]
     time: FakeTime = field(default_factory=FakeTime)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     log: list[tuple[str, str, str]] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     held: dict[str, Pod] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class World:
             self.log.append((change.type.value, meta.name, meta.resource_version))
 
     def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+        self.counts[what] += 1
 
     @property
     def names(self) -> dict[str, str]:
@@ -169,14 +169,6 @@ async def test_what_is_listed_is_added_and_what_is_watched_follows() -> None:
         assert world.reflector.get("uid-b") is None
 
 
-async def test_events_that_arrive_together_are_one_batch() -> None:
-    events = b"".join(event("ADDED", pod(f"p{n}", 20 + n)) for n in range(9))
-    world = World([listing(11)], [Stream([events], end="hang")])
-    async with world.run():
-        await eventually(lambda: len(world.log) == 9)
-        assert world.batches == [9]
-
-
 async def test_a_flood_of_events_is_handed_over_in_portions_and_others_have_their_turn_in_between() -> None:
     count = 3 * PORTION + 1
     events = b"".join(event("ADDED", pod(f"p{n}", 20 + n)) for n in range(count))
@@ -223,16 +215,6 @@ async def test_a_long_list_is_read_in_pages_and_handed_over_in_slices() -> None:
         assert second["continue"] == "next page"
 
 
-async def test_a_list_whose_pages_expire_again_and_again_is_taken_in_one_piece() -> None:
-    expiring = [listing(11, pod("a", 1), more="token"), status(410, "Expired")]
-    world = World([*expiring * 3, listing(12, pod("b", 2))], [SILENT])
-    async with world.run(page_size=10):
-        await world.after(("added", "b", "2"))
-        asked = [request.query for request in world.server.requests[:7:2]]
-        assert [query.get("limit") for query in asked] == ["10", "40", "160", None]
-        assert all("continue" not in query for query in asked)
-
-
 def added(*versions: int, end: str = "clean") -> Stream:
     return Stream([event("ADDED", pod(f"p{version}", version)) for version in versions], end)
 
@@ -244,70 +226,39 @@ OLD = status(410, "Expired")
 ONE = pod("a", 10)
 
 
-@pytest.mark.parametrize(
-    ("lists", "watches", "watched_from", "slept", "reasons"),
-    [
-        pytest.param(
-            [], [added(20), added(21), added(22)], [11, 20, 21, 22], [], [], id="each brings something"
-        ),
-        # kubernetes_asyncio 36.1 reconnected 2,000 times a second here.
-        pytest.param([], [EMPTY] * 7, [11] * 8, [1, 2, 4, 8, 16, 30, 30], [], id="each ends at once"),
-        pytest.param(
-            [],
-            [Stream([event("MODIFIED", ONE)])] * 3,
-            [11] * 4,
-            [1, 2, 4],
-            [],
-            id="each repeats an old event",
-        ),
-        pytest.param(
-            [], [EMPTY, EMPTY, added(20), EMPTY], [11, 11, 11, 20, 20], [1, 2, 1], [], id="progress"
-        ),
-        pytest.param([], [Stream([300.0])], [11, 11], [], [], id="quiet for its whole length"),
-        pytest.param([], [Stream([294.0])], [11, 11], [], [], id="quiet and nearly of full length"),
-        pytest.param([listing(30)], [OLD], [11, 30], [], ["expired"], id="too old when opened"),
-        pytest.param(
-            [listing(30)],
-            [Stream([event("ADDED", pod("b", 12)) + GONE], end="hang")],
-            [11, 30],
-            [],
-            ["expired"],
-            id="too old in the middle",
-        ),
-        pytest.param([listing(11)], [OLD] * 4, [11] * 5, [2, 4, 8], ["expired"] * 4, id="always too old"),
-        pytest.param([], [Stream([BUSY])], [11, 11], [7], [], id="an error that says when to come back"),
-        pytest.param([], [Stream([event("DELETED", pod("a", 20))])], [11, 20], [], [], id="a deletion"),
-        pytest.param(
-            [], [Stream([bookmark(50), bookmark(40)])], [11, 50], [], [], id="a bookmark and an older one"
-        ),
-        pytest.param(
-            [], [Stream([event("ADDED", ONE | {"spec": 3})])], [11, 11], [1], [], id="malformed and old"
-        ),
-        pytest.param(
-            [],
-            [Stream([event("ADDED", pod("b", 12) | {"spec": 3})])],
-            [11, 12],
-            [],
-            [],
-            id="malformed and new",
-        ),
-        pytest.param(
-            [listing(12)],
-            [status(504)] * WATCH_FAILURES_BEFORE_LIST,
-            [11] * WATCH_FAILURES_BEFORE_LIST + [12],
-            [1, 2, 4, 8, 16][:WATCH_FAILURES_BEFORE_LIST],
-            ["failing"],
-            id="failures in a row",
-        ),
-    ],
-)
-async def test_where_and_when_a_watch_goes_on_after_others(
-    lists: list[Action],
-    watches: list[Action],
-    watched_from: list[int],
-    slept: list[float],
-    reasons: list[str],
-) -> None:
+B, BAD_B = pod("b", 12), pod("b", 12) | {"spec": 3}
+FAILURES = WATCH_FAILURES_BEFORE_LIST
+#: Watches one after the other; where each begins, and the next; pauses; further lists, and why there were any.
+WATCHED: dict[str, tuple[list[Action], list[int], list[float], list[Action], list[str]]] = {
+    "each brings something": ([added(20), added(21), added(22)], [11, 20, 21, 22], [], [], []),
+    # kubernetes_asyncio 36.1 reconnected 2,000 times a second here.
+    "each ends at once": ([EMPTY] * 7, [11] * 8, [1, 2, 4, 8, 16, 30, 30], [], []),
+    "each repeats an old event": ([Stream([event("MODIFIED", ONE)])] * 3, [11] * 4, [1, 2, 4], [], []),
+    "progress": ([EMPTY, EMPTY, added(20), EMPTY], [11, 11, 11, 20, 20], [1, 2, 1], [], []),
+    "quiet for a second": ([Stream([1.0])], [11, 11], [], [], []),
+    "quiet for its whole length": ([Stream([300.0])], [11, 11], [], [], []),
+    "quiet and nearly of full length": ([Stream([294.0])], [11, 11], [], [], []),
+    "too old when opened": ([OLD], [11, 30], [], [listing(30)], ["expired"]),
+    "too old in the middle": ([Stream([event("ADDED", B) + GONE])], [11, 30], [], [listing(30)], ["expired"]),
+    "always too old": ([OLD] * 4, [11] * 5, [2, 4, 8], [listing(11)], ["expired"] * 4),
+    "an error that says when to come back": ([Stream([BUSY])], [11, 11], [7], [], []),
+    "a deletion": ([Stream([event("DELETED", pod("a", 20))])], [11, 20], [], [], []),
+    "a bookmark and an older one": ([Stream([bookmark(50), bookmark(40)])], [11, 50], [], [], []),
+    "malformed and old": ([Stream([event("ADDED", ONE | {"spec": 3})])], [11, 11], [1], [], []),
+    "malformed and new": ([Stream([event("ADDED", BAD_B)])], [11, 12], [], [], []),
+    "failures in a row": (
+        [status(504)] * FAILURES,
+        [11] * FAILURES + [12],
+        [1, 2, 4, 8, 16],
+        [listing(12)],
+        ["failing"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WATCHED)
+async def test_where_and_when_a_watch_goes_on_after_others(what: str) -> None:
+    watches, watched_from, slept, lists, reasons = WATCHED[what]
     world = World([listing(11, ONE), *lists], [*watches, SILENT])
     async with world.run():
         await world.watching(len(watches) + 1)
@@ -500,15 +451,14 @@ async def test_while_the_version_of_the_store_cannot_be_had_watches_are_short() 
 
 async def test_events_that_were_seen_before_are_dropped() -> None:
     first = event("ADDED", pod("b", 12)) + event("DELETED", pod("b", 13)) + event("MODIFIED", pod("a", 14))
-    world = World([listing(11, pod("a", 10))], [Stream([first + first], end="hang")])
+    news = event("ADDED", pod("c", 15))
+    world = World([listing(11, pod("a", 10))], [Stream([first + first + news], end="hang")])
     async with world.run():
-        await eventually(lambda: world.counts.get("duplicate", 0) == 3)
-        assert world.log == [
-            ("added", "a", "10"),
-            ("added", "b", "12"),
-            ("deleted", "b", "13"),
-            ("modified", "a", "14"),
-        ]
+        await world.after(
+            *(("added", "a", "10"), ("added", "b", "12"), ("deleted", "b", "13"), ("modified", "a", "14")),
+            ("added", "c", "15"),
+        )
+        assert (world.counts["duplicate"], world.watched_from()) == (3, ["11"])
 
 
 async def test_versions_that_are_no_numbers_are_never_compared() -> None:
@@ -627,6 +577,3 @@ async def test_cancelling_closes_the_watch() -> None:
     async with world.run():
         await world.watching(1)
     assert world.server.open == 0
-
-
-all_in_virtual_time(globals())

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from tests.support.scripted import Action, Answer, eventually, status
-from tests.support.virtual import all_in_virtual_time
 
 from .test_reflector import SILENT, World, listing, pod, serving
 
@@ -18,16 +17,81 @@ NOWHERE = [
 ]
 
 
-@pytest.mark.parametrize("nowhere", NOWHERE)
-async def test_a_collection_that_the_server_does_not_have_is_empty_until_it_is_there(nowhere: Answer) -> None:
-    world = World([nowhere, nowhere, listing(11, pod("a", 10))], [SILENT])
-    async with world.run(optional=True):
+A = pod("a", 10)
+ADDED, CHANGED = ("added", "a", "10"), ("modified", "a", "25")
+PAGE = {"Content-Type": "text/html"}
+#: What does not say that the collection is not served.
+UNSURE: list[Action] = [
+    serving("nodes", "pods"),
+    Answer(404, b"default backend"),
+    Answer(200, b"<html>Sign in</html>", PAGE),
+    Answer(body={"kind": "APIResourceList", "groupVersion": "v1"}),
+    Answer(body={"kind": "APIResourceList", "groupVersion": "v2", "resources": []}),
+    status(503, "ServiceUnavailable"),
+    status(403, "Forbidden"),
+]
+#: What is no list of an API server.
+NO_LISTS = [
+    Answer(200, b"<html>Sign in</html>", PAGE),
+    Answer(200, b""),
+    Answer(200, b"{}"),
+    Answer(200, b'{"metadata":{"resourceVersion":"99"},"items":[]}'),
+    Answer(200, b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99"},"items":['),
+    Answer(200, b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}'),
+    Answer(200, b'{"kind":"Status","apiVersion":"v1","metadata":{"resourceVersion":"99"}}'),
+    Answer(403, b"<html>Forbidden</html>", PAGE),
+    Answer(302, b"<html>Found</html>", {"Location": "http://login/"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("lists", "served", "optional", "log", "counts"),
+    [
+        # A collection that the server does not have is empty until it is there.
+        *(([each, each, listing(11, A)], None, True, [ADDED], {"absent": 2}) for each in NOWHERE),
+        *(([NOWHERE[1]] * 2 + [listing(11, A)], said, True, [ADDED], {"failure": 2}) for said in UNSURE),
+        # One that was there is not forgotten, nor one that was there and empty: what has been made is not known.
+        *(
+            (
+                [listing(11, A), each, each, listing(30, pod("a", 25))],
+                None,
+                True,
+                [ADDED, CHANGED],
+                {"failure": 3},
+            )
+            for each in NOWHERE
+        ),
+        (
+            [listing(11), NOWHERE[0], listing(30, pod("a", 25))],
+            None,
+            True,
+            [("added", "a", "25")],
+            {"failure": 2},
+        ),
+        ([NOWHERE[0], listing(11, A)], None, False, [ADDED], {"failure": 1}),
+        *(
+            ([listing(11, A), each, listing(30, pod("a", 25))], None, False, [ADDED, CHANGED], {"failure": 2})
+            for each in NO_LISTS
+        ),
+    ],
+)
+async def test_what_is_no_list_means_absence_only_where_discovery_says_so(
+    lists: list[Action],
+    served: Action | None,
+    optional: bool,
+    log: list[tuple[str, str, str]],
+    counts: dict[str, int],
+) -> None:
+    # What was listed first has to be listed again.
+    watches = [status(410), SILENT] if isinstance(lists[0], Answer) and lists[0].status == 200 else [SILENT]
+    world = World([*lists], watches, **({} if served is None else {"served": served}))
+    async with world.run(optional=optional):
         await world.reflector.synced.wait()
-        await world.after(("added", "a", "10"))
+        await world.after(*log)
         await world.watching(1)
-    assert world.counts["absent"] == 2
-    assert "failure" not in world.counts
-    assert world.time.slept == [1, 2]
+    assert {each: world.counts[each] for each in ("absent", "failure") if each in world.counts} == counts
+    if "absent" in counts:
+        assert world.time.slept == [1, 2]
 
 
 async def test_whoever_wants_the_view_anew_does_not_wait_for_what_is_not_there() -> None:
@@ -36,43 +100,6 @@ async def test_whoever_wants_the_view_anew_does_not_wait_for_what_is_not_there()
         await eventually(lambda: world.counts.get("absent", 0) >= 1)
         await world.renewed()
         assert world.names == {}
-
-
-@pytest.mark.parametrize(
-    "served",
-    [
-        serving("nodes", "pods"),
-        Answer(404, b"default backend"),
-        Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}),
-        Answer(body={"kind": "APIResourceList", "groupVersion": "v1"}),
-        Answer(body={"kind": "APIResourceList", "groupVersion": "v2", "resources": []}),
-        status(503, "ServiceUnavailable"),
-        status(403, "Forbidden"),
-    ],
-)
-async def test_a_404_does_not_mean_absence_unless_discovery_says_so(served: Action) -> None:
-    world = World([NOWHERE[1], NOWHERE[1], listing(11, pod("a", 10))], [SILENT], served=served)
-    async with world.run(optional=True):
-        await world.after(("added", "a", "10"))
-    assert "absent" not in world.counts
-    assert world.counts["failure"] == 2
-
-
-@pytest.mark.parametrize("nowhere", NOWHERE)
-async def test_a_collection_that_was_there_is_not_forgotten_for_a_404(nowhere: Answer) -> None:
-    lists = [listing(11, pod("a", 10)), nowhere, nowhere, listing(30, pod("a", 25))]
-    world = World(lists, [status(410), SILENT])
-    async with world.run(optional=True):
-        await world.after(("added", "a", "10"), ("modified", "a", "25"))
-    assert "absent" not in world.counts
-
-
-async def test_nor_is_one_that_was_there_and_empty() -> None:
-    """What has been made in it meanwhile is not known: who wants the view anew has to wait."""
-    world = World([listing(11), NOWHERE[0], listing(30, pod("a", 25))], [status(410), SILENT])
-    async with world.run(optional=True):
-        await world.after(("added", "a", "25"))
-    assert "absent" not in world.counts
 
 
 async def test_whoever_wants_a_known_collection_anew_is_not_told_before_it_was_listed() -> None:
@@ -93,35 +120,3 @@ async def test_whoever_wants_a_known_collection_anew_is_not_told_before_it_was_l
         listed.set()
         await renewed
         assert world.names == {"a": "25"}
-
-
-async def test_a_collection_that_has_to_be_there_is_waited_for() -> None:
-    world = World([NOWHERE[0], listing(11, pod("a", 10))], [SILENT])
-    async with world.run():
-        await world.after(("added", "a", "10"))
-    assert world.counts["failure"] == 1
-    assert "absent" not in world.counts
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}),
-        Answer(200, b""),
-        Answer(200, b"{}"),
-        Answer(200, b'{"metadata":{"resourceVersion":"99"},"items":[]}'),
-        Answer(200, b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99"},"items":['),
-        Answer(200, b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}'),
-        Answer(200, b'{"kind":"Status","apiVersion":"v1","metadata":{"resourceVersion":"99"}}'),
-        Answer(403, b"<html>Forbidden</html>", {"Content-Type": "text/html"}),
-        Answer(302, b"<html>Found</html>", {"Location": "http://login/"}),
-    ],
-)
-async def test_what_is_no_list_of_the_api_server_is_no_empty_collection(page: Answer) -> None:
-    world = World([listing(11, pod("a", 10)), page, listing(30, pod("a", 25))], [status(410), SILENT])
-    async with world.run():
-        await world.after(("added", "a", "10"), ("modified", "a", "25"))
-    assert world.counts["failure"] == 2
-
-
-all_in_virtual_time(globals())

@@ -10,7 +10,6 @@ import pytest
 from agent_scheduler.kube.reflector import _CATCH_UP
 from agent_scheduler.kube.waiting import NotListed
 from tests.support.scripted import Action, Request, Stream, eventually, running, status
-from tests.support.virtual import all_in_virtual_time
 
 from .test_reflector import SILENT, World, bookmark, event, listing, pod
 
@@ -219,6 +218,3 @@ async def test_versions_that_are_no_numbers_and_questions_that_fail_are_answered
             world.now = answer
             await world.catch_up()
         assert world.counts["list_renewed"] == 2
-
-
-all_in_virtual_time(globals())

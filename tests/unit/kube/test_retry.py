@@ -22,7 +22,8 @@ def test_a_delay_is_random_within_its_share_and_never_above_the_cap(attempt: int
 
 @given(st.floats(0, 100), st.floats(0, 1, exclude_max=True))
 def test_a_server_that_says_when_is_never_asked_earlier(after: float, chance: float) -> None:
-    assert Backoff(initial=1, cap=2).delay(1, lambda: chance, at_least=after) >= after
+    delay = Backoff(initial=1, cap=2).delay(1, lambda: chance, at_least=after)
+    assert after <= delay <= max(1, after * 1.1)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,14 @@ async def test_no_attempt_starts_after_the_deadline() -> None:
     assert time.slept == [1, 2, 4]
     assert waited == 3
     assert attempts.left == 3
+
+
+async def test_an_attempt_that_would_start_at_the_deadline_or_is_one_too_many_is_not_made() -> None:
+    time, backoff = FakeTime(), Backoff(initial=1, cap=100, jitter=0)
+    late = Attempts(backoff, time.timing, 3)
+    assert [await late.wait() for _ in range(2)] == [True, False]
+    few = Attempts(backoff, time.timing, most=3)
+    assert [await few.wait() for _ in range(3)] == [True, True, False]
 
 
 async def test_attempts_without_a_deadline_go_on() -> None:

@@ -21,14 +21,10 @@ from tests.support.authority import Authority, server_tls
 from tests.support.raw_server import OK, get, post, wired
 from tests.support.raw_server import client as client_of
 from tests.support.scripted import FakeTime, eventually, listening, port_of
-from tests.support.virtual import virtual_time
+
+pytestmark = pytest.mark.real_time
 
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 class Naming:
@@ -200,14 +196,6 @@ async def test_an_authority_that_is_spoiled_or_gone_leaves_the_old_one_trusted(a
         assert server.connections == 1
 
 
-async def test_a_refusal_makes_the_files_looked_at_soon(authority: Authority) -> None:
-    async with naming(authority) as server, client(server, authority) as made:
-        assert await made.later(0) == "old"
-        authority.issue("new", stem="me")
-        made.transport._endpoint.refused()
-        assert await made.later(6) == "new"
-
-
 async def test_a_server_whose_authority_is_not_trusted_makes_the_files_looked_at_soon(tmp_path: Path) -> None:
     one, two = Authority(tmp_path / "one"), Authority(tmp_path / "two")
     trusted = tmp_path / "ca.crt"
@@ -239,7 +227,6 @@ async def test_a_server_whose_authority_is_not_trusted_makes_the_files_looked_at
         await made.transport.close()
 
 
-@virtual_time
 async def test_the_connection_that_brought_a_401_is_not_used_again() -> None:
     script = [[OK], [UNAUTHORIZED]], [[UNAUTHORIZED]], [[OK], [UNAUTHORIZED]], [[OK]]
     async with wired(*script) as server, client_of(server) as transport:
@@ -251,7 +238,6 @@ async def test_the_connection_that_brought_a_401_is_not_used_again() -> None:
         assert [number for number, _ in server.requests] == [0, 0, 1, 2, 2, 3]
 
 
-@virtual_time
 async def test_connections_that_are_opened_together_do_not_end_together() -> None:
     async with wired([[OK]] * 2) as server, client_of(server, max_age=300) as transport:
         await asyncio.gather(*(post(transport) for _ in range(8)))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from itertools import pairwise
 
@@ -35,6 +34,8 @@ from tests.support.scripted import (
     status,
 )
 
+pytestmark = pytest.mark.real_time
+
 
 async def read(transport: Transport, *, silence: float = 60) -> list[list[bytes]]:
     async with transport.stream("/watch", read_timeout=silence) as batches:
@@ -63,17 +64,6 @@ async def test_a_base_url_with_a_path_is_kept() -> None:
         assert server.requests[0].target == "/k8s/clusters/c-1/api"
 
 
-async def test_a_server_that_is_not_there_was_not_sent_anything() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    transport = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"))
-    with pytest.raises(NotSent):
-        await transport.request("POST", "/", body=b"{}", timeout=60)
-    with pytest.raises(NotSent):
-        await read(transport)
-    await transport.close()
-
-
 async def test_waiting_for_a_connection_of_the_pool_sends_nothing() -> None:
     async with connected(in_order(Hang()), pool_size=1) as (server, transport):
         first = asyncio.create_task(transport.request("POST", "/first", timeout=60))
@@ -85,21 +75,6 @@ async def test_waiting_for_a_connection_of_the_pool_sends_nothing() -> None:
         assert [request.path for request in server.requests] == ["/first"]
 
 
-async def test_credentials_are_asked_for_each_request_and_told_when_they_were_refused() -> None:
-    tokens = iter(["one", "two"])
-    refusals: list[int] = []
-
-    async def headers() -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {next(tokens)}"}
-
-    options = {"headers": headers, "refused": lambda: refusals.append(1)}
-    async with connected(in_order(status(401, "Unauthorized"), Answer()), **options) as (server, transport):
-        for _ in range(2):
-            await transport.request("GET", "/", timeout=60)
-            assert refusals == [1]
-        assert [r.headers["authorization"] for r in server.requests] == ["Bearer one", "Bearer two"]
-
-
 async def test_each_exchange_is_observed() -> None:
     seen: list[tuple[str, int]] = []
     script = in_order(Answer(201), Reset(), Stream([b"{}\n"]))
@@ -109,13 +84,6 @@ async def test_each_exchange_is_observed() -> None:
             await transport.request("POST", "/", body=b"{}", timeout=60)
         await read(transport)
     assert seen == [("POST", 201), ("POST", 0), ("WATCH", 200)]
-
-
-async def test_a_stream_gives_whole_lines_and_the_unfinished_last_one() -> None:
-    script = in_order(Stream([b'{"a":1}\n{"b"', b':2}\n\n{"c":3}\n', b'{"d"']))
-    async with connected(script) as (_, transport):
-        batches = await read(transport)
-        assert batches == [[b'{"a":1}'], [b'{"b":2}', b'{"c":3}'], [b'{"d"']]
 
 
 async def test_a_line_of_several_megabytes_passes() -> None:
@@ -130,17 +98,6 @@ async def test_a_stream_that_is_refused_carries_the_answer() -> None:
             await read(transport)
         assert refused.value.response.status == 410
         assert b"too old" in refused.value.response.body
-
-
-@pytest.mark.parametrize("end", ["hang", "reset", "cut"])
-async def test_a_stream_that_stalls_or_breaks_says_so_after_its_whole_lines(end: str) -> None:
-    async with connected(in_order(Stream([b"1\n2\n3"], end=end))) as (_, transport):
-        got: list[bytes] = []
-        with pytest.raises(OutcomeUnknown):
-            async with transport.stream("/", read_timeout=0.1) as batches:
-                async for batch in batches:
-                    got += batch
-        assert got == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("action", [Hang(), Answer(410, body=b"{", headers={"Content-Length": "9"})])

@@ -12,7 +12,6 @@ from agent_scheduler.kube.transport import FencedTransport, NotSent
 from tests.support.embedded import PODS, embedded_cluster
 from tests.support.raw_server import OK, client, get, wired
 from tests.support.scripted import eventually
-from tests.support.virtual import virtual_time
 
 
 @pytest.mark.promise("S9")
@@ -34,7 +33,6 @@ async def test_writes_pass_while_they_are_allowed_and_reads_always_do() -> None:
 
 
 @pytest.mark.parametrize("waits_for", ["credentials", "a connection of the pool", "the handshake", "nothing"])
-@virtual_time
 @pytest.mark.promise("S9")
 async def test_who_is_deposed_before_the_first_byte_does_not_write(waits_for: str) -> None:
     leading, held, waiting = True, asyncio.Event(), asyncio.Event()

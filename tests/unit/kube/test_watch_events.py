@@ -82,6 +82,7 @@ def test_only_plain_digits_are_comparable_versions(text: str, number: int | None
         ("20", "19", False),
         ("20", "20", False),
         ("007", "8", True),
+        ("07", "7", False),
         ("008", "7", False),
         ("", "1", False),
         ("1", "", False),

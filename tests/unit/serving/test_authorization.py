@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 from agent_scheduler.serving import authorization
 from agent_scheduler.serving.authorization import Access, KubeAuthorizer, _Answers
 from tests.support.scripted import Action, Answer, FakeTime, Hang, Request, answering, eventually
-from tests.support.virtual import all_in_virtual_time
 
 
 class Reviews:
@@ -203,6 +202,3 @@ def test_of_the_answers_kept_those_that_are_too_many_or_too_old_go(monkeypatch: 
     now += 5.0
     answers.keep((b"b", "/metrics"), Access.ALLOWED)
     assert known(60.0) == [b"b"]
-
-
-all_in_virtual_time(globals())

@@ -11,6 +11,8 @@ import pytest
 from agent_scheduler.serving.certificate import ServingCertificate
 from tests.unit.webhook.test_authority import made
 
+pytestmark = pytest.mark.real_time
+
 
 async def presented(certificate: ServingCertificate) -> bytes:
     """What a client is shown by a server with it."""

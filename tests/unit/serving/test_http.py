@@ -34,6 +34,8 @@ from tests.support.embedded import until
 from tests.support.scripted import Hang, answering
 from tests.unit.webhook.test_authority import made
 
+pytestmark = pytest.mark.real_time
+
 PODS = [{"key": f"ns{index % 2}/p{index}", "place": "active", "api_token": "t0p"} for index in range(250)]
 
 

@@ -14,6 +14,8 @@ from agent_scheduler.serving.sources import ServingError, Sources
 from tests.support.needed import ipv6_loopback
 from tests.support.scripted import Hang, answering
 
+pytestmark = pytest.mark.real_time
+
 SOURCES = Sources(metrics=lambda: (b"", "text/plain"), configuration=dict)
 
 

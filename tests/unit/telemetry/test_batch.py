@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
+from structlog.testing import capture_logs
 
 from agent_scheduler.batch.committing import BatchObserver
 from agent_scheduler.engine.quotas.book import QuotaBook
@@ -226,3 +227,21 @@ def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
     )
     name = 'scheduler_schedule_attempts_total{profile="volcano",result="error"}'
     assert scrape(recording.metrics)[name] == 1
+
+
+def test_what_both_schedulers_report_alike_goes_where_the_fast_paths_goes() -> None:
+    recording = Recording()
+    reports: BatchObserver = recording.reports
+    with capture_logs() as lines:
+        for problem in ("no answer", "no answer"):
+            reports.bind_failed(World().pod("p"), "n1", problem)
+            reports.eviction_failed("default/v", problem)
+    assert [each["event"] for each in lines] == ["bind failed", "eviction failed"], "of many alike one line"
+    reports.malformed("Node", "n1", "cpu: 'lots' is no quantity")
+    reports.status_write("written")
+    reports.event_write("dropped")
+    values = scrape(recording.metrics)
+    assert values["agent_scheduler_evictions_failed_total"] == 2
+    assert values['agent_scheduler_malformed_objects_total{kind="Node"}'] == 1
+    assert values['agent_scheduler_status_writes_total{result="written"}'] == 1
+    assert values['agent_scheduler_events_total{result="dropped"}'] == 1

@@ -7,6 +7,7 @@ import io
 import orjson
 import pytest
 
+from agent_scheduler.config.reload import ReloadObserver
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.queueing.record import QueueRecorder as Recorder
 from agent_scheduler.engine.state.nodeinfo import node_info
@@ -16,7 +17,7 @@ from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects import wire
 from agent_scheduler.telemetry import logs
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder, ReloadReports, ShardReports
 from tests.support.engine import World
 from tests.support.scripted import FakeTime
 
@@ -173,3 +174,44 @@ def test_a_bound_pod_is_measured_and_a_debug_line(out: io.BytesIO) -> None:
     attempts = "scheduler_schedule_attempts_total"
     name = f'{attempts}{{profile="{pod.scheduler_name}",result="scheduled"}}'
     assert scrape(metrics)[name] == 2
+
+
+def test_a_change_of_the_configuration_is_shown_until_the_next(out: io.BytesIO) -> None:
+    metrics, now = Metrics(version="1"), 1700.0
+    reports: ReloadObserver = ReloadReports(metrics, now=lambda: now)
+
+    def shown() -> tuple[float, ...]:
+        values, name = scrape(metrics), "agent_scheduler_config"
+        counts = (values[f'{name}_reloads_total{{result="{each}"}}'] for each in ("applied", "refused"))
+        last = (values[f"{name}_last_reload_{each}"] for each in ("successful", "success_timestamp_seconds"))
+        return *counts, *last
+
+    reports.applied(object(), ["workers"])  # type: ignore[arg-type]
+    assert shown() == (1, 0, 1, 1700)
+    now = 1800.0
+    reports.refused("no such field")
+    assert shown() == (1, 1, 0, 1700), "what was loaded before is in effect"
+    reports.applied(object(), ["workers"])  # type: ignore[arg-type]
+    assert shown() == (2, 1, 1, 1800)
+    reports.without_effect("port")
+    said = [(line["event"], line["level"]) for line in lines(out)]
+    applied = ("configuration applied", "info")
+    assert said == [applied, ("configuration refused", "error"), applied, ("without effect", "warning")]
+
+
+def test_what_becomes_of_a_shard_is_measured() -> None:
+    metrics = Metrics(version="1")
+    reports = ShardReports(metrics)
+    reports.shard(4, 3, 2, 1)
+    reports.shard_write("conflict")
+    values = scrape(metrics)
+    nodes = [
+        values[f'agent_scheduler_shard_nodes{{state="{each}"}}']
+        for each in ("desired", "in_use", "to_add", "to_remove")
+    ]
+    assert nodes == [4, 3, 2, 1]
+    writes = {
+        each: values[f'agent_scheduler_shard_writes_total{{result="{each}"}}']
+        for each in ("conflict", "written")
+    }
+    assert writes == {"conflict": 1, "written": 0}

@@ -12,9 +12,12 @@ from agent_scheduler.engine.queueing.entry import QueuedPodInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.telemetry import traces
+from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.spans import TraceCounts, trace_id
-from agent_scheduler.telemetry.traces import LINGERS, PodTraces
+from agent_scheduler.telemetry.traces import LINGERS, PodTraces, TracedObserver
 from tests.support.engine import World
+
+from .test_metrics import scrape
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000_000
@@ -196,3 +199,27 @@ def test_a_trace_is_found_by_the_uid_of_its_pod() -> None:
     assert 0 < trace_id("mirror") < 1 << 128
     assert trace_id("mirror") != trace_id("other")
     assert trace_id("00000000-0000-0000-0000-000000000000") == 1, "0 would be no trace"
+
+
+def test_a_wait_names_the_plugins_that_it_is_for() -> None:
+    it = Tracing()
+    pod = it.world.pod("a")
+    it.queued(pod)
+    entry = QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=it.seconds)
+    entry.rejectors = {"NodePorts"}
+    it.traces.queued("unschedulable", "ScheduleAttemptFailure", entry)
+    it.seconds += 1
+    it.traces.scheduled(pod, "n1", it.seconds)
+    waits = [attributes for name, _, _, attributes, _ in it.recorded.spans if name == "unschedulablePods"]
+    assert waits == [{"scheduling.event": "ScheduleAttemptFailure", "scheduling.plugins": {"NodePorts"}}]
+
+
+def test_what_is_traced_is_measured_too() -> None:
+    it, metrics = Tracing(), Metrics(version="1")
+    observer = TracedObserver(metrics, it.traces, clock=lambda: it.seconds, policy="p")
+    pod = it.world.pod("a")
+    it.queued(pod)
+    observer.attempted(pod, "unschedulable", it.seconds, {"NodePorts"}, "0/1 nodes are available")
+    name = f'scheduler_schedule_attempts_total{{profile="{pod.scheduler_name}",result="unschedulable"}}'
+    assert scrape(metrics)[name] == 1
+    assert [name for name, *_ in it.recorded.ways] == ["activeQ", "Scheduling"]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.webhook.authority import CERTIFICATE_LIFE, Held
@@ -53,16 +54,17 @@ class Replica:
 
 
 class Meanwhile:
-    """A transport that has something done between the first read of an object and its write."""
+    """A transport that has something done before each of the first `times` writes."""
 
-    def __init__(self, transport: Any, what: Callable[[], Any]) -> None:
+    def __init__(self, transport: Any, what: Callable[[], Any], *, times: int = 1) -> None:
         self._transport = transport
-        self._what: Callable[[], Any] | None = what
+        self._what = what
+        self._left = times
 
     async def request(self, method: str, path: str, **more: Any) -> Any:
-        if method != "GET" and self._what is not None:
-            what, self._what = self._what, None
-            await what()
+        if method != "GET" and self._left:
+            self._left -= 1
+            await self._what()
         return await self._transport.request(method, path, **more)
 
 
@@ -139,6 +141,60 @@ async def test_what_is_due_and_cannot_be_written_is_used_as_it_is() -> None:
         assert replica.presented[0] == replica.presented[1]
 
 
+async def test_a_secret_that_others_write_all_the_time_is_left_to_the_next_look() -> None:
+    async with webhooks() as world:
+        writes: list[int] = []
+
+        async def written() -> None:
+            writes.append(len(writes))
+            await world.merge(SECRET, {"metadata": {"labels": {"n": str(len(writes))}}})
+
+        replica = Replica(world, Clock(), transport=Meanwhile(world.cluster.transport, written, times=99))
+        assert not await replica.keeper.look()
+        assert (len(writes), replica.presented, replica.published) == (5, [], [])
+
+
+async def test_a_certificate_that_cannot_be_presented_is_one_line_and_looked_for_again() -> None:
+    def refuse(_held: Held) -> None:
+        raise OSError("no such key")
+
+    async with webhooks() as world:
+        replica = Replica(world, Clock())
+        replica.keeper._present = refuse
+        with capture_logs() as lines:
+            assert not await replica.keeper.look()
+            assert not await replica.keeper.look()
+        told = [(each["secret"], each["problem"]) for each in lines if each["log_level"] == "error"]
+        assert told == [(f"{OWN.namespace}/{OWN.secret}", "cannot present the certificate: no such key")]
+        assert len(replica.published) == 2, "who is to trust it does so in the end"
+
+
+async def test_a_look_follows_after_a_minute_or_after_seconds_if_there_is_no_certificate() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    answers: Any = {
+        "transport": None,
+        "present": lambda _: None,
+        "publish": None,
+        "timing": Timing(sleep=sleep),
+    }
+    keeper = OwnCertificates(namespace="n", name="c", hosts=("h",), **answers)
+    looks = iter((True, False, True))
+
+    async def look() -> bool:
+        return next(looks)
+
+    keeper.look = look  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        await keeper.run()
+    assert slept == [60.0, 5.0, 60.0]
+
+
 # ---- the configurations
 
 
@@ -166,7 +222,12 @@ async def test_all_webhooks_of_both_configurations_trust_the_authority_and_nothi
 
 async def test_a_configuration_that_is_not_there_or_not_wanted_keeps_no_other_from_being_written() -> None:
     async with webhooks() as world:
-        await configurations(world, mutating="none").publish(b"PEM")
+        partly = configurations(world, mutating="none")
+        with capture_logs() as lines:
+            for _ in range(2):
+                await partly.publish(b"PEM")
+        told = [each["configuration"] for each in lines if each["event"] == "authority not written"]
+        assert told == [f"{MUTATING}/none"], "one line"
         await configurations(world, mutating="").publish(b"PEM")
         assert await world.bundles() == [{""}, {base64.b64encode(b"PEM").decode()}]
 
