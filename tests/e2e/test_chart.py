@@ -68,6 +68,7 @@ def rendered() -> str:
     return told.stdout
 
 
+@pytest.mark.promise("GATE-4")
 async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_a_job(tmp_path: Path) -> None:
     kubectl(), tool("helm")
     async with own_cluster(tmp_path, "--nodes", "3", "--node-cpu", "8", components=[]) as installed:

@@ -48,6 +48,7 @@ async def test_a_pod_that_fits_nowhere_is_told_every_nodes_reason_in_kube_schedu
     assert plane.placed() == {}
 
 
+@pytest.mark.promise("S3")
 async def test_pods_of_other_schedulers_are_left_alone(plane: ControlPlane, scheduler: Scheduler) -> None:
     await plane.add_node("n")
     await plane.add_pod("theirs", scheduler_name=f"other-{plane.test}")

@@ -24,7 +24,7 @@ async def prepared(plane: ControlPlane) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.wide)])
-@pytest.mark.promise("L6")
+@pytest.mark.promise("L6", "L4")
 async def test_a_signal_lets_binds_under_way_end_and_exits_0(
     plane: ControlPlane, start: Start, number: signal.Signals
 ) -> None:

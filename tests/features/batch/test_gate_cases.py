@@ -74,6 +74,7 @@ async def test_a_gate_that_somebody_else_takes_away_meanwhile_is_no_failure() ->
         assert not transport.ways["PATCH", "/pods/p"]
 
 
+@pytest.mark.promise("GATE-16")
 @BOTH
 async def test_no_bind_is_sent_before_the_gate_is_gone(scheduler: str) -> None:
     goes_on = asyncio.Event()

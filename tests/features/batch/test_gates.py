@@ -32,7 +32,7 @@ from tests.support.installation import (
 
 
 @BOTH
-@pytest.mark.promise("GATE-1")
+@pytest.mark.promise("GATE-1", "S32")
 async def test_only_one_at_a_time_is_let_past_in_a_queue_of_one(scheduler: str) -> None:
     """Volcano's design document tells it of pod-1, pod-2 and pod-3."""
     async with gated() as world:
@@ -181,7 +181,7 @@ async def test_with_the_feature_off_every_gate_of_queues_is_removed(scheduler: s
 
 
 @EACH
-@pytest.mark.promise("S34")
+@pytest.mark.promise("S34", "GATE-5")
 async def test_room_that_is_reserved_in_a_queue_is_nobody_elses(scheduler: str) -> None:
     """Nodes have room: a session that did not know of the reservation would try again and again."""
     async with gated() as world:
@@ -246,6 +246,7 @@ async def test_a_removal_that_comes_late_leaves_a_pod_of_the_same_name_its_gate(
         await world.stays_held("p")
 
 
+@pytest.mark.promise("L3")
 async def test_held_pods_cost_nothing_when_nothing_changes() -> None:
     async with gated(cpu="1") as world:
         fast_path = world.fast_path

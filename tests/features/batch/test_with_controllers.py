@@ -61,7 +61,26 @@ async def _of_groups(it: Whole) -> list[dict[str, Any]]:
     return [each for each in items if each["involvedObject"]["kind"] == "PodGroup"]
 
 
-@pytest.mark.promise("S35")
+@pytest.mark.promise("GATE-3")
+async def test_a_job_whose_pods_have_another_gate_becomes_ready_once_that_is_removed() -> None:
+    other = [{"name": "example.com/other"}]
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu="3")
+        task = stage("only", 2, 2)
+        task["template"]["spec"]["schedulingGates"] = other
+        await it.make_job("j", task, minimum=2)
+        await until(lambda: it.there("j-only-0", "j-only-1"))
+        await asyncio.sleep(5)
+        assert await it.only_placed()
+        for name in ("j-only-0", "j-only-1"):
+            await it.patch(f"{PODS}/{name}", {"spec": {"schedulingGates": None}})
+        await until(lambda: it.only_placed("j-only-0", "j-only-1"))
+        for name in ("j-only-0", "j-only-1"):
+            await it.starts(name)
+        await until(lambda: it.runs("j", 2))
+
+
+@pytest.mark.promise("S35", "JOB-5")
 async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="3")
@@ -85,6 +104,7 @@ async def test_tasks_of_a_job_run_one_after_another_as_gangs() -> None:
         await until(it.only_placed)
 
 
+@pytest.mark.promise("JOB-1", "JOB-2")
 @pytest.mark.parametrize("prefers_masters", [False, True])
 async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_masters: bool) -> None:
     """volcano#1755, and the first case of #2944: all of the first task are tried, and the job never runs."""
@@ -108,6 +128,7 @@ async def test_the_minimum_of_each_task_comes_before_more_of_the_first(prefers_m
         await until(two_more)
 
 
+@pytest.mark.promise("JOB-6")
 @pytest.mark.parametrize("gated", [pytest.param(False, marks=pytest.mark.wide), True])
 @pytest.mark.parametrize("room", [3, 1])
 async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another(
@@ -152,6 +173,7 @@ async def test_stages_of_a_job_that_asks_for_all_minimums_come_one_after_another
         await until(nobody_waits)
 
 
+@pytest.mark.promise("JOB-8")
 async def test_three_stages_take_what_they_need_first_and_the_rest_when_there_is_room() -> None:
     """The figures of the design: 3 of 5 masters, then 2 of 3 workers before the masters that are left, then whoever
     asks for nothing; what is above the minimums comes when there is room."""
@@ -177,6 +199,7 @@ async def test_three_stages_take_what_they_need_first_and_the_rest_when_there_is
         await until(lambda: it.runs("j", 9))
 
 
+@pytest.mark.promise("JOB-10")
 async def test_a_pod_of_the_first_stage_that_is_evicted_is_made_again_beside_the_second() -> None:
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="4")
@@ -194,6 +217,7 @@ async def test_a_pod_of_the_first_stage_that_is_evicted_is_made_again_beside_the
             assert after[name]["metadata"]["uid"] == before[name]["metadata"]["uid"]
 
 
+@pytest.mark.promise("JOB-14")
 async def test_a_job_that_is_restarted_goes_through_its_stages_again() -> None:
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="3")
@@ -208,6 +232,7 @@ async def test_a_job_that_is_restarted_goes_through_its_stages_again() -> None:
         assert before.isdisjoint(after)
 
 
+@pytest.mark.promise("JOB-3")
 async def test_what_is_above_a_jobs_minimum_leaves_the_room_to_another_gang() -> None:
     async with whole(JOB, PODGROUP, QUEUE) as it:
         await it.add_node("n1", cpu="4", unschedulable=True)

@@ -44,6 +44,7 @@ async def _dies(it: JobsWorld, at: int, *, sent: bool, while_: Callable[[], Awai
     return dying.died.is_set()
 
 
+@pytest.mark.promise("JOB-11")
 @pytest.mark.parametrize("sent", [False, pytest.param(True, marks=pytest.mark.wide)])
 @pytest.mark.parametrize("bound", [pytest.param(False, marks=pytest.mark.wide), True])
 def test_a_restart_that_was_begun_is_finished_once(sent: bool, bound: bool) -> None:
@@ -134,6 +135,7 @@ async def test_what_failed_while_nobody_led_is_answered(action: str, phase: str)
         assert (status.get("failed", 0), status.get("retryCount", 0)) == ((0, 1) if restarted else (1, 0))
 
 
+@pytest.mark.promise("JOB-13")
 async def test_who_waits_for_whom_is_told_with_numbers() -> None:
     async with jobs_world() as it:
         it.start()

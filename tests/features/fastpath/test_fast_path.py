@@ -112,6 +112,7 @@ async def test_the_first_node_wakes_whoever_found_none_whatever_plugins_there_ar
         assert running.reports.counts["after flush"] == 0
 
 
+@pytest.mark.promise("S3")
 async def test_a_gated_pod_waits_for_its_last_gate() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("n1")

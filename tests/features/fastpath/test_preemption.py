@@ -185,6 +185,7 @@ class Refusing:
         return getattr(self._transport, name)
 
 
+@pytest.mark.promise("L8")
 async def test_an_eviction_that_is_refused_ends_the_nomination() -> None:
     async with embedded_cluster() as cluster:
         await full_node(cluster, pods=1)

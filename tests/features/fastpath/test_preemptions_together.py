@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from agent_scheduler.binding.preemption import Gate
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.config.load import load_text
@@ -203,6 +205,7 @@ async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_r
             await until(lambda: not running.fast_path.queue.nominator.nominated)
 
 
+@pytest.mark.promise("L8")
 async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside_them() -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="2")

@@ -362,6 +362,7 @@ async def failed_after(send: Callable[[], Any]) -> Response:
     return failed
 
 
+@pytest.mark.promise("L7")
 @pytest.mark.parametrize(
     "way",
     [
@@ -474,6 +475,7 @@ async def test_a_provisioner_that_gives_up_frees_the_claim_for_another_node() ->
         assert await until(world.cluster.placed) == {"p": "a"}
 
 
+@pytest.mark.promise("L7")
 async def test_a_scheduler_that_stops_gives_back_what_was_reserved() -> None:
     async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
         await world.add_class("late")

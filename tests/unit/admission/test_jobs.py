@@ -144,6 +144,7 @@ def test_a_job_whose_tasks_wait_for_none_is_not_marked() -> None:
 # ---- minimums
 
 
+@pytest.mark.promise("JOB-4")
 @pytest.mark.parametrize(
     ("tasks", "minimum", "wanted"),
     [
@@ -180,6 +181,7 @@ def test_what_is_made_of_a_job_is_allowed(given: Any) -> None:
 NO_DAG = "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
 
 
+@pytest.mark.promise("JOB-9")
 @pytest.mark.parametrize(
     ("tasks", "cycle"),
     [
@@ -201,6 +203,7 @@ def test_a_circle_is_found_behind_and_beside_other_tasks(first: Any) -> None:
     assert told(given) == [f"spec.tasks[1].dependsOn.name: {NO_DAG}: a -> b -> a"]
 
 
+@pytest.mark.promise("JOB-9")
 def test_a_task_that_is_not_there_is_named() -> None:
     answer = validate(request(job(task(), waiting("b", "a", "ghost"))), QUEUES, STRICT)
     assert answer.message == (
@@ -234,6 +237,7 @@ def test_room_for_later_tasks_is_reserved_or_not_asked_for(value: str) -> None:
     assert told(given) == [f"metadata.annotations[{DEPENDS_ON_GANG}]: found {value!r}"]
 
 
+@pytest.mark.promise("JOB-12")
 def test_an_iteration_is_any_or_all() -> None:
     answer = validate(request(job(task(), waiting("b", "a", iteration="some"))), QUEUES, STRICT)
     assert answer.message == "spec.tasks[1].dependsOn.iteration: found 'some'; allowed: any, all"

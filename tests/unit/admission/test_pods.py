@@ -24,12 +24,14 @@ def test_an_annotated_pod_of_ours_is_gated(scheduler: str) -> None:
     assert gates(pod(scheduler=scheduler)) == [GATE]
 
 
+@pytest.mark.promise("GATE-19")
 @pytest.mark.parametrize("annotation", [None, "True", "TRUE", "1", "yes", "", "false", " true"])
 def test_only_the_word_true_asks_for_the_gate(annotation: str | None) -> None:
     made = pod(annotation=annotation)
     assert mutate(request(made), RULES).patch == ()
 
 
+@pytest.mark.promise("GATE-18")
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "", "volcano-other"])
 def test_a_pod_of_another_scheduler_is_not_gated_as_nobody_would_take_it_off(scheduler: str) -> None:
     assert mutate(request(pod(scheduler=scheduler)), RULES).patch == ()
@@ -62,6 +64,7 @@ def test_pods_are_reviewed_when_they_are_made_alone(operation: str) -> None:
     assert (answer.allowed, answer.message) == (False, "expect operation to be 'CREATE' ")
 
 
+@pytest.mark.promise("GATE-23")
 @given(others=st.lists(st.sampled_from(["a.example/x", "b.example/y", GATE]), unique=True, max_size=3))
 def test_other_gates_keep_their_places_and_a_second_review_changes_nothing(others: list[str]) -> None:
     made = pod(*others)

@@ -216,6 +216,7 @@ def test_schedulers_that_share_a_profile_look_at_their_own_pictures() -> None:
     assert claims in shown.pre_enqueue
 
 
+@pytest.mark.promise("S3")
 def test_a_pod_of_another_scheduler_is_known_but_never_waits_here() -> None:
     world = World("n1")
     body = pod_json("a", requests={"cpu": "1"})

@@ -28,7 +28,7 @@ def waits(names: list[str], iteration: str, *pods: tuple[str, str]) -> tuple[str
     return None if waiting is None else (str(waiting).removeprefix("w waits for "), waiting.in_vain)
 
 
-@pytest.mark.promise("S35")
+@pytest.mark.promise("S35", "JOB-7")
 @pytest.mark.parametrize(
     ("names", "iteration", "pods", "expected"),
     [

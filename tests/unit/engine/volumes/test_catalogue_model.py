@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -12,6 +13,8 @@ from agent_scheduler.engine.volumes.records import VolumeDemand, could_be_had
 from tests.support.engine import node
 from tests.support.stateful import model_test
 from tests.support.storage import claim, ref, volume
+
+pytestmark = pytest.mark.promise("S8", "S13")
 
 CLAIMS, VOLUMES, NODES, PODS = ["c1", "c2"], ["v1", "v2", "v3"], ["n1", "n2"], ["p1", "p2", "p3"]
 CLAIM, VOLUME, NODE, POD = (st.sampled_from(each) for each in (CLAIMS, VOLUMES, NODES, PODS))

@@ -73,6 +73,7 @@ def test_a_gang_of_which_some_run_has_others_evicted_for_what_it_lacks() -> None
     assert evicted(session) == ["low-2"], "with a third it has its minimum"
 
 
+@pytest.mark.promise("GATE-6", "S30")
 @pytest.mark.parametrize("gates", [GATE, [{"name": QUEUE_ALLOCATION_GATE}]])
 def test_no_pod_is_evicted_for_a_pod_behind_a_gate(gates: list[dict[str, str]]) -> None:
     made = scene(2)
