@@ -215,8 +215,7 @@ async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(
         await prepared(cluster, running)
         await until(lambda: running.fast_path.ledger.assumed)
         finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
-        kind = "application/merge-patch+json"
-        await cluster.ask("PATCH", f"{PODS}/a", finalizers, content_type=kind)
+        await cluster.merge(f"{PODS}/a", finalizers)
         await cluster.ask("DELETE", f"{PODS}/a")
         await until(lambda: next(iter(running.fast_path.cluster.pods.values())).deleting)
         held.go.set()

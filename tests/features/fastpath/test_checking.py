@@ -145,8 +145,7 @@ async def test_a_watch_that_does_not_tell_is_found_by_the_versions() -> None:
         reflector = fast_path._informers._reflectors["Node"]
         before = reflector.get(fast_path.ledger.node("n1").uid)  # type: ignore[union-attr]
         patch = {"spec": {"unschedulable": True}}
-        merge = "application/merge-patch+json"
-        await cluster.ask("PATCH", "/api/v1/nodes/n1", patch, content_type=merge)
+        await cluster.merge("/api/v1/nodes/n1", patch)
         await until(lambda: fast_path.ledger.node("n1").unschedulable)  # type: ignore[union-attr]
         assert before is not None
         newer = fast_path.ledger.node("n1")
@@ -231,7 +230,6 @@ async def test_what_changes_all_the_time_is_no_difference() -> None:
             return original(kind, informer, each, fresh)
 
         fast_path.selfcheck._problems = lagging  # type: ignore[method-assign]
-        merge = "application/merge-patch+json"
         going = True
 
         async def change() -> None:
@@ -239,9 +237,7 @@ async def test_what_changes_all_the_time_is_no_difference() -> None:
             while going:
                 number += 1
                 body = {"metadata": {"annotations": {"n": str(number)}}}
-                await cluster.ask(
-                    "PATCH", "/api/v1/namespaces/default/pods/foreign", body, content_type=merge
-                )
+                await cluster.merge("/api/v1/namespaces/default/pods/foreign", body)
 
         changing = asyncio.create_task(change())
         await asyncio.sleep(0.02)

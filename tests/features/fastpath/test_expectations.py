@@ -18,7 +18,6 @@ from tests.support.running import Running, scheduling
 from .test_resource_claims import devices
 from .test_volumes import storage
 
-MERGE = "application/merge-patch+json"
 PODS = "/api/v1/namespaces/default/pods"
 FORBIDDEN = Response(
     403,
@@ -170,9 +169,9 @@ async def test_a_node_that_others_nominate_a_pod_to_is_where_it_goes_if_it_fits(
         # The profile packs, so that by its own choice it would take the fuller node.
         await cluster.add_pod("p", schedulingGates=[{"name": "hold"}])
         told = {"status": {"nominatedNodeName": "empty"}}
-        await cluster.ask("PATCH", f"{PODS}/p/status", told, content_type=MERGE)
+        await cluster.merge(f"{PODS}/p/status", told)
         await _seen(running, "p", "empty")
-        await cluster.ask("PATCH", f"{PODS}/p", {"spec": {"schedulingGates": None}}, content_type=MERGE)
+        await cluster.merge(f"{PODS}/p", {"spec": {"schedulingGates": None}})
         await until(lambda: is_bound(cluster, "p"))
         assert (await cluster.placed())["p"] == "empty"
         assert await nominated(cluster, "p") == ""
@@ -183,7 +182,7 @@ async def test_room_on_a_node_that_others_nominate_a_pod_to_is_kept_from_its_equ
         await cluster.add_node("n1", cpu="2")
         await cluster.add_pod("expected", cpu="2", schedulingGates=[{"name": "hold"}])
         told = {"status": {"nominatedNodeName": "n1"}}
-        await cluster.ask("PATCH", f"{PODS}/expected/status", told, content_type=MERGE)
+        await cluster.merge(f"{PODS}/expected/status", told)
         await _seen(running, "expected", "n1")
         await cluster.add_pod("other", cpu="1")
         await until(lambda: running.reports.attempts["unschedulable"] >= 1)

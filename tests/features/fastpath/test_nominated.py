@@ -40,7 +40,6 @@ async def test_a_nominated_pod_goes_to_its_node_though_another_one_is_better(nod
             await cluster.add_node(name, cpu=cpu)
         await cluster.add_pod("a", cpu="3")
         nomination = {"status": {"nominatedNodeName": node}}
-        kind = "application/merge-patch+json"
-        await cluster.ask("PATCH", f"{PODS}/a/status", nomination, content_type=kind)
+        await cluster.merge(f"{PODS}/a/status", nomination)
         async with scheduling(cluster.transport, workers=1):
             assert await until(cluster.placed) == {"a": node}

@@ -74,12 +74,7 @@ async def gated_pod(cluster: EmbeddedCluster, name: str, **spec: Any) -> None:
 async def queue_of_one(cluster: EmbeddedCluster) -> None:
     await install(cluster)
     await add_queue(cluster, "q", capability={"cpu": "1"})
-    await cluster.ask(
-        "PATCH",
-        "/apis/scheduling.volcano.sh/v1beta1/queues/q/status",
-        {"status": {"state": "Open"}},
-        content_type="application/merge-patch+json",
-    )
+    await cluster.merge("/apis/scheduling.volcano.sh/v1beta1/queues/q/status", {"status": {"state": "Open"}})
 
 
 async def test_a_plugin_is_told_once_that_a_reservation_has_ended_whatever_ends_it(plugin: Budget) -> None:

@@ -42,7 +42,7 @@ class Queues:
         if answer.status == 404:
             await self.cluster.ask("POST", QUEUES, body)
         status = {"status": {"state": state}}
-        await self.cluster.ask("PATCH", f"{queue_path(name)}/status", status, content_type=MERGE)
+        await self.cluster.merge(f"{queue_path(name)}/status", status)
 
         def seen() -> bool:
             info = self.usage.book.info(name)
@@ -318,7 +318,7 @@ async def test_a_pod_that_names_no_queue_is_in_that_of_its_namespace() -> None:
     async with queues() as found:
         await found.set("a", "1")
         annotate = {"metadata": {"annotations": {QUEUE_NAME: "a"}}}
-        await found.cluster.ask("PATCH", "/api/v1/namespaces/default", annotate, content_type=MERGE)
+        await found.cluster.merge("/api/v1/namespaces/default", annotate)
         await until(lambda: found.usage._namespaces == {"default": "a"})
         await found.add("one")
         await found.placed("one")
@@ -353,7 +353,7 @@ async def test_a_pod_that_names_another_queue_by_then_is_tried_at_once() -> None
         await found.add("one", "a")
         await found.waits("one")
         annotate = {"metadata": {"annotations": {QUEUE_NAME: "b"}}}
-        await found.cluster.ask("PATCH", f"{PODS}/one", annotate, content_type=MERGE)
+        await found.cluster.merge(f"{PODS}/one", annotate)
         await found.placed("one")
 
 

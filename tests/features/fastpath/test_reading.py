@@ -67,11 +67,8 @@ async def test_a_profile_that_begins_to_rank_by_images_reads_pods_and_nodes_agai
             assert await placed(cluster, "before") == "n1"
             running.fast_path.reconfigure(KUBE)
             await until(lambda: _images_are_known(running))
-            await cluster.ask(
-                "PATCH",
-                "/api/v1/namespaces/default/pods/waiting",
-                {"spec": {"schedulingGates": None}},
-                content_type="application/merge-patch+json",
+            await cluster.merge(
+                "/api/v1/namespaces/default/pods/waiting", {"spec": {"schedulingGates": None}}
             )
             assert await placed(cluster, "waiting") == "n2"
             running.fast_path.reconfigure(AGENT)

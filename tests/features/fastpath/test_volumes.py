@@ -26,7 +26,6 @@ CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 STORAGE = "/apis/storage.k8s.io/v1"
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-MERGE = "application/merge-patch+json"
 
 
 class Storage:
@@ -467,7 +466,7 @@ async def test_a_provisioner_that_gives_up_frees_the_claim_for_another_node() ->
         await world.add_pod("p", "data")
         await until(lambda: world_selected(world, "data"))
         patch = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}}
-        await world.cluster.ask("PATCH", f"{CLAIMS}/data", patch, content_type=MERGE)
+        await world.cluster.merge(f"{CLAIMS}/data", patch)
         await until(lambda: running.reports.attempts["error"])
         assert 'provisioning failed for PVC "data"' in running.reports.problems[0]
         world.play()

@@ -10,7 +10,6 @@ from tests.support.embedded import embedded_cluster, until
 from tests.support.running import scheduling
 
 NAMESPACES = "/api/v1/namespaces"
-MERGE = "application/merge-patch+json"
 
 
 def anti_affinity(**more: Any) -> dict[str, Any]:
@@ -25,7 +24,7 @@ async def test_a_namespace_whose_labels_change_wakes_the_pod_that_its_pods_kept_
         scheduling(cluster.transport, pre_queueing_hints=pre_hints) as running,
     ):
         label = {"metadata": {"labels": {"team": "a"}}}
-        await cluster.ask("PATCH", f"{NAMESPACES}/default", label, content_type=MERGE)
+        await cluster.merge(f"{NAMESPACES}/default", label)
         known = running.fast_path.cluster.namespaces
         await until(lambda: known.labels("default").get("team") == "a")
         await cluster.add_node("n1", labels={"kubernetes.io/hostname": "n1"})
@@ -36,7 +35,7 @@ async def test_a_namespace_whose_labels_change_wakes_the_pod_that_its_pods_kept_
         condition = await until(lambda: cluster.condition("apart"))
         assert condition["status"] == "False"
         label = {"metadata": {"labels": {"team": "b"}}}
-        await cluster.ask("PATCH", f"{NAMESPACES}/default", label, content_type=MERGE)
+        await cluster.merge(f"{NAMESPACES}/default", label)
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert (await cluster.placed())["apart"] == "n1"
         assert running.reports.failures == []

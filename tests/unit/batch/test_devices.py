@@ -11,17 +11,10 @@ import pytest
 from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.session import nodes
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
-from tests.features.fastpath.test_resource_claims import (
-    MERGE,
-    Devices,
-    Faulty,
-    add_hard_claim,
-    devices,
-    keep_allocated,
-    unreserved,
-)
 from tests.support.batched import add_group, install
+from tests.support.device_cluster import Devices, devices
 from tests.support.embedded import PODS, until
+from tests.support.transports import Faulty
 
 from .test_end_to_end import Gangs, process
 
@@ -222,10 +215,10 @@ async def test_a_claim_that_keeps_its_member_from_the_only_node_with_room_is_dea
         await until(lambda: world.has_placed("old", 1))
         where = (await world.cluster.placed())["old-0"]
         await world.cluster.ask("DELETE", f"{PODS}/old-0?gracePeriodSeconds=0")
-        await until(lambda: unreserved(world, "c"))
+        await until(lambda: world.unreserved("c"))
         no_room = {"spec": {"unschedulable": True}}
-        await world.cluster.ask("PATCH", f"/api/v1/nodes/{where}", no_room, content_type=MERGE)
-        await keep_allocated(world, "c", where)
+        await world.cluster.merge(f"/api/v1/nodes/{where}", no_room)
+        await world.allocate("c", where)
         await world.device_gang("g", 1, claim="c")
         await until(lambda: world.has_placed("g", 1))
         assert (await world.cluster.placed())["g-0"] != where
@@ -257,7 +250,7 @@ async def test_a_search_for_devices_is_gone_on_with_where_no_portion_suffices_fo
 
 async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
     async with device_gangs("a", per_node=40) as world:
-        await add_hard_claim(world)
+        await world.add_hard_claim()
         await world.device_gang("g", 1, claim="hard")
 
         async def is_told() -> bool:

@@ -217,12 +217,7 @@ async def test_members_stay_when_they_end_and_their_room_is_free(monkeypatch: py
         await cluster.ask("DELETE", f"{PODS}/plain", {"gracePeriodSeconds": 0})
         await until(lambda: len(running.fast_path.ledger.placements) == 2)
         for phase in ("Running", "Succeeded"):
-            await cluster.ask(
-                "PATCH",
-                f"{PODS}/a/status",
-                {"status": {"phase": phase}},
-                content_type="application/merge-patch+json",
-            )
+            await cluster.merge(f"{PODS}/a/status", {"status": {"phase": phase}})
         await until(lambda: len(running.fast_path.ledger.placements) == 1)
         members = groups.groups[G].members.values()
         assert {each.name: each.batch.phase for each in members if each.batch} == {
