@@ -15,7 +15,7 @@ import pytest
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.transport import Response
-from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
 from tests.support.virtual import time_of_day
 
@@ -117,7 +117,7 @@ async def test_a_pod_that_waited_is_told_with_its_attempts_after_it_is_bound() -
         assert "decision" not in found
         assert [each["result"] for each in found["attempts"]] == ["scheduled", "unschedulable"]
         assert found["attempts"][0]["message"] == "large"
-        await cluster.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+        await cluster.end("p")
         assert (await at(running, "p", "unknown"))["why"] == "it does not exist, or it has finished"
 
 
@@ -126,7 +126,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing_behind() -> N
         await cluster.add_pod("p")
         await at(running, "p", "unschedulable")
         assert len(running.fast_path.history) == 1
-        await cluster.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+        await cluster.end("p")
         await at(running, "p", "unknown")
         assert len(running.fast_path.history) == 0
 

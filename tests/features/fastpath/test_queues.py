@@ -96,7 +96,7 @@ class Queues:
         await until(are)
 
     async def delete(self, name: str) -> None:
-        await self.cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+        await self.cluster.end(name)
 
 
 @asynccontextmanager
