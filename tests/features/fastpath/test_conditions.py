@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import scheduling
-
-PODS = "/api/v1/namespaces/default/pods"
 
 
 async def condition_of(cluster: EmbeddedCluster, name: str, **wanted: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from agent_scheduler.engine.framework.plugin import Depends, Filter
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import Columns
-from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import AGENT, SETTINGS, scheduling
 
 
@@ -56,17 +56,13 @@ async def test_only_pods_that_name_this_scheduler_are_answered_for_but_all_are_c
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="2")
         await cluster.add_pod("foreign", cpu="1500m", scheduler="default-scheduler")
-        await cluster.ask(
-            "POST",
-            f"{PODS}/foreign/binding",
-            {"target": {"kind": "Node", "name": "n1"}, "metadata": {"name": "foreign"}},
-        )
+        await cluster.bind("foreign", "n1")
         async with scheduling(cluster.transport):
             await cluster.add_pod("other", scheduler="another-scheduler")
             await cluster.add_pod("large", cpu="1")
             await cluster.add_pod("small", cpu="500m")
             await until(lambda: cluster.condition("large"))
-            await _placed(cluster, 2)
+            await until(lambda: cluster.all_placed(2))
             assert await cluster.placed() == {"foreign": "n1", "small": "n1"}
             assert await cluster.condition("other") is None
             condition = await cluster.condition("large")
@@ -163,15 +159,8 @@ async def test_a_pod_of_one_and_a_half_megabytes_is_scheduled_like_any_other() -
         container = {"name": "c", "image": "i", "env": [{"name": "BIG", "value": "x" * 1_500_000}]}
         await cluster.add_pod("big", containers=[container])
         await cluster.add_pod("plain")
-        await _placed(cluster, 2)
+        await until(lambda: cluster.all_placed(2))
         assert set(await cluster.placed()) == {"big", "plain"}
-
-
-async def _placed(cluster: EmbeddedCluster, number: int) -> None:
-    async def reached() -> bool:
-        return len(await cluster.placed()) == number
-
-    await until(reached)
 
 
 class Faulty(Filter):
@@ -203,7 +192,7 @@ async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
         await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])
         for index in range(5):
             await cluster.add_pod(f"good{index}")
-        await _placed(cluster, 5)
+        await until(lambda: cluster.all_placed(5))
         assert {type(error) for error in running.reports.failures} == {ZeroDivisionError}
         condition = await until(lambda: cluster.condition("bad"))
         assert condition["reason"] == "SchedulerError"
@@ -226,7 +215,7 @@ async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
                     # One that goes while it waits, is decided on, or is bound.
                     await cluster.add_pod(f"short{index}", cpu="10m")
                     await cluster.end(f"short{index}")
-            await _placed(cluster, 100)
+            await until(lambda: cluster.all_placed(100))
             await until(lambda: running.reports.attempts["unschedulable"] >= 10)
             await until(lambda: running.fast_path.binder.in_flight == 0)
             assert running.fast_path.queue.pending().in_flight == 0

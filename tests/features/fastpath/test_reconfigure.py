@@ -91,14 +91,11 @@ async def test_no_pod_and_no_worker_is_lost_in_a_burst_of_changes() -> None:
         for number, name in enumerate(names):
             await cluster.add_pod(name, scheduler="other" if number % 3 == 0 else "agent-scheduler")
 
-        async def all_placed() -> bool:
-            return set(await cluster.placed()) == set(names)
-
         await until(lambda: running.reports.attempts["scheduled"] >= 80)
         changing = False
         await changer
         running.fast_path.reconfigure(base)
-        await until(all_placed)
+        await until(lambda: cluster.is_placed(*names))
         assert running.reports.failures == []
         workers = {name for name in running.reports.counts if name.startswith("worker ")}
         assert len(workers) == 4

@@ -63,10 +63,8 @@ async def test_metrics_tell_the_truth() -> None:
         await cluster.add_pod("foreign", scheduler="another")
         await until(lambda: cluster.condition("large"))
 
-        async def both_placed() -> bool:
-            return set(await cluster.placed()) == {"a", "b"}
-
-        await until(both_placed)
+        await until(lambda: cluster.all_placed(2))
+        assert await cluster.is_placed("a", "b")
 
         def settled() -> bool:
             sample = process.metrics()

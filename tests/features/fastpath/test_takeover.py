@@ -81,11 +81,7 @@ async def test_a_leader_that_cannot_list_what_safety_needs_gives_the_lease_back(
                 refusals.of(path)
                 first.runtime.stop()
                 await until(lambda: second.runtime.leases.held)
-
-                async def is_free() -> bool:
-                    return not (await cluster.ask("GET", LEASE))["spec"].get("holderIdentity")
-
-                await until(is_free)
+                await cluster.seen(LEASE, lambda lease: not lease["spec"].get("holderIdentity"))
                 assert second.metrics()['leader_election_master_status{name="one"}'] == 0
                 await cluster.add_pod("a")
                 assert not second.ending.done()
