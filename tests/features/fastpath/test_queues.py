@@ -13,12 +13,13 @@ from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.objects.batch import NATIVE_API, QUEUE_ALLOCATION_GATE, QUEUE_NAME, QUEUES, queue_path
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.support.objects import pod
+from tests.support.objects import native_group, pod
 from tests.support.objects import queue as a_queue
 from tests.support.places import CONFIG
 from tests.support.running import Running, scheduling
 
 CRD = CONFIG / "crd" / "scheduling.volcano.sh_queues.yaml"
+GROUPS = f"{NATIVE_API}/namespaces/default/podgroups"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 
@@ -57,9 +58,7 @@ class Queues:
     async def add_gang(
         self, name: str, members: int, queue: str, *, minimum: int = 0, cpu: str = "1", **more: Any
     ) -> None:
-        policy = {"gang": {"minCount": minimum or members}}
-        body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
-        await self.cluster.ask("POST", f"{NATIVE_API}/namespaces/default/podgroups", body)
+        await self.cluster.ask("POST", GROUPS, native_group(name, minimum or members))
         for number in range(members):
             own = {"podGroupName": name}
             await self.add(f"{name}-{number}", queue, cpu=cpu, schedulingGroup=own, **more)
@@ -145,17 +144,11 @@ async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left
 async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_with_its_minimum_alone(
     loses: str,
 ) -> None:
-    gated = {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}
-    groups = f"{NATIVE_API}/namespaces/default/podgroups"
     async with queues() as found:
         await found.set("a", "3")
         await found.add("first", "a", cpu="3")
         await found.placed("first")
-        body = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
-        await found.cluster.ask("POST", groups, body)
-        for number in range(3):
-            spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}, **gated}
-            await found.add(f"g-{number}", "a", opts_in=True, **spec)
+        await found.add_gang("g", 3, "a", opts_in=True, gates=[QUEUE_ALLOCATION_GATE])
         waiting, held = found.usage.waiting, found.usage.gated.held
         name = "default/g (scheduling.k8s.io)"
         await until(lambda: len(held) == 3 and name in waiting)
@@ -163,7 +156,7 @@ async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_wi
             await found.cluster.end("g-2")
             await until(lambda: len(held) == 2)
         elif loses == "its object":
-            await found.cluster.ask("DELETE", f"{groups}/g")
+            await found.cluster.ask("DELETE", f"{GROUPS}/g")
         if loses != "nothing":
             await until(lambda: name not in waiting)
         await found.cluster.end("first")
