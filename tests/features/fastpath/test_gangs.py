@@ -124,6 +124,23 @@ async def test_a_gang_that_waits_is_not_tried_again_while_nothing_changes() -> N
 
 
 @virtual_time
+async def test_a_gang_that_needs_fewer_members_while_those_with_a_place_back_off_is_bound_after_that() -> (
+    None
+):
+    """No event wakes those: the one that a node refused waits for nodes, and the others for the end of a backoff."""
+    async with living() as there:
+        await there.do({"do": "create", "objects": [node("n1"), group(3), *pods(3)]})
+        await asyncio.sleep(0.5)
+        where = [there.fast_path.queue.where(each["metadata"]["uid"]) for each in there.listed("Pod")]
+        assert sorted(map(str, where)) == ["backoff", "backoff", "unschedulable"]
+        fewer = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+        path = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/g"
+        there.call("PATCH", path, fewer, "application/merge-patch+json")
+        await asyncio.sleep(5)
+        assert len(bound(there.after())) == 2
+
+
+@virtual_time
 async def test_two_gangs_that_each_fit_alone_never_hold_half_of_what_they_need() -> None:
     async with living(pause=0.0) as there:
         mixed = [pod(f"{name}{number}", name) for number in range(3) for name in ("a", "b")]
