@@ -19,6 +19,7 @@ def apart_from(app: str, key: str, **more: Any) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+@pytest.mark.promise("S25")
 async def test_a_pod_does_not_join_one_that_was_placed_after_its_decision_and_will_not_have_it() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = HeldResults(running.fast_path)
@@ -39,6 +40,7 @@ async def test_a_pod_does_not_join_one_that_was_placed_after_its_decision_and_wi
         )
 
 
+@pytest.mark.promise("S25")
 async def test_a_pod_does_not_follow_whom_it_avoids_into_a_zone_by_another_node() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = HeldResults(running.fast_path)

@@ -88,6 +88,7 @@ def room(running: Running) -> int:
     return int(running.fast_path.ledger.columns.requested[0, 0])
 
 
+@pytest.mark.promise("L1")
 @pytest.mark.parametrize(
     ("outcome", "is_told"),
     [
@@ -149,6 +150,7 @@ async def test_a_bind_that_was_answered_is_no_longer_assumed_though_the_watch_ha
         assert running.fast_path.ledger.assumed == 0
 
 
+@pytest.mark.promise("S1")
 @pytest.mark.parametrize("unknown", [BindOutcome.UNKNOWN, RuntimeError("a fault of ours")])
 async def test_the_room_of_a_bind_with_an_unknown_outcome_stays_taken_until_it_is_known(
     unknown: BindOutcome | Exception, monkeypatch: pytest.MonkeyPatch
@@ -204,6 +206,7 @@ async def test_a_bind_that_only_time_can_clear_up_keeps_its_room_and_no_other_bi
         assert too_early == [False]
 
 
+@pytest.mark.promise("L4")
 async def test_a_pod_that_goes_while_its_bind_is_in_doubt_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -307,6 +310,7 @@ async def test_a_refusal_that_waits_to_be_written_is_dropped_when_a_bind_begins(
         assert condition is not None and condition["status"] == "True"
 
 
+@pytest.mark.promise("S25", "S26")
 async def test_a_pod_that_grew_between_decision_and_bind_is_decided_anew() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("n1", cpu="1")

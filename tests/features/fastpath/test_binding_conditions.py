@@ -47,6 +47,7 @@ async def _is_new_for_both(found: Devices) -> bool:
     return not status.get("devices") and await found.reserved("c") == ["p", "q"]
 
 
+@pytest.mark.promise("S18")
 async def test_a_pod_is_bound_when_the_driver_has_made_its_devices_ready() -> None:
     async with (
         devices("n1", attaching=Attaching(None)) as found,
@@ -107,6 +108,7 @@ async def test_the_claim_that_is_made_for_extended_resources_is_waited_for_too()
         assert list(await found.claims()) == [claim]
 
 
+@pytest.mark.promise("L10")
 async def test_a_failure_fails_the_attempt_in_kube_schedulers_words_and_frees_the_devices() -> None:
     attaching = Attaching(0.0, failing={"n1"})
     async with devices("n1", attaching=attaching) as found, scheduling(found.cluster.transport) as running:
@@ -163,6 +165,7 @@ async def test_a_scheduler_that_starts_in_the_middle_of_the_wait_goes_on_with_it
             assert (await found.claims())["c"]["status"]["allocation"] == before
 
 
+@pytest.mark.promise("L7")
 async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
     async with (
         devices("n1", per_node=1, attaching=Attaching(None)) as found,

@@ -52,6 +52,7 @@ def uid(fast_path: FastPath, name: str) -> str:
     return next(pod.uid for pod in fast_path.cluster.pods.values() if pod.name == name)
 
 
+@pytest.mark.promise("L13")
 async def test_where_all_is_well_nothing_is_said_and_everything_was_looked_at() -> None:
     async with world() as (_, running):
         report = await running.fast_path.selfcheck.run()
@@ -65,6 +66,7 @@ async def test_where_all_is_well_nothing_is_said_and_everything_was_looked_at() 
         } <= report.checked.keys()
 
 
+@pytest.mark.promise("L13")
 async def test_in_the_midst_of_a_burst_nothing_is_said_either() -> None:
     async with world() as (cluster, running):
         await cluster.add_node("big", cpu="64")

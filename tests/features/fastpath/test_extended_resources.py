@@ -65,6 +65,7 @@ async def audit(found: Devices, *names: str) -> None:
     await found.devices_in_use()
 
 
+@pytest.mark.promise("S17", "S18")
 @pytest.mark.parametrize(("resource", "place"), [(EXTENDED_RESOURCE, 0), (IMPLICIT, 1)])
 async def test_devices_meet_a_resource_that_no_node_offers(resource: str, place: int) -> None:
     async with devices("n1", "n2") as found, scheduling(found.cluster.transport) as running:
@@ -190,6 +191,7 @@ async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, endin
             await until(lambda: nothing_assumed(running))
 
 
+@pytest.mark.promise("L7", "L10")
 @pytest.mark.parametrize(
     ("method", "ending"),
     [

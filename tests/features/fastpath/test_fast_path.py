@@ -52,6 +52,7 @@ async def test_the_first_pod_does_not_pay_for_a_look_at_all_nodes(monkeypatch: p
             assert looks == []
 
 
+@pytest.mark.promise("S3", "L2")
 async def test_only_pods_that_name_this_scheduler_are_answered_for_but_all_are_counted() -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="2")
@@ -74,6 +75,7 @@ async def test_only_pods_that_name_this_scheduler_are_answered_for_but_all_are_c
             )
 
 
+@pytest.mark.promise("L1", "L5")
 async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("small", cpu="1")
@@ -108,6 +110,7 @@ async def test_the_first_node_wakes_whoever_found_none_whatever_plugins_there_ar
         assert running.reports.counts["after flush"] == 0
 
 
+@pytest.mark.promise("S3")
 async def test_a_gated_pod_waits_for_its_last_gate() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("n1")
@@ -223,6 +226,7 @@ async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
             await running.stop()
 
 
+@pytest.mark.promise("S1")
 @pytest.mark.parametrize("policy", list(ConflictPolicy))
 async def test_eight_workers_fill_ten_nodes_to_the_last_millicore(policy: ConflictPolicy) -> None:
     async with embedded_cluster() as cluster:
@@ -237,6 +241,7 @@ async def test_eight_workers_fill_ten_nodes_to_the_last_millicore(policy: Confli
             assert running.reports.outcomes == {"bound": 400}
 
 
+@pytest.mark.promise("S1")
 async def test_under_strict_races_are_lost_and_all_end_well() -> None:
     async with embedded_cluster() as cluster:
         for index in range(200):
@@ -253,6 +258,7 @@ async def test_under_strict_races_are_lost_and_all_end_well() -> None:
             assert running.reports.revalidated == 0
 
 
+@pytest.mark.promise("L6")
 async def test_stopping_ends_what_is_under_way_and_takes_nothing_new() -> None:
     async with embedded_cluster() as cluster:
         for index in range(300):

@@ -57,6 +57,7 @@ def bound(after: dict[str, Any]) -> list[str]:
     return sorted(name for name, found in after["pods"].items() if "node" in found)
 
 
+@pytest.mark.promise("S27")
 @virtual_time
 async def test_a_gang_waits_until_all_of_its_minimum_fit_and_is_bound_at_once_then() -> None:
     async with living() as there:
@@ -123,6 +124,7 @@ async def test_a_gang_that_waits_is_not_tried_again_while_nothing_changes() -> N
         assert sum(queue.where(uid) is Place.BACKOFF for uid in uids) <= 1, "one of them is enough to look"
 
 
+@pytest.mark.promise("L16")
 @virtual_time
 async def test_a_gang_that_needs_fewer_members_while_those_with_a_place_back_off_is_bound_after_that() -> (
     None
@@ -140,6 +142,7 @@ async def test_a_gang_that_needs_fewer_members_while_those_with_a_place_back_off
         assert len(bound(there.after())) == 2
 
 
+@pytest.mark.promise("S27")
 @virtual_time
 async def test_two_gangs_that_each_fit_alone_never_hold_half_of_what_they_need() -> None:
     async with living(pause=0.0) as there:
@@ -215,6 +218,7 @@ async def test_members_keep_apart_from_one_another_within_the_trial() -> None:
         assert sorted(found["node"] for found in after["pods"].values()) == ["n1", "n2"]
 
 
+@pytest.mark.promise("L8")
 @virtual_time
 async def test_a_gang_that_evicts_in_vain_keeps_no_room_from_others() -> None:
     async with living() as there:

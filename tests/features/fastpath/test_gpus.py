@@ -76,6 +76,7 @@ async def test_a_pod_gets_its_node_and_its_annotations_in_one_write() -> None:
         assert int(after["resourceVersion"]) == int(before["resourceVersion"]) + 1
 
 
+@pytest.mark.promise("L20")
 async def test_devices_are_told_and_found_again_after_a_restart() -> None:
     async with embedded_cluster() as cluster:
         await add_node(cluster, "n1", 2)
@@ -107,6 +108,7 @@ async def test_whole_devices_are_told_as_a_list() -> None:
         assert free(running) == (990, 0, 0, 1000)
 
 
+@pytest.mark.promise("S38", "S39")
 async def test_a_burst_fills_devices_to_the_last_thousandth_and_no_further() -> None:
     """Several binds are under way at once."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
@@ -205,6 +207,7 @@ async def test_nobody_is_evicted_where_that_would_free_no_device() -> None:
             assert running.reports.counts["victims"] == 0
 
 
+@pytest.mark.promise("S39", "L20")
 async def test_pods_that_others_bound_count_on_the_devices_that_they_name() -> None:
     async with embedded_cluster() as cluster:
         await add_node(cluster, "n1", 3)

@@ -41,6 +41,7 @@ class Lies:
         return sum(self._injector.fired.values())
 
 
+@pytest.mark.promise("L1")
 @pytest.mark.parametrize("says", LIES)
 async def test_a_burst_survives_answers_that_are_not_the_api_servers(says: str) -> None:
     rule = {"match": {"path": f"{PODS}/*"}, "count": 60, "fault": {"middlebox": {"says": says}}}
@@ -60,6 +61,7 @@ async def test_a_burst_survives_answers_that_are_not_the_api_servers(says: str) 
             assert not running.reports.outcomes["gone"]
 
 
+@pytest.mark.promise("L8")
 @pytest.mark.parametrize("says", LIES)
 async def test_a_preemption_survives_answers_that_are_not_the_api_servers(says: str) -> None:
     evictions = {"path": f"{PODS}/low-*", "verbs": ["patch", "delete"]}

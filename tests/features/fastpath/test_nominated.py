@@ -9,6 +9,7 @@ from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import scheduling
 
 
+@pytest.mark.promise("S16")
 async def test_a_node_is_passed_over_when_somebody_was_nominated_to_it_meanwhile() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport, workers=1) as running:
         fast_path = running.fast_path

@@ -20,6 +20,7 @@ from .preempting import HIGHEST, PATIENT, TERMINATING, HeldEvictions, Refusing, 
 SHORT = {"initial_backoff": 0.01, "max_backoff": 0.01}
 
 
+@pytest.mark.promise("S14", "S15")
 async def test_victims_are_told_why_and_deleted_and_the_pod_takes_their_room() -> None:
     async with full(pods=2, initial_backoff=0.05) as world:
         cluster = world.cluster
@@ -52,6 +53,7 @@ async def test_victims_are_told_why_and_deleted_and_the_pod_takes_their_room() -
         assert world.reports.failures == []
 
 
+@pytest.mark.promise("S14")
 async def test_nobody_else_is_evicted_while_victims_are_leaving() -> None:
     async with full("a", "b", pods=2, **SHORT) as world:
         await world.add("high")
@@ -66,6 +68,7 @@ async def test_nobody_else_is_evicted_while_victims_are_leaving() -> None:
         assert len(await world.cluster.placed()) == 3
 
 
+@pytest.mark.promise("S16")
 async def test_the_room_is_kept_from_pods_of_lower_priority_and_not_from_higher_ones() -> None:
     async with full(**PATIENT) as world:
         await world.add("high")
@@ -80,6 +83,7 @@ async def test_the_room_is_kept_from_pods_of_lower_priority_and_not_from_higher_
         assert await world.node_of("higher")
 
 
+@pytest.mark.promise("S14")
 async def test_a_budget_decides_which_node_is_emptied() -> None:
     async def protect(cluster: EmbeddedCluster) -> None:
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
@@ -91,6 +95,7 @@ async def test_a_budget_decides_which_node_is_emptied() -> None:
         assert await world.victims() == {"spare-0"}
 
 
+@pytest.mark.promise("L8")
 async def test_an_eviction_that_is_refused_ends_the_nomination() -> None:
     async with full(through=Refusing, **PATIENT) as world:
         await world.add("high")
@@ -197,6 +202,7 @@ class SilentAfterEviction(Through):
             yield wait_for_change()
 
 
+@pytest.mark.promise("S14")
 async def test_nobody_else_is_evicted_while_the_watch_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.binding.preemption._SEEN_WITHIN", 0.05)
     async with full("a", "b", through=SilentAfterEviction, **SHORT) as world:
@@ -209,6 +215,7 @@ async def test_nobody_else_is_evicted_while_the_watch_is_silent(monkeypatch: pyt
         assert world.reports.counts["victims"] == 1
 
 
+@pytest.mark.promise("S14")
 async def test_victims_that_are_leaving_already_are_only_waited_for() -> None:
     async def delete(cluster: EmbeddedCluster) -> None:
         await cluster.ask("DELETE", f"{PODS}/low-0")
@@ -231,6 +238,7 @@ async def test_a_more_important_pod_takes_the_room_and_the_other_looks_elsewhere
         assert world.queue.nominator.pods_for("n1")[0].name == "higher"
 
 
+@pytest.mark.promise("S15")
 @pytest.mark.parametrize("late", [False, True], ids=["", "the watch tells of an older nomination"])
 async def test_evictions_for_a_pod_whose_node_a_more_important_one_took_are_called_off(late: bool) -> None:
     async with full() as world:
@@ -246,6 +254,7 @@ async def test_evictions_for_a_pod_whose_node_a_more_important_one_took_are_call
         await until(lambda: held.results == {0: "called off", 1: "deleted"})
 
 
+@pytest.mark.promise("S15")
 async def test_a_pod_that_is_gone_has_nobody_evicted() -> None:
     async with full(pods=2) as world:
         held = HeldEvictions(world)

@@ -27,6 +27,7 @@ def without_preemption() -> FastPathSettings:
     return settings_of(load_text(text), identity="test")
 
 
+@pytest.mark.promise("L8")
 async def test_room_is_given_on_when_the_pod_that_it_was_kept_for_is_deleted() -> None:
     async with full(**PATIENT) as world:
         await world.add("high")
@@ -63,6 +64,7 @@ async def test_a_victim_of_two_counts_as_leaving_when_one_eviction_is_called_off
         assert list(preemption._unseen()) == [victim]
 
 
+@pytest.mark.promise("L8")
 async def test_a_profile_that_preempts_no_more_ends_the_nominations_of_its_pods() -> None:
     async with full(**SHORT) as world:
         await world.add("high")
@@ -86,6 +88,7 @@ async def test_failures_are_not_remembered_of_pods_that_found_room_since() -> No
         assert first not in failed
 
 
+@pytest.mark.promise("S15")
 async def test_what_is_not_yet_evicted_is_not_when_the_profile_preempts_no_more() -> None:
     async with full(**SHORT) as world:
         held = HeldEvictions(world)
@@ -114,6 +117,7 @@ async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_r
         await until(lambda: not world.queue.nominator.nominated)
 
 
+@pytest.mark.promise("L8")
 async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside_them() -> None:
     async with full(pods=0, **SHORT) as world:
         await world.run("low", "n1", cpu="1")
@@ -128,6 +132,7 @@ async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside
         await until(lambda: world.is_not_nominated("high"))
 
 
+@pytest.mark.promise("L8")
 async def test_pods_that_wait_for_victims_of_another_one_are_tried_when_these_stay() -> None:
     async with full(**PATIENT) as world:
         fast_path, queue, held = world.running.fast_path, world.queue, HeldEvictions(world, first=True)

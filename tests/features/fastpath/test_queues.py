@@ -107,6 +107,7 @@ async def test_a_pod_counts_in_its_queue_from_its_bind_until_it_is_gone() -> Non
         await until(lambda: not found.usage.book.used("a"))
 
 
+@pytest.mark.promise("S33")
 @pytest.mark.parametrize("change", ["less", "closed", "gone"])
 async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_it(change: str) -> None:
     async with queues() as found:
@@ -122,6 +123,7 @@ async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_
         await found.waits("p")
 
 
+@pytest.mark.promise("S33")
 @pytest.mark.parametrize("other", ["is placed", "has room reserved"])
 async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left_in_its_queue(
     other: str,
@@ -140,6 +142,7 @@ async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left
         await found.wants_nodes("p")
 
 
+@pytest.mark.promise("S32", "GATE-11")
 @pytest.mark.parametrize("loses", ["a member", "its object", "nothing"])
 async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_with_its_minimum_alone(
     loses: str,
@@ -195,6 +198,7 @@ async def test_a_pod_goes_when_its_queues_capability_rises_or_its_queue_opens() 
         await found.placed("first", "second", "third", "fourth")
 
 
+@pytest.mark.promise("S28")
 async def test_a_queues_ancestors_limit_it_too() -> None:
     async with queues() as found:
         await found.set("p", "3")
@@ -208,6 +212,7 @@ async def test_a_queues_ancestors_limit_it_too() -> None:
         await found.placed("two")
 
 
+@pytest.mark.promise("S28")
 async def test_of_pods_that_come_together_no_more_are_bound_than_their_queue_holds() -> None:
     async with queues() as found:
         await found.set("a", "3")
@@ -223,6 +228,7 @@ async def test_of_pods_that_come_together_no_more_are_bound_than_their_queue_hol
         await until(lambda: found.cluster.all_placed(3))
 
 
+@pytest.mark.promise("S28")
 async def test_pods_that_workers_decide_on_at_the_same_time_do_not_share_the_rest_of_a_queue() -> None:
     async with embedded_cluster() as cluster:
         await cluster.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
@@ -345,6 +351,7 @@ async def test_members_that_their_queue_cannot_hold_say_so_while_others_of_their
             await found.waits(f"g-{number}")
 
 
+@pytest.mark.promise("S33")
 @pytest.mark.parametrize("reserved", [True, False])
 async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_room_for_all(
     reserved: bool,

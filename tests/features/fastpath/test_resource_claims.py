@@ -24,6 +24,7 @@ from tests.support.running import SETTINGS, scheduling
 from tests.support.transports import Faulty, Through, Waiting, failure
 
 
+@pytest.mark.promise("S17", "S18")
 async def test_pods_of_one_template_each_get_devices_of_their_own() -> None:
     async with devices("n1", "n2") as found, scheduling(found.cluster.transport) as running:
         await found.add_template()
@@ -200,6 +201,7 @@ async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_
             await found.audit()
 
 
+@pytest.mark.promise("L7", "L10")
 async def test_a_refused_bind_takes_the_reservation_back() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
@@ -230,6 +232,7 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
             await until(lambda: nothing_assumed(running))
 
 
+@pytest.mark.promise("S17")
 @pytest.mark.parametrize("how", ["between two writes", "while a write is put off", "after the claim had it"])
 async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_for_a_second_claim(
     how: str,
@@ -272,6 +275,7 @@ async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_fo
             await until(lambda: nothing_assumed(running))
 
 
+@pytest.mark.promise("S17")
 async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer_may_be_carried_out() -> None:
     async with devices("n1", per_node=1) as found:
         await found.add_claim("c")
@@ -394,6 +398,7 @@ class Behind(Through):
             yield behind()
 
 
+@pytest.mark.promise("S18", "L10")
 @pytest.mark.parametrize("asked", ["says that it has a node", "gives no answer"])
 async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(asked: str) -> None:
     """A bind may be refused because the watch is behind: somebody has bound the pod. Whoever is asked about it may give

@@ -160,6 +160,7 @@ async def test_a_claim_that_waits_is_provisioned_for_the_node_that_was_chosen() 
         await until(lambda: nothing_reserved(running))
 
 
+@pytest.mark.promise("S13")
 async def test_a_pod_is_not_bound_while_its_claim_is_not_and_holds_its_room_meanwhile() -> None:
     async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
         await world.add_class("late")
@@ -177,6 +178,7 @@ async def test_a_pod_is_not_bound_while_its_claim_is_not_and_holds_its_room_mean
         await until(lambda: running.fast_path.binder.in_flight == 0)
 
 
+@pytest.mark.promise("S13")
 async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
     async with storage() as world, scheduling(world.cluster.transport) as running:
         await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
@@ -347,6 +349,7 @@ async def failed_after(send: Callable[[], Any]) -> Response:
 REFUSALS = {409: "Conflict", 404: "NotFound", 422: "Invalid", 403: "Forbidden"}
 
 
+@pytest.mark.promise("S13", "L7")
 @pytest.mark.parametrize("status", REFUSALS)
 @pytest.mark.parametrize("provisioner", ["made.example.com", "kubernetes.io/no-provisioner"])
 async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_attempt_succeeds(
@@ -393,6 +396,7 @@ async def test_a_write_without_an_answer_is_looked_for_and_else_sent_again(
             await until(lambda: nothing_reserved(running))
 
 
+@pytest.mark.promise("L7")
 async def test_a_pod_that_is_deleted_while_its_claim_is_bound_leaves_nothing_reserved() -> None:
     async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
         await world.pod_with_claim("a")

@@ -165,6 +165,7 @@ async def test_what_the_next_attempt_reserves_outlives_the_news_of_the_last_ones
     assert world.devices.reserved_for(KEY) == {POD.uid, "another"} and len(world.devices.assumed) == 0
 
 
+@pytest.mark.promise("L10")
 async def test_a_claim_that_is_taken_back_from_its_last_pod_is_deallocated() -> None:
     world = Claims(Patched("6"))
     await world.take_back()

@@ -26,6 +26,8 @@ from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import node, pod_json, read_pod
 from tests.support.running import AGENT, Reports
 
+pytestmark = pytest.mark.promise("S7")
+
 
 class World:
     """A picture of a cluster on its own; pods are told apart by version, as the API server does it."""
