@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agent_scheduler.binding import plugin_writes
+from agent_scheduler.kube.transport import Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.controllers import Controller
 from embedded_kubernetes.device_driver import (
@@ -23,7 +24,7 @@ from embedded_kubernetes.device_driver import (
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.support.running import Running
+from tests.support.running import Running, scheduling
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
@@ -51,6 +52,15 @@ class Devices:
     async def add_pod(self, name: str, *, template: str = "", claim: str = "", **more: Any) -> Any:
         entry = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
         return await self.cluster.add_pod(name, resourceClaims=[{"name": "gpu", **entry}], **more)
+
+    @asynccontextmanager
+    async def settling(self, transport: Transport | None = None, **settings: Any) -> AsyncIterator[Running]:
+        """As `scheduling`. In the end nothing is assumed any more, and every pod that was bound has its claims."""
+        async with scheduling(transport or self.cluster.transport, **settings) as running:
+            yield running
+            await self.audit()
+            await until(lambda: nothing_assumed(running))
+            assert running.reports.failures == [] and running.reports.counts["after flush"] == 0
 
     async def claims(self) -> dict[str, Any]:
         return {each["metadata"]["name"]: each for each in (await self.cluster.ask("GET", CLAIMS))["items"]}

@@ -189,7 +189,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
 async def test_a_second_pod_waits_for_the_claim_of_the_first() -> None:
     async with (
         devices("n1", attaching=Attaching(None)) as found,
-        scheduling(found.cluster.transport) as running,
+        found.settling() as running,
     ):
         await found.add_claim("c")
         await found.add_pod("p", claim="c")
@@ -199,8 +199,6 @@ async def test_a_second_pod_waits_for_the_claim_of_the_first() -> None:
         assert await found.cluster.placed() == {}
         await found.report("c", ATTACHED)
         await until(lambda: found.cluster.all_placed(2))
-        await found.audit()
-        await until(lambda: nothing_assumed(running))
 
 
 @pytest.mark.parametrize("how", ["failed", "late"])
@@ -234,13 +232,10 @@ async def test_pods_that_share_a_claim_whose_devices_failed_do_not_keep_it_for_o
         await found.allocate_to_attach("c", "n1", at="2099-01-01T00:00:00Z")
         await found.reserve("c", *pods)
         await found.report("c", ATTACH_FAILED)
-        async with scheduling(found.cluster.transport) as running:
+        async with found.settling():
             await until(lambda: _is_new_for_both(found))
             await found.report("c", ATTACHED)
             await until(lambda: found.cluster.all_placed(2))
-            await found.audit()
-            await until(lambda: nothing_assumed(running))
-            assert running.reports.counts["after flush"] == 0
 
 
 class Holding(Through):
@@ -275,7 +270,7 @@ async def test_a_pod_that_is_refused_while_its_failed_claim_is_written_for_anoth
         await found.reserve("c", *pods)
         await found.report("c", ATTACH_FAILED)
         transport = Holding(found.cluster.transport)
-        async with scheduling(transport) as running:
+        async with found.settling(transport) as running:
             attempts = running.reports.attempts
 
             async def refused(*, after: int) -> None:
@@ -294,6 +289,3 @@ async def test_a_pod_that_is_refused_while_its_failed_claim_is_written_for_anoth
             await until(lambda: _is_new_for_both(found))
             await found.report("c", ATTACHED)
             await until(lambda: found.cluster.all_placed(2))
-            await found.audit()
-            await until(lambda: nothing_assumed(running))
-            assert running.reports.counts["after flush"] == 0

@@ -161,14 +161,12 @@ async def test_a_node_that_stops_to_offer_the_resource_is_one_with_devices() -> 
 
 
 async def test_a_pod_that_wants_both_a_claim_and_a_resource_gets_devices_for_both() -> None:
-    async with devices("n1", "n2") as found, scheduling(found.cluster.transport) as running:
+    async with devices("n1", "n2") as found, found.settling():
         await found.add_template()
         for name in ("p", "q"):
             await found.add_pod(name, template="t", containers=[container()])
         await until(lambda: found.cluster.all_placed(2))
         assert len(await found.devices_in_use()) == 4
-        await found.audit()
-        await until(lambda: nothing_assumed(running))
 
 
 @pytest.mark.parametrize(
@@ -182,13 +180,12 @@ async def test_a_pod_that_wants_both_a_claim_and_a_resource_gets_devices_for_bot
 async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, ending: str) -> None:
     async with devices("n1") as found:
         faulty = Faulty(found.cluster.transport, method, ending, 1, None)
-        async with scheduling(faulty) as running:
+        async with found.settling(faulty) as running:
             await add_pod(found, "p")
             await until(lambda: found.cluster.all_placed(1))
             await audit(found, "p")
             assert faulty.left == 0
             assert not running.reports.problems
-            await until(lambda: nothing_assumed(running))
 
 
 @pytest.mark.promise("L7", "L10")
@@ -308,11 +305,9 @@ async def test_a_scheduler_that_ends_between_the_writes_is_followed_by_one_that_
                 # The devices are needed elsewhere, and the pod has to go to another node.
                 (node,) = {each.node_name for each in running.fast_path.ledger.placements.values()}
                 await found.cordon(node)
-        async with scheduling(found.cluster.transport) as running:
+        async with found.settling() as running:
             await until(lambda: found.cluster.all_placed(1))
             await audit(found, "p")
-            await until(lambda: nothing_assumed(running))
-            assert running.reports.counts["after flush"] == 0
 
 
 class Overlapping(Through):
@@ -374,18 +369,17 @@ async def test_what_is_deleted_of_a_refused_pod_is_never_of_its_next_attempt(slo
 
 async def test_a_status_that_names_a_claim_of_before_is_corrected_where_none_is_needed() -> None:
     async with devices("n1") as found:
-        async with scheduling(Dying(found.cluster.transport, 3)) as running:
+        async with scheduling(Dying(found.cluster.transport, 3)):
             await add_pod(found, "p")
             await until(lambda: told(found, "p"))
         (claim,) = await found.claims()
         await found.cluster.merge(f"{CLAIMS}/{claim}", {"metadata": {"finalizers": None}})
         await found.cluster.ask("DELETE", f"{CLAIMS}/{claim}")
         await offer(found, "n1", 1)
-        async with scheduling(found.cluster.transport) as running:
+        async with found.settling():
             await until(lambda: found.cluster.all_placed(1))
             assert await told(found, "p") is None
             assert await found.claims() == {}
-            await until(lambda: nothing_assumed(running))
 
 
 async def test_a_name_that_somebody_else_has_is_left_alone() -> None:

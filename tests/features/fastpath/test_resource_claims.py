@@ -143,14 +143,13 @@ async def test_all_claims_of_a_pod_are_written_once_though_an_answer_for_the_fir
         for claim in ("c", "d"):
             await found.add_claim(claim)
         faulty = Faulty(found.cluster.transport, "PATCH", f"resourceclaims/c{ending}", 1, None)
-        async with scheduling(faulty) as running:
+        async with found.settling(faulty) as running:
             both = [{"name": claim, "resourceClaimName": claim} for claim in ("c", "d")]
             await found.cluster.add_pod("p", resourceClaims=both)
             await until(lambda: found.cluster.all_placed(1))
             assert faulty.left == 0
             await found.audit()
             assert running.reports.problems == []
-            await until(lambda: nothing_assumed(running))
 
 
 async def test_a_reservation_whose_answer_is_lost_is_found_in_the_claim() -> None:
@@ -173,13 +172,11 @@ async def test_a_claim_that_cannot_be_written_leaves_nothing_reserved_and_is_tri
     async with devices("n1") as found:
         await found.add_claim("c")
         faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/c/status", 1, 403)
-        async with scheduling(faulty) as running:
+        async with found.settling(faulty) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
             assert 'running PreBind plugin "DynamicResources"' in running.reports.problems[0]
             await until(lambda: found.cluster.all_placed(1))
-            await found.audit()
-            await until(lambda: nothing_assumed(running))
 
 
 async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_ends() -> None:
@@ -206,11 +203,10 @@ async def test_a_refused_bind_takes_the_reservation_back() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
         faulty = Faulty(found.cluster.transport, "POST", "/binding", 1, 403)
-        async with scheduling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
+        async with found.settling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
             await until(lambda: found.unreserved("c"))
-            await until(lambda: nothing_assumed(running))
 
 
 async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_and_no_device_twice() -> None:
@@ -225,11 +221,9 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
                 return await super().request(method, path, **more)
 
         rival = Rival(found.cluster.transport)
-        async with scheduling(rival) as running:
+        async with found.settling(rival):
             await found.add_pod("p", claim="c", nodeSelector={})
             await until(lambda: found.cluster.all_placed(1))
-            await found.audit()
-            await until(lambda: nothing_assumed(running))
 
 
 @pytest.mark.promise("S17")
@@ -265,14 +259,13 @@ async def test_a_device_that_somebody_else_allocates_meanwhile_is_not_written_fo
                     await until(lambda: books.claims["default", "c"].allocation is None)
                 return answer
 
-        async with scheduling(Rival(found.cluster.transport)) as running:
+        async with found.settling(Rival(found.cluster.transport)) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: found.cluster.all_placed(1))
             assert taken and (await found.cluster.placed())["p"] != taken[0]
             assert "given to others" in str(running.reports.problems)
             await found.audit()
             assert len(await found.devices_in_use()) == 2
-            await until(lambda: nothing_assumed(running))
 
 
 @pytest.mark.promise("S17")
@@ -332,11 +325,9 @@ async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(
                 return answer or await super().request(method, path, **more)
 
         binds: list[str] = []
-        async with scheduling(Racing(cluster.transport)) as running:
+        async with found.settling(Racing(cluster.transport)):
             await until(lambda: found.cluster.all_placed(1))
             await until(nothing_beside)
-            await found.audit()
-            await until(lambda: nothing_assumed(running))
 
 
 async def _within(seconds: float, condition: Callable[[], Any]) -> None:
@@ -369,12 +360,10 @@ async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_ne
                     await _within(1.0, lambda: found.reserved("c"))
                 return answer
 
-        async with scheduling(Slow(found.cluster.transport), initial_backoff=0.1) as running:
+        async with found.settling(Slow(found.cluster.transport), initial_backoff=0.1):
             await found.add_pod("p", claim="c")
             await until(lambda: found.cluster.all_placed(1))
             await until(nothing_beside)
-            await found.audit()
-            await until(lambda: nothing_assumed(running))
 
 
 class Behind(Through):

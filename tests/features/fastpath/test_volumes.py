@@ -92,6 +92,14 @@ class Storage:
         for name in names:
             await self.cluster.add_node(name, labels={HOST: name, **labels})
 
+    @asynccontextmanager
+    async def settling(self, transport: Transport | None = None, **settings: Any) -> AsyncIterator[Running]:
+        """As `scheduling`; in the end nothing is reserved any more."""
+        async with scheduling(transport or self.cluster.transport, **settings) as running:
+            yield running
+            await until(lambda: nothing_reserved(running))
+            assert running.reports.failures == []
+
     async def refused(self, name: str) -> str:
         """The message of the pod's condition, once there is one."""
         message: str = (await until(lambda: self.cluster.condition(name)))["message"]
@@ -135,7 +143,7 @@ def nothing_reserved(running: Running) -> bool:
 
 
 async def test_a_claim_that_waits_gets_the_static_volume_of_the_pods_node_before_the_pod_is_bound() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, world.settling():
         await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
         await world.add_volume("v-b", on="b")
         await world.add_claim("data")
@@ -147,17 +155,15 @@ async def test_a_claim_that_waits_gets_the_static_volume_of_the_pods_node_before
         volume = await world.cluster.ask("GET", f"{VOLUMES}/v-b")
         assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
         assert volume["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_a_claim_that_waits_is_provisioned_for_the_node_that_was_chosen() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, world.settling():
         await world.pod_with_claim("a")
         assert await until(world.cluster.placed) == {"p": "a"}
         claim = await world.cluster.ask("GET", f"{CLAIMS}/data")
         assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "a"
         assert claim["status"]["phase"] == "Bound"
-        await until(lambda: nothing_reserved(running))
 
 
 @pytest.mark.promise("S13")
@@ -180,7 +186,7 @@ async def test_a_pod_is_not_bound_while_its_claim_is_not_and_holds_its_room_mean
 
 @pytest.mark.promise("S13")
 async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, world.settling():
         await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
         await world.add_volume("only", on="a")
         await world.add_claim("one")
@@ -194,11 +200,10 @@ async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
         assert await world.claimed() == {"only": {"p1": "one", "p2": "two"}[winner]}
         await world.add_volume("another", on="a")
         await until(lambda: world.cluster.is_placed(loser))
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run_where_it_is() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, world.settling() as running:
         await world.add_class("late")
         await world.add_nodes("a", "b", "c")
         await world.add_claim("data", accessModes=["ReadWriteMany"])
@@ -209,7 +214,6 @@ async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run
         selected = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
         assert set((await world.cluster.placed()).values()) == {selected}
         assert running.reports.problems == [] and not running.reports.failures
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_many_pods_get_a_volume_each() -> None:
@@ -357,7 +361,7 @@ async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_atte
 ) -> None:
     async with storage() as world:
         faulty = Faulty(world.cluster.transport, answered(status, REFUSALS[status]))
-        async with scheduling(faulty) as running:
+        async with world.settling(faulty) as running:
             forgotten: list[bool] = []
             fast_path = running.fast_path
             error = fast_path._workers[0]._failures.error
@@ -375,7 +379,6 @@ async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_atte
             (problem,) = running.reports.problems
             assert problem.startswith('running PreBind plugin "VolumeBinding": ')
             assert "told so" in problem
-            await until(lambda: nothing_reserved(running))
 
 
 @pytest.mark.parametrize(
@@ -387,23 +390,21 @@ async def test_a_write_without_an_answer_is_looked_for_and_else_sent_again(
 ) -> None:
     async with storage() as world:
         faulty = Faulty(world.cluster.transport, way)
-        async with scheduling(faulty) as running:
+        async with world.settling(faulty) as running:
             await world.add_volume("v", on="a", class_name="late" if "/" in provisioner else "other")
             await world.pod_with_claim("a", provisioner=provisioner)
             assert await until(world.cluster.placed) == {"p": "a"}
             assert faulty.patches == patches
             assert not running.reports.problems
-            await until(lambda: nothing_reserved(running))
 
 
 @pytest.mark.promise("L7")
 async def test_a_pod_that_is_deleted_while_its_claim_is_bound_leaves_nothing_reserved() -> None:
-    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
+    async with storage(controller=False) as world, world.settling() as running:
         await world.pod_with_claim("a")
         await until(world.selected)
         await world.cluster.end("p")
         await until(lambda: running.fast_path.binder.in_flight == 0)
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_a_claim_that_is_not_bound_in_time_is_an_error_and_the_next_attempt_goes_on_from_it() -> None:
@@ -412,7 +413,7 @@ async def test_a_claim_that_is_not_bound_in_time_is_an_error_and_the_next_attemp
     )
     async with (
         storage(controller=False) as world,
-        scheduling(world.cluster.transport, profiles=(build_profile(spec),)) as running,
+        world.settling(profiles=(build_profile(spec),)) as running,
     ):
         await world.pod_with_claim("a", "b")
         chosen = await until(world.selected)
@@ -422,7 +423,6 @@ async def test_a_claim_that_is_not_bound_in_time_is_an_error_and_the_next_attemp
         )
         world.play()
         assert await until(world.cluster.placed) == {"p": chosen}
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_a_provisioner_that_gives_up_frees_the_claim_for_another_node() -> None:
@@ -438,13 +438,12 @@ async def test_a_provisioner_that_gives_up_frees_the_claim_for_another_node() ->
 
 
 async def test_a_scheduler_that_stops_gives_back_what_was_reserved() -> None:
-    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
+    async with storage(controller=False) as world, world.settling() as running:
         await world.pod_with_claim("a")
         await until(world.selected)
         await running.stop(grace=0.1)
         assert running.fast_path.binder.in_flight == 0
         assert not running.fast_path.ledger.assumed
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_first(
