@@ -160,6 +160,27 @@ async def test_a_watch_that_does_not_tell_is_found_by_the_versions() -> None:
         ]
 
 
+@pytest.mark.parametrize("number", [1, checking._ONE_BY_ONE + 1])
+async def test_however_many_differ_all_are_looked_at_again_before_anything_is_said(number: int) -> None:
+    """A few are asked for one by one, and many with a list; the watch has brought all of them by then."""
+    async with world() as (cluster, running):
+        fast_path = running.fast_path
+        for index in range(number):
+            await cluster.add_pod(f"w{index}", scheduler="another")
+        known = fast_path._informers._reflectors["Pod"].view.known
+        await until(lambda: len(known) == 4 + number)
+        hidden = {uid: known.pop(uid) for uid in list(known) if known[uid].name.startswith("w")}
+        read_again, asked = fast_path.selfcheck._read_again, []
+
+        async def brought(kind: Any, before: Any) -> Any:
+            asked.append(len(before))
+            known.update(hidden)
+            return await read_again(kind, before)
+
+        fast_path.selfcheck._read_again = brought  # type: ignore[method-assign]
+        assert (lines(await fast_path.selfcheck.run()), asked[0]) == ([], number)
+
+
 async def test_books_that_differ_from_what_was_watched_are_found() -> None:
     async with world() as (cluster, running):
         fast_path = running.fast_path
