@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -41,6 +43,16 @@ async def waits(found: Devices, running: Running, pod: str, claim: str) -> bool:
     return await found.reserved(claim) == [pod] and prebind.under_way == 1 and not prebind.writing
 
 
+@asynccontextmanager
+async def waiting_pod(*nodes: str, **shape: Any) -> AsyncIterator[tuple[Devices, Running]]:
+    """The pod `p` waits for the devices of its claim `c`, which nobody attaches but the test."""
+    async with devices(*nodes, attaching=Attaching(None), **shape) as found, found.settling() as running:
+        await found.add_claim("c")
+        await found.add_pod("p", claim="c")
+        await until(lambda: waits(found, running, "p", "c"))
+        yield found, running
+
+
 async def _is_new_for_both(found: Devices) -> bool:
     """Whether the claim is reserved for both pods, and the driver has reported nothing of its devices."""
     status = (await found.claims())["c"]["status"]
@@ -49,13 +61,7 @@ async def _is_new_for_both(found: Devices) -> bool:
 
 @pytest.mark.promise("S18")
 async def test_a_pod_is_bound_when_the_driver_has_made_its_devices_ready() -> None:
-    async with (
-        devices("n1", attaching=Attaching(None)) as found,
-        scheduling(found.cluster.transport) as running,
-    ):
-        await found.add_claim("c")
-        await found.add_pod("p", claim="c")
-        await until(lambda: waits(found, running, "p", "c"))
+    async with waiting_pod("n1") as (found, running):
         await until(lambda: told(found, "BindingConditionsPending"))
         assert await told(found, "BindingConditionsPending") == [
             "waiting for binding conditions for device on node n1"
@@ -167,14 +173,8 @@ async def test_a_scheduler_that_starts_in_the_middle_of_the_wait_goes_on_with_it
 
 @pytest.mark.promise("L7")
 async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
-    async with (
-        devices("n1", per_node=1, attaching=Attaching(None)) as found,
-        scheduling(found.cluster.transport) as running,
-    ):
-        await found.add_claim("c")
+    async with waiting_pod("n1", per_node=1) as (found, running):
         await found.add_claim("d")
-        await found.add_pod("p", claim="c")
-        await until(lambda: waits(found, running, "p", "c"))
         await found.cluster.end("p")
         await until(lambda: found.is_free("c"))
         await until(lambda: running.fast_path.binder.in_flight == 0)
@@ -187,13 +187,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
 
 
 async def test_a_second_pod_waits_for_the_claim_of_the_first() -> None:
-    async with (
-        devices("n1", attaching=Attaching(None)) as found,
-        found.settling() as running,
-    ):
-        await found.add_claim("c")
-        await found.add_pod("p", claim="c")
-        await until(lambda: waits(found, running, "p", "c"))
+    async with waiting_pod("n1") as (found, _running):
         await found.add_pod("q", claim="c")
         await until(lambda: _is_new_for_both(found))
         assert await found.cluster.placed() == {}
