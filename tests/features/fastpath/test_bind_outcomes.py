@@ -83,6 +83,15 @@ async def prepared(cluster: EmbeddedCluster, running: Running, *outcomes: BindOu
     return answers
 
 
+async def under_way(cluster: EmbeddedCluster, running: Running, outcome: BindOutcome) -> Held:
+    """The bind of `a` waits, and comes to `outcome`."""
+    held = Held(running, outcome)
+    await cluster.add_node("n1", cpu="1")
+    await cluster.add_pod("a", cpu="1")
+    await until(lambda: running.fast_path.ledger.assumed)
+    return held
+
+
 def room(running: Running) -> int:
     """Millicores assumed or bound on n1."""
     return int(running.fast_path.ledger.columns.requested[0, 0])
@@ -225,9 +234,7 @@ async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(
 ) -> None:
     monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = Held(running, BindOutcome.UNKNOWN)
-        await prepared(cluster, running)
-        await until(lambda: running.fast_path.ledger.assumed)
+        held = await under_way(cluster, running, BindOutcome.UNKNOWN)
         finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
         await cluster.merge(f"{PODS}/a", finalizers)
         await cluster.ask("DELETE", f"{PODS}/a")
@@ -257,10 +264,7 @@ async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
 
 async def test_nothing_is_said_of_a_pod_that_was_bound_while_its_bind_failed() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = Held(running, BindOutcome.UNAVAILABLE)
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_pod("a", cpu="1")
-        await until(lambda: running.fast_path.ledger.assumed)
+        held = await under_way(cluster, running, BindOutcome.UNAVAILABLE)
         await cluster.bind("a", "n1")
         await until(lambda: not running.fast_path.ledger.assumed)
         held.go.set()
@@ -279,10 +283,7 @@ async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(
 ) -> None:
     """One that it shows on another node is somebody else's, of which nothing is told."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = Held(running, BindOutcome.UNKNOWN)
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_pod("a", cpu="1")
-        await until(lambda: running.fast_path.ledger.assumed)
+        held = await under_way(cluster, running, BindOutcome.UNKNOWN)
         await cluster.bind("a", node)
         await until(lambda: not running.fast_path.ledger.assumed)
         held.go.set()

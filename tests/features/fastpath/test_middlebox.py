@@ -17,7 +17,11 @@ from tests.support.transports import Through, failure
 
 from .preempting import full
 
-LIES = ["notFound", "forbidden", "loginPage", "badGateway", "redirect", "empty", "emptyObject"]
+LIES: list[Any] = ["notFound", "loginPage", "empty"]
+LIES += [
+    pytest.param(each, marks=pytest.mark.wide)
+    for each in ("forbidden", "badGateway", "redirect", "emptyObject")
+]
 
 
 @pytest.fixture(autouse=True)
