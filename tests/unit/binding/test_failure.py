@@ -144,3 +144,17 @@ def test_a_pod_whose_queue_is_full_keeps_no_nomination_whoever_knows_of_it(
     world.handler.queue_full(ENTRY, pod, cast(Any, "queue q is full"), started=1.0)
     assert world.nominated == ([""] if cleared else [])
     assert world.told == [("QueueFull", "queue q is full")]
+
+
+@pytest.mark.parametrize("waits_for_queue", [False, True])
+def test_a_pod_that_failed_gives_up_its_room_in_its_queue_unless_it_is_for_that_that_it_waits(
+    waits_for_queue: bool,
+) -> None:
+    world, unplaced = World(waits=True), list[str]()
+    world.handler._usage = cast(Any, SimpleNamespace(active=True, unplaced=unplaced.append))
+    pod = cast(Any, SimpleNamespace(**vars(POD), nominated_node_name=""))
+    if waits_for_queue:
+        world.handler.queue_full(ENTRY, pod, cast(Any, "queue q is full"), started=1.0)
+    else:
+        world.handler.error(ENTRY, pod, "why", started=1.0)
+    assert unplaced == ([] if waits_for_queue else ["u"])
