@@ -91,6 +91,32 @@ class EmbeddedCluster(Client):
         target = {"kind": "Node", "name": node}
         await self.add(f"{PODS}/{pod}/binding", {"metadata": {"name": pod}, "target": target})
 
+    async def all_placed(self, number: int) -> dict[str, str] | None:
+        """`placed` once so many pods have a node."""
+        found = await self.placed()
+        return found if len(found) == number else None
+
+    async def is_placed(self, *names: str) -> bool:
+        return set(names) <= (await self.placed()).keys()
+
+    async def pod(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self.ask("GET", f"{PODS}/{name}")
+        return found
+
+    async def leaving(self) -> set[str]:
+        """The names of the pods that are being deleted."""
+        return {name for name, pod in (await self.pods()).items() if pod["metadata"].get("deletionTimestamp")}
+
+    async def end(self, name: str) -> None:
+        """The pod is gone, as when its containers have stopped."""
+        await self.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+    async def says(self, name: str, *texts: str) -> bool:
+        """Whether the reason and message of the pod's PodScheduled condition have these texts."""
+        found = await self.condition(name) or {}
+        told = f"{found.get('reason')}: {found.get('message')}"
+        return all(text in told for text in texts)
+
     async def condition(self, name: str) -> dict[str, Any] | None:
         """The PodScheduled condition of a pod."""
         pod = await self.get(f"{PODS}/{name}")

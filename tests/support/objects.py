@@ -181,6 +181,12 @@ def pod_group(
     return make("PodGroup", SCHEDULING, name, more, status=now or None)
 
 
+def native_group(name: str, minimum: int, **more: Any) -> Object:
+    """A PodGroup of Kubernetes: a gang of `minimum` pods."""
+    policy = {"gang": {"minCount": minimum}}
+    return make("PodGroup", "scheduling.k8s.io/v1alpha2", name, {"schedulingPolicy": policy, **more})
+
+
 def task(
     name: str, replicas: int = 1, minimum: int | None = None, *, template: Object | None = None, **more: Any
 ) -> Object:

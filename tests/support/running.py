@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.config.load import load
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
+from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.plugin import Registration
 from tests.support.virtual import timing
 
 AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 SETTINGS = settings_of(load(), identity="test")
+
+
+def profile_of(*plugins: Any, points: Sequence[str], origin: str = "another 1.0") -> Profile:
+    """The profile with these plugins, each a finished object of a class with these extension points, as another
+    distribution brings them."""
+
+    def bring(plugin: Any) -> Registration:
+        return Registration(plugin.name, dict.fromkeys(points, lambda _args: plugin), origin=origin)
+
+    chosen = {MULTI_POINT: PluginSet(tuple(Enabled(each.name) for each in plugins))}
+    spec = ProfileSpec(scheduler_name="agent-scheduler", plugins=chosen)
+    return build_profile(spec, REGISTRY.with_plugins(*map(bring, plugins)))
 
 
 class Reports:

@@ -12,18 +12,12 @@ from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.session import nodes
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
-from tests.features.fastpath.test_resource_claims import (
-    Devices,
-    Faulty,
-    add_hard_claim,
-    devices,
-    keep_allocated,
-    unreserved,
-)
 from tests.support import objects
 from tests.support.batched import add_group, install
+from tests.support.device_cluster import Devices, devices
 from tests.support.embedded import EmbeddedCluster, until
 from tests.support.installation import Installation, process
+from tests.support.transports import Faulty
 
 #: What members ask for beside devices. Those that ask for nothing else are placed by another action.
 ASKS = ("1", "")
@@ -202,10 +196,10 @@ async def test_a_claim_that_keeps_its_member_from_the_only_node_with_room_is_dea
         await until(lambda: world.has_placed("old", 1))
         where = (await world.placed())["old-0"]
         await world.end_pod("old-0")
-        await until(lambda: unreserved(world, "c"))
+        await until(lambda: world.unreserved("c"))
         no_room = {"spec": {"unschedulable": True}}
         await world.patch(f"/api/v1/nodes/{where}", no_room)
-        await keep_allocated(world, "c", where)
+        await world.allocate("c", where)
         await world.device_gang("g", 1, claim="c")
         await until(lambda: world.has_placed("g", 1))
         assert (await world.placed())["g-0"] != where
@@ -237,7 +231,7 @@ async def test_a_search_for_devices_is_gone_on_with_where_no_portion_suffices_fo
 
 async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
     async with device_gangs("a", per_node=40) as world:
-        await add_hard_claim(world)
+        await world.add_hard_claim()
         await world.device_gang("g", 1, claim="hard")
 
         await until(lambda: world.has_said("g-0", "1 timed out trying to allocate devices"))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.regressions.stages import HeldResults
-from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import embedded_cluster, until
+from tests.support.objects import pod
 from tests.support.running import scheduling
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
-def apart_from(app: str, key: str) -> dict[str, Any]:
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+def apart_from(app: str, key: str, **more: Any) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key, **more}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+@pytest.mark.promise("S25")
 async def test_a_pod_does_not_join_one_that_was_placed_after_its_decision_and_will_not_have_it() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = HeldResults(running.fast_path)
@@ -36,6 +40,7 @@ async def test_a_pod_does_not_join_one_that_was_placed_after_its_decision_and_wi
         )
 
 
+@pytest.mark.promise("S25")
 async def test_a_pod_does_not_follow_whom_it_avoids_into_a_zone_by_another_node() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         held = HeldResults(running.fast_path)
@@ -59,12 +64,8 @@ async def test_a_pod_that_was_kept_away_is_bound_when_the_other_is_gone() -> Non
         await until(cluster.placed)
         await cluster.add_pod("second", labels={"app": "web"}, affinity=apart_from("web", HOST))
         await until(lambda: running.reports.attempts["unschedulable"])
-        await cluster.ask("DELETE", f"{PODS}/first", {"gracePeriodSeconds": 0})
-        await until(lambda: _is_placed(cluster, "second"))
-
-
-async def _is_placed(cluster: Any, name: str) -> bool:
-    return name in await cluster.placed()
+        await cluster.end("first")
+        await until(lambda: cluster.is_placed("second"))
 
 
 async def test_a_term_may_choose_namespaces_by_their_labels() -> None:
@@ -73,14 +74,29 @@ async def test_a_term_may_choose_namespaces_by_their_labels() -> None:
             "POST", "/api/v1/namespaces", {"metadata": {"name": "theirs", "labels": {"team": "x"}}}
         )
         await cluster.add_node("n1", labels={HOST: "n1"})
-        affinity = apart_from("web", HOST)
-        term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
-        term["namespaceSelector"] = {"matchLabels": {"team": "x"}}
-        spec = {"schedulerName": "agent-scheduler", "containers": [{"name": "c", "image": "i"}]}
-        body = {"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": spec}
-        await cluster.ask("POST", "/api/v1/namespaces/theirs/pods", body)
+        affinity = apart_from("web", HOST, namespaceSelector={"matchLabels": {"team": "x"}})
+        await cluster.ask("POST", "/api/v1/namespaces/theirs/pods", pod("web", labels={"app": "web"}))
         await until(lambda: running.reports.attempts["scheduled"])
         await cluster.add_pod("shy", affinity=affinity)
-        await until(lambda: running.reports.attempts["unschedulable"])
-        condition = await until(lambda: cluster.condition("shy"))
-        assert "didn't match pod anti-affinity rules" in condition["message"]
+        await until(lambda: cluster.says("shy", "didn't match pod anti-affinity rules"))
+
+
+@pytest.mark.parametrize("pre_hints", [True, False])
+async def test_a_namespace_whose_labels_change_wakes_the_pod_that_its_pods_kept_away(pre_hints: bool) -> None:
+    async with (
+        embedded_cluster() as cluster,
+        scheduling(cluster.transport, pre_queueing_hints=pre_hints) as running,
+    ):
+        await cluster.merge("/api/v1/namespaces/default", {"metadata": {"labels": {"team": "a"}}})
+        known = running.fast_path.cluster.namespaces
+        await until(lambda: known.labels("default").get("team") == "a")
+        await cluster.add_node("n1", labels={HOST: "n1"})
+        await cluster.add_pod("db", labels={"app": "db"})
+        await until(cluster.placed)
+        away = apart_from("db", HOST, namespaceSelector={"matchLabels": {"team": "a"}})
+        await cluster.add_pod("apart", affinity=away)
+        condition = await until(lambda: cluster.condition("apart"))
+        assert condition["status"] == "False"
+        await cluster.merge("/api/v1/namespaces/default", {"metadata": {"labels": {"team": "b"}}})
+        await until(lambda: running.reports.attempts["scheduled"] == 2)
+        assert await cluster.is_placed("apart") and running.reports.failures == []

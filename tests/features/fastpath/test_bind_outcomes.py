@@ -55,6 +55,26 @@ class Answers:
         return BindResult(outcome, unknown=UnknownOutcome(0.0) if outcome is BindOutcome.UNKNOWN else None)
 
 
+class Held(Answers):
+    """Binds, or those of the pod `only`, wait until the test lets them go; then the script answers."""
+
+    def __init__(self, running: Running, *outcomes: BindOutcome | Exception, only: str = "") -> None:
+        super().__init__(running, *outcomes)
+        self.go, self.only = asyncio.Event(), only
+
+    async def __call__(
+        self,
+        pod: Any,
+        node_name: str,
+        *,
+        already_sent: AlreadySent | None = None,
+        unknown: UnknownOutcome | None = None,
+    ) -> BindResult:
+        if self.only in ("", pod.name):
+            await self.go.wait()
+        return await super().__call__(pod, node_name, already_sent=already_sent, unknown=unknown)
+
+
 async def prepared(cluster: EmbeddedCluster, running: Running, *outcomes: BindOutcome | Exception) -> Answers:
     answers = Answers(running, *outcomes)
     await cluster.add_node("n1", cpu="1")
@@ -63,46 +83,47 @@ async def prepared(cluster: EmbeddedCluster, running: Running, *outcomes: BindOu
     return answers
 
 
+async def under_way(cluster: EmbeddedCluster, running: Running, outcome: BindOutcome) -> Held:
+    """The bind of `a` waits, and comes to `outcome`."""
+    held = Held(running, outcome)
+    await cluster.add_node("n1", cpu="1")
+    await cluster.add_pod("a", cpu="1")
+    await until(lambda: running.fast_path.ledger.assumed)
+    return held
+
+
 def room(running: Running) -> int:
     """Millicores assumed or bound on n1."""
     return int(running.fast_path.ledger.columns.requested[0, 0])
 
 
-@pytest.mark.parametrize("outcome", [BindOutcome.REFUSED, BindOutcome.UNAVAILABLE])
-async def test_a_refused_bind_gives_the_room_back_and_is_tried_again_after_a_backoff(
-    outcome: BindOutcome,
-) -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
-        answers = await prepared(cluster, running, outcome)
-        await until(lambda: running.reports.attempts["error"])
-        assert room(running) == 0
-        condition = await until(lambda: cluster.condition("a"))
-        assert condition["reason"] == "SchedulerError"
-        await until(cluster.placed)
-        assert answers.nodes == ["n1", "n1"]
-
-
+@pytest.mark.promise("L1")
 @pytest.mark.parametrize(
-    "outcome",
+    ("outcome", "is_told"),
     [
-        BindOutcome.BOUND_ELSEWHERE,
-        BindOutcome.RECREATED,
-        BindOutcome.DELETING,
-        BindOutcome.GATED,
-        BindOutcome.GONE,
+        (BindOutcome.REFUSED, True),
+        (BindOutcome.UNAVAILABLE, True),
+        (BindOutcome.BOUND_ELSEWHERE, False),
+        (BindOutcome.RECREATED, False),
+        (BindOutcome.DELETING, False),
+        (BindOutcome.GATED, False),
+        (BindOutcome.GONE, False),
     ],
 )
-async def test_a_pod_that_is_not_ours_to_bind_any_more_waits_for_the_watch_to_say_so(
-    outcome: BindOutcome,
+async def test_a_bind_that_failed_gives_the_room_back_and_is_tried_again_after_a_backoff(
+    outcome: BindOutcome, is_told: bool
 ) -> None:
-    """The API server still has it waiting, in the end: an answer that was wrong must not lose a pod."""
+    """Where the pod is no longer ours to bind, the watch says so; an answer that was wrong must not lose the pod."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
         answers = await prepared(cluster, running, outcome)
         await until(lambda: running.reports.attempts["error"])
         assert room(running) == 0
+        if is_told:
+            await until(lambda: cluster.says("a", "SchedulerError"))
         await until(cluster.placed)
         assert answers.nodes == ["n1", "n1"]
-        assert running.reports.counts["status written"] == 0, "it is no failure of the pod"
+        if not is_told:
+            assert running.reports.counts["status written"] == 0, "it is no failure of the pod"
 
 
 async def test_a_pod_that_is_gone_is_not_tried_again_once_the_watch_says_so() -> None:
@@ -138,6 +159,7 @@ async def test_a_bind_that_was_answered_is_no_longer_assumed_though_the_watch_ha
         assert running.fast_path.ledger.assumed == 0
 
 
+@pytest.mark.promise("S1")
 @pytest.mark.parametrize("unknown", [BindOutcome.UNKNOWN, RuntimeError("a fault of ours")])
 async def test_the_room_of_a_bind_with_an_unknown_outcome_stays_taken_until_it_is_known(
     unknown: BindOutcome | Exception, monkeypatch: pytest.MonkeyPatch
@@ -193,6 +215,7 @@ async def test_a_bind_that_only_time_can_clear_up_keeps_its_room_and_no_other_bi
         assert too_early == [False]
 
 
+@pytest.mark.promise("L4")
 async def test_a_pod_that_goes_while_its_bind_is_in_doubt_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -211,12 +234,9 @@ async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(
 ) -> None:
     monkeypatch.setattr("agent_scheduler.binding.open_binds._ASK_AGAIN", 0.1)
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = Held(running, BindOutcome.UNKNOWN)
-        await prepared(cluster, running)
-        await until(lambda: running.fast_path.ledger.assumed)
+        held = await under_way(cluster, running, BindOutcome.UNKNOWN)
         finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
-        kind = "application/merge-patch+json"
-        await cluster.ask("PATCH", f"{PODS}/a", finalizers, content_type=kind)
+        await cluster.merge(f"{PODS}/a", finalizers)
         await cluster.ask("DELETE", f"{PODS}/a")
         await until(lambda: next(iter(running.fast_path.cluster.pods.values())).deleting)
         held.go.set()
@@ -228,22 +248,7 @@ async def test_a_pod_that_a_finalizer_holds_keeps_no_room_for_a_bind_in_doubt(
 
 async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = asyncio.Event()
-
-        class Slow(Answers):
-            async def __call__(
-                self,
-                pod: Any,
-                node_name: str,
-                *,
-                already_sent: AlreadySent | None = None,
-                unknown: UnknownOutcome | None = None,
-            ) -> BindResult:
-                if pod.name == "a":
-                    await held.wait()
-                return await self._real(pod, node_name, already_sent=already_sent, unknown=unknown)
-
-        Slow(running)
+        held = Held(running, only="a")
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("a", cpu="1")
         await until(lambda: room(running) == 1000 if running.fast_path.ledger.rows else False)
@@ -251,46 +256,16 @@ async def test_a_deleted_pods_room_goes_to_those_who_wait_for_it() -> None:
         await until(lambda: running.reports.attempts["unschedulable"])
         await cluster.ask("DELETE", f"{PODS}/a")
         await until(cluster.placed)
-        held.set()
+        held.go.set()
         await until(lambda: running.reports.outcomes["gone"])
         assert await cluster.placed() == {"b": "n1"}
         assert room(running) == 1000
 
 
-class Held(Answers):
-    """Binds wait until the test lets them go; then the script answers."""
-
-    def __init__(self, running: Running, *outcomes: BindOutcome | Exception) -> None:
-        super().__init__(running, *outcomes)
-        self.go = asyncio.Event()
-
-    async def __call__(
-        self,
-        pod: Any,
-        node_name: str,
-        *,
-        already_sent: AlreadySent | None = None,
-        unknown: UnknownOutcome | None = None,
-    ) -> BindResult:
-        await self.go.wait()
-        return await super().__call__(pod, node_name, unknown=unknown)
-
-
-async def _bound_by_another(cluster: EmbeddedCluster, node_name: str) -> None:
-    await cluster.ask(
-        "POST",
-        f"{PODS}/a/binding",
-        {"target": {"kind": "Node", "name": node_name}, "metadata": {"name": "a"}},
-    )
-
-
 async def test_nothing_is_said_of_a_pod_that_was_bound_while_its_bind_failed() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = Held(running, BindOutcome.UNAVAILABLE)
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_pod("a", cpu="1")
-        await until(lambda: running.fast_path.ledger.assumed)
-        await _bound_by_another(cluster, "n1")
+        held = await under_way(cluster, running, BindOutcome.UNAVAILABLE)
+        await cluster.bind("a", "n1")
         await until(lambda: not running.fast_path.ledger.assumed)
         held.go.set()
         await until(lambda: running.fast_path.binder.in_flight == 0)
@@ -308,11 +283,8 @@ async def test_a_bind_in_doubt_that_the_watch_confirms_counts_as_scheduled(
 ) -> None:
     """One that it shows on another node is somebody else's, of which nothing is told."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        held = Held(running, BindOutcome.UNKNOWN)
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_pod("a", cpu="1")
-        await until(lambda: running.fast_path.ledger.assumed)
-        await _bound_by_another(cluster, node)
+        held = await under_way(cluster, running, BindOutcome.UNKNOWN)
+        await cluster.bind("a", node)
         await until(lambda: not running.fast_path.ledger.assumed)
         held.go.set()
         await until(lambda: running.fast_path.binder.in_flight == 0)
@@ -339,6 +311,7 @@ async def test_a_refusal_that_waits_to_be_written_is_dropped_when_a_bind_begins(
         assert condition is not None and condition["status"] == "True"
 
 
+@pytest.mark.promise("S25", "S26")
 async def test_a_pod_that_grew_between_decision_and_bind_is_decided_anew() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("n1", cpu="1")

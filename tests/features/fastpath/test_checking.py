@@ -52,6 +52,7 @@ def uid(fast_path: FastPath, name: str) -> str:
     return next(pod.uid for pod in fast_path.cluster.pods.values() if pod.name == name)
 
 
+@pytest.mark.promise("L13")
 async def test_where_all_is_well_nothing_is_said_and_everything_was_looked_at() -> None:
     async with world() as (_, running):
         report = await running.fast_path.selfcheck.run()
@@ -65,6 +66,7 @@ async def test_where_all_is_well_nothing_is_said_and_everything_was_looked_at() 
         } <= report.checked.keys()
 
 
+@pytest.mark.promise("L13")
 async def test_in_the_midst_of_a_burst_nothing_is_said_either() -> None:
     async with world() as (cluster, running):
         await cluster.add_node("big", cpu="64")
@@ -126,7 +128,7 @@ async def test_a_pod_that_is_gone_and_still_counted_is_found(node: str, problem:
     async with world() as (cluster, running):
         fast_path = running.fast_path
         gone = fast_path.cluster.pods[uid(fast_path, "bound")]
-        await cluster.ask("DELETE", "/api/v1/namespaces/default/pods/bound", {"gracePeriodSeconds": 0})
+        await cluster.end("bound")
         await until(lambda: len(fast_path.cluster.pods) == 3)
         # As if its deletion had never reached the books.
         fast_path.ledger.set_pod(gone, node)
@@ -145,8 +147,7 @@ async def test_a_watch_that_does_not_tell_is_found_by_the_versions() -> None:
         reflector = fast_path._informers._reflectors["Node"]
         before = reflector.get(fast_path.ledger.node("n1").uid)  # type: ignore[union-attr]
         patch = {"spec": {"unschedulable": True}}
-        merge = "application/merge-patch+json"
-        await cluster.ask("PATCH", "/api/v1/nodes/n1", patch, content_type=merge)
+        await cluster.merge("/api/v1/nodes/n1", patch)
         await until(lambda: fast_path.ledger.node("n1").unschedulable)  # type: ignore[union-attr]
         assert before is not None
         newer = fast_path.ledger.node("n1")
@@ -157,6 +158,27 @@ async def test_a_watch_that_does_not_tell_is_found_by_the_versions() -> None:
         assert lines(report) == [
             f"informer: Node n1: has version {before.resource_version}, the API server {newer.resource_version}"
         ]
+
+
+@pytest.mark.parametrize("number", [1, checking._ONE_BY_ONE + 1])
+async def test_however_many_differ_all_are_looked_at_again_before_anything_is_said(number: int) -> None:
+    """A few are asked for one by one, and many with a list; the watch has brought all of them by then."""
+    async with world() as (cluster, running):
+        fast_path = running.fast_path
+        for index in range(number):
+            await cluster.add_pod(f"w{index}", scheduler="another")
+        known = fast_path._informers._reflectors["Pod"].view.known
+        await until(lambda: len(known) == 4 + number)
+        hidden = {uid: known.pop(uid) for uid in list(known) if known[uid].name.startswith("w")}
+        read_again, asked = fast_path.selfcheck._read_again, []
+
+        async def brought(kind: Any, before: Any) -> Any:
+            asked.append(len(before))
+            known.update(hidden)
+            return await read_again(kind, before)
+
+        fast_path.selfcheck._read_again = brought  # type: ignore[method-assign]
+        assert (lines(await fast_path.selfcheck.run()), asked[0]) == ([], number)
 
 
 async def test_books_that_differ_from_what_was_watched_are_found() -> None:
@@ -231,7 +253,6 @@ async def test_what_changes_all_the_time_is_no_difference() -> None:
             return original(kind, informer, each, fresh)
 
         fast_path.selfcheck._problems = lagging  # type: ignore[method-assign]
-        merge = "application/merge-patch+json"
         going = True
 
         async def change() -> None:
@@ -239,9 +260,7 @@ async def test_what_changes_all_the_time_is_no_difference() -> None:
             while going:
                 number += 1
                 body = {"metadata": {"annotations": {"n": str(number)}}}
-                await cluster.ask(
-                    "PATCH", "/api/v1/namespaces/default/pods/foreign", body, content_type=merge
-                )
+                await cluster.merge("/api/v1/namespaces/default/pods/foreign", body)
 
         changing = asyncio.create_task(change())
         await asyncio.sleep(0.02)

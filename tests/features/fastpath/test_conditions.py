@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import scheduling
-
-PODS = "/api/v1/namespaces/default/pods"
-MERGE = "application/merge-patch+json"
 
 
 async def condition_of(cluster: EmbeddedCluster, name: str, **wanted: Any) -> dict[str, Any]:
@@ -28,7 +25,7 @@ async def test_a_condition_names_the_generation_of_the_spec_that_it_was_found_of
         await cluster.add_pod("p")
         assert (await condition_of(cluster, "p", status="False"))["observedGeneration"] == 1
         toleration = {"spec": {"tolerations": [{"key": "t", "operator": "Exists"}]}}
-        await cluster.ask("PATCH", f"{PODS}/p", toleration, content_type=MERGE)
+        await cluster.merge(f"{PODS}/p", toleration)
         assert (await cluster.pods())["p"]["metadata"]["generation"] == 2
         found = await condition_of(cluster, "p", observedGeneration=2)
         assert (found["status"], found["reason"]) == ("False", "Unschedulable")
@@ -68,11 +65,11 @@ async def test_room_that_a_pod_gives_back_as_a_whole_wakes_who_waits_for_it() ->
         await cluster.add_node("n1", cpu="4")
         await cluster.add_pod("shrinks", resources={"requests": {"cpu": "1"}, "limits": {"cpu": "4"}})
         await until(cluster.placed)
-        await cluster.ask("PATCH", f"{PODS}/shrinks/status", has("3500m"), content_type=MERGE)
+        await cluster.merge(f"{PODS}/shrinks/status", has("3500m"))
         known = running.fast_path.cluster
         await until(lambda: any(pod.requests.get("cpu") == 3500 for pod in known.pods.values()))
         await cluster.add_pod("waits", cpu="2")
         assert "Insufficient cpu" in (await condition_of(cluster, "waits", status="False"))["message"]
-        await cluster.ask("PATCH", f"{PODS}/shrinks/status", has("1"), content_type=MERGE)
+        await cluster.merge(f"{PODS}/shrinks/status", has("1"))
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert (await cluster.placed())["waits"] == "n1"

@@ -11,20 +11,15 @@ from typing import Any, cast
 import pytest
 
 from agent_scheduler.binding.messenger import Expectations
-from agent_scheduler.kube.transport import Headers, Response, Transport
+from agent_scheduler.kube.transport import Response, Transport
+from tests.support.device_cluster import devices
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
+from tests.support.transports import Through, failure
 
-from .test_resource_claims import devices
 from .test_volumes import storage
 
-MERGE = "application/merge-patch+json"
 PODS = "/api/v1/namespaces/default/pods"
-FORBIDDEN = Response(
-    403,
-    b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}',
-    Headers(()),
-)
 
 
 async def nominated(cluster: EmbeddedCluster, name: str) -> str:
@@ -32,15 +27,12 @@ async def nominated(cluster: EmbeddedCluster, name: str) -> str:
     return str(status.get("nominatedNodeName") or "")
 
 
-async def is_bound(cluster: EmbeddedCluster, name: str) -> bool:
-    return name in await cluster.placed()
-
-
-class Listening(Transport):
+class Listening(Through):
     """Notes the writes in their order, and lets nobody be nominated where it `forbids` that."""
 
     def __init__(self, inner: Transport, *, forbids: bool = False) -> None:
-        self.inner, self.forbids = inner, forbids
+        super().__init__(inner)
+        self.forbids = forbids
         self.writes: list[tuple[str, bytes]] = []
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
@@ -48,14 +40,8 @@ class Listening(Transport):
         if method != "GET" and "/events" not in path:
             self.writes.append((f"{method} {path.partition('/namespaces/')[2]}", body))
         if self.forbids and b"nominatedNodeName" in body:
-            return FORBIDDEN
+            return failure(403, "Forbidden")
         return await self.inner.request(method, path, **more)
-
-    def stream(self, path: str, *, read_timeout: float) -> Any:
-        return self.inner.stream(path, read_timeout=read_timeout)
-
-    async def close(self) -> None:
-        await self.inner.close()
 
     def about(self, name: str) -> list[str]:
         return [what for what, _ in self.writes if f"pods/{name}/" in what]
@@ -78,9 +64,9 @@ async def test_while_a_claim_is_provisioned_its_pod_says_where_it_will_be() -> N
         await until(lambda: known.pods[uid].nominated_node_name == "n1")
         # Its room is taken there as it is; nobody has to leave it once more.
         assert not known.queue.nominator.nominated
-        assert not await is_bound(cluster, "p")
+        assert not await cluster.is_placed("p")
         world.play()
-        await until(lambda: is_bound(cluster, "p"))
+        await until(lambda: cluster.is_placed("p"))
         # As kube-apiserver does when it binds.
         assert await nominated(cluster, "p") == ""
 
@@ -91,9 +77,9 @@ async def test_one_write_before_all_others_tells_it_and_pods_without_claims_have
         transport = Listening(found.cluster.transport)
         async with scheduling(transport) as running:
             await found.add_pod("claims", claim="c")
-            await until(lambda: is_bound(found.cluster, "claims"))
+            await until(lambda: found.cluster.is_placed("claims"))
             await found.cluster.add_pod("plain")
-            await until(lambda: is_bound(found.cluster, "plain"))
+            await until(lambda: found.cluster.is_placed("plain"))
             await until(lambda: running.reports.attempts["scheduled"] == 2)
     assert transport.about("claims") == [
         "PATCH default/pods/claims/status",
@@ -111,7 +97,7 @@ async def test_what_comes_of_telling_it_changes_nothing() -> None:
         transport = Listening(found.cluster.transport, forbids=True)
         async with scheduling(transport) as running:
             await found.add_pod("p", claim="c")
-            await until(lambda: is_bound(found.cluster, "p"))
+            await until(lambda: found.cluster.is_placed("p"))
             await until(lambda: running.reports.attempts["scheduled"] == 1)
             await found.audit()
             assert running.reports.problems == []
@@ -137,12 +123,12 @@ async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_ther
             uid = (await cluster.pods())["p"]["metadata"]["uid"]
             await until(lambda: queue.nominator.nominated.get(uid, "") == told)
             refusing.lets = True
-            await until(lambda: is_bound(cluster, "p"))
+            await until(lambda: cluster.is_placed("p"))
             assert (await cluster.placed())["p"] == told
             await found.audit()
 
 
-class Refusing(Transport):
+class Refusing(Through):
     """Refuses writes of claims once it `answers`, until it `lets` them."""
 
     def __init__(self, inner: Transport) -> None:
@@ -151,14 +137,8 @@ class Refusing(Transport):
     async def request(self, method: str, path: str, **more: Any) -> Response:
         if method == "PATCH" and "/resourceclaims/" in path and not self.lets:
             await self.answers.wait()
-            return FORBIDDEN
+            return failure(403, "Forbidden")
         return await self.inner.request(method, path, **more)
-
-    def stream(self, path: str, *, read_timeout: float) -> Any:
-        return self.inner.stream(path, read_timeout=read_timeout)
-
-    async def close(self) -> None:
-        await self.inner.close()
 
 
 async def test_a_node_that_others_nominate_a_pod_to_is_where_it_goes_if_it_fits() -> None:
@@ -166,14 +146,14 @@ async def test_a_node_that_others_nominate_a_pod_to_is_where_it_goes_if_it_fits(
         await cluster.add_node("full", labels={"pool": "full"})
         await cluster.add_node("empty")
         await cluster.add_pod("first", cpu="2", nodeSelector={"pool": "full"})
-        await until(lambda: is_bound(cluster, "first"))
+        await until(lambda: cluster.is_placed("first"))
         # The profile packs, so that by its own choice it would take the fuller node.
         await cluster.add_pod("p", schedulingGates=[{"name": "hold"}])
         told = {"status": {"nominatedNodeName": "empty"}}
-        await cluster.ask("PATCH", f"{PODS}/p/status", told, content_type=MERGE)
+        await cluster.merge(f"{PODS}/p/status", told)
         await _seen(running, "p", "empty")
-        await cluster.ask("PATCH", f"{PODS}/p", {"spec": {"schedulingGates": None}}, content_type=MERGE)
-        await until(lambda: is_bound(cluster, "p"))
+        await cluster.merge(f"{PODS}/p", {"spec": {"schedulingGates": None}})
+        await until(lambda: cluster.is_placed("p"))
         assert (await cluster.placed())["p"] == "empty"
         assert await nominated(cluster, "p") == ""
 
@@ -183,11 +163,11 @@ async def test_room_on_a_node_that_others_nominate_a_pod_to_is_kept_from_its_equ
         await cluster.add_node("n1", cpu="2")
         await cluster.add_pod("expected", cpu="2", schedulingGates=[{"name": "hold"}])
         told = {"status": {"nominatedNodeName": "n1"}}
-        await cluster.ask("PATCH", f"{PODS}/expected/status", told, content_type=MERGE)
+        await cluster.merge(f"{PODS}/expected/status", told)
         await _seen(running, "expected", "n1")
         await cluster.add_pod("other", cpu="1")
         await until(lambda: running.reports.attempts["unschedulable"] >= 1)
-        assert not await is_bound(cluster, "other")
+        assert not await cluster.is_placed("other")
 
 
 class Telling:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,9 +13,9 @@ import pytest
 
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.kube.transport import Response
-from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
+from tests.support.transports import Faulty, Waiting
 from tests.support.virtual import time_of_day
 
 
@@ -117,7 +116,7 @@ async def test_a_pod_that_waited_is_told_with_its_attempts_after_it_is_bound() -
         assert "decision" not in found
         assert [each["result"] for each in found["attempts"]] == ["scheduled", "unschedulable"]
         assert found["attempts"][0]["message"] == "large"
-        await cluster.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+        await cluster.end("p")
         assert (await at(running, "p", "unknown"))["why"] == "it does not exist, or it has finished"
 
 
@@ -126,7 +125,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing_behind() -> N
         await cluster.add_pod("p")
         await at(running, "p", "unschedulable")
         assert len(running.fast_path.history) == 1
-        await cluster.ask("DELETE", f"{PODS}/p?gracePeriodSeconds=0")
+        await cluster.end("p")
         await at(running, "p", "unknown")
         assert len(running.fast_path.history) == 0
 
@@ -152,7 +151,7 @@ async def test_a_pod_whose_bind_was_refused_backs_off_and_is_told_what_it_would_
         await cluster.add_node("n1", cpu="4")
         await cluster.add_node("n2", cpu="8")
 
-        async with scheduling(_Refusing(cluster.transport)) as running:
+        async with scheduling(Faulty(cluster.transport, "POST", "/binding", 1000, 422)) as running:
             await cluster.add_pod("p")
             found = await at(running, "p", "backoff")
     assert found["queue"]["backoff_until"] >= found["queue"]["since"]
@@ -165,49 +164,15 @@ async def test_a_pod_whose_bind_was_refused_backs_off_and_is_told_what_it_would_
     assert decision["best"][0]["node"] == "n1"
 
 
-class _Refusing:
-    """A transport on which no bind succeeds."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def start(self, *_: Any, **__: Any) -> bool:
-        return False
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "request_if":
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
-    async def request(self, method: str, path: str, **more: Any) -> Response:
-        if path.endswith("/binding"):
-            return Response(
-                422,
-                b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}',
-                {},
-            )
-        answer: Response = await self._inner.request(method, path, **more)
-        return answer
-
-
 async def test_a_pod_that_is_being_bound_is_told_with_its_node() -> None:
-    started, go_on = asyncio.Event(), asyncio.Event()
-
-    class Slow(_Refusing):
-        async def request(self, method: str, path: str, **more: Any) -> Response:
-            if path.endswith("/binding"):
-                started.set()
-                await go_on.wait()
-            answer: Response = await self._inner.request(method, path, **more)
-            return answer
-
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1")
-        async with scheduling(Slow(cluster.transport)) as running:
+        waiting = Waiting(cluster.transport, "POST", "/binding")
+        async with scheduling(waiting) as running:
             await cluster.add_pod("p")
-            await asyncio.wait_for(started.wait(), 10)
+            await waiting.came.wait()
             found = told(running, "p")
-            go_on.set()
+            waiting.go.set()
             assert (found["place"], found["node"]) == ("in_flight", "n1")
             # It counts on its node already, so what is said of that node would be wrong.
             assert "decision" not in found

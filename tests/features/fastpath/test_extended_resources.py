@@ -11,20 +11,11 @@ import pytest
 
 from agent_scheduler.kube.transport import Response
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
-from tests.support.embedded import PODS, until
+from tests.support.device_cluster import CLAIMS, RESOURCE, Devices, devices, nothing_assumed
+from tests.support.embedded import until
+from tests.support.objects import container as made
 from tests.support.running import scheduling
-
-from .test_resource_claims import (
-    CLAIMS,
-    MERGE,
-    RESOURCE,
-    Devices,
-    Faulty,
-    all_placed,
-    devices,
-    keep_allocated,
-    nothing_assumed,
-)
+from tests.support.transports import Faulty, Through
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
@@ -32,8 +23,7 @@ IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
 
 def container(name: str = "c", number: int = 1, resource: str = EXTENDED_RESOURCE) -> dict[str, Any]:
     amounts = {resource: str(number)}
-    resources = {"requests": {"cpu": "100m", **amounts}, "limits": amounts}
-    return {"name": name, "image": "i", "resources": resources}
+    return made(name, requests={"cpu": "100m", **amounts}, limits=amounts)
 
 
 async def add_pod(found: Devices, name: str, *containers: dict[str, Any], **spec: Any) -> Any:
@@ -44,7 +34,7 @@ async def offer(found: Devices, node: str, number: int, resource: str = EXTENDED
     """The node offers the resource itself, as with a device plugin."""
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110", resource: str(number)}
     status = {"status": {"allocatable": amounts, "capacity": amounts}}
-    await found.cluster.ask("PATCH", f"/api/v1/nodes/{node}/status", status, content_type=MERGE)
+    await found.cluster.merge(f"/api/v1/nodes/{node}/status", status)
 
 
 async def told(found: Devices, pod: str) -> Any:
@@ -75,12 +65,13 @@ async def audit(found: Devices, *names: str) -> None:
     await found.devices_in_use()
 
 
+@pytest.mark.promise("S17", "S18")
 @pytest.mark.parametrize(("resource", "place"), [(EXTENDED_RESOURCE, 0), (IMPLICIT, 1)])
 async def test_devices_meet_a_resource_that_no_node_offers(resource: str, place: int) -> None:
     async with devices("n1", "n2") as found, scheduling(found.cluster.transport) as running:
         for index in range(4):
             await add_pod(found, f"p{index}", container(resource=resource))
-        await until(lambda: all_placed(found, 4))
+        await until(lambda: found.cluster.all_placed(4))
         await audit(found, "p0", "p1", "p2", "p3")
         assert len(await found.devices_in_use()) == 4
         assert (await told(found, "p0"))["requestMappings"] == [
@@ -97,7 +88,7 @@ async def test_each_container_has_a_request_and_the_mapping_says_which() -> None
     async with devices("n1", per_node=4) as found, scheduling(found.cluster.transport):
         first = container("init", 2) | {}
         await add_pod(found, "p", container("a", 1), container("b", 2), initContainers=[first])
-        await until(lambda: all_placed(found, 1))
+        await until(lambda: found.cluster.all_placed(1))
         await audit(found, "p")
         mappings = [tuple(each.values()) for each in (await told(found, "p"))["requestMappings"]]
         assert sorted(mappings) == [
@@ -115,7 +106,7 @@ async def test_a_node_that_offers_the_resource_gives_it_without_a_claim() -> Non
         async with scheduling(found.cluster.transport):
             await add_pod(found, "p", nodeSelector={})
             await add_pod(found, "q")
-            await until(lambda: all_placed(found, 2))
+            await until(lambda: found.cluster.all_placed(2))
             nodes = {node: name for name, node in (await found.cluster.placed()).items()}
             assert nodes.keys() == {"n1", "n2"}
             await audit(found, nodes["n1"])
@@ -125,19 +116,15 @@ async def test_a_node_that_offers_the_resource_gives_it_without_a_claim() -> Non
 async def test_a_pod_waits_for_a_device_in_kube_schedulers_words_and_goes_when_one_is_free() -> None:
     async with devices("n1", per_node=1) as found, scheduling(found.cluster.transport) as running:
         await add_pod(found, "first")
-        await until(lambda: all_placed(found, 1))
+        await until(lambda: found.cluster.all_placed(1))
         await add_pod(found, "second")
         condition = await until(lambda: found.cluster.condition("second"))
         assert condition["message"].startswith("0/1 nodes are available: 1 cannot allocate all claims.")
-        await found.cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
-        await until(lambda: _is_placed(found, "second"))
+        await found.cluster.end("first")
+        await until(lambda: found.cluster.is_placed("second"))
         await until(lambda: _has_claims(found, 1))
         await audit(found, "second")
         assert running.reports.counts["after flush"] == 0
-
-
-async def _is_placed(found: Devices, name: str) -> bool:
-    return name in await found.cluster.placed()
 
 
 async def _has_claims(found: Devices, number: int) -> bool:
@@ -154,8 +141,8 @@ async def test_a_class_that_comes_to_name_a_resource_wakes_those_who_ask_for_it(
         body = {"metadata": {"name": "late"}, "spec": {"selectors": [selector]}}
         await found.cluster.ask("POST", f"{RESOURCE}/deviceclasses", body)
         named = {"spec": {"extendedResourceName": "example.com/late"}}
-        await found.cluster.ask("PATCH", f"{RESOURCE}/deviceclasses/late", named, content_type=MERGE)
-        await until(lambda: _is_placed(found, "p"))
+        await found.cluster.merge(f"{RESOURCE}/deviceclasses/late", named)
+        await until(lambda: found.cluster.is_placed("p"))
         await audit(found, "p")
         assert "other" not in await found.cluster.placed()
         assert running.reports.counts["after flush"] == 0
@@ -168,20 +155,18 @@ async def test_a_node_that_stops_to_offer_the_resource_is_one_with_devices() -> 
             await add_pod(found, "p", container(number=2))
             await until(lambda: found.cluster.condition("p"))
             await offer(found, "n1", 0)
-            await until(lambda: all_placed(found, 1))
+            await until(lambda: found.cluster.all_placed(1))
             await audit(found, "p")
             assert running.reports.counts["after flush"] == 0
 
 
 async def test_a_pod_that_wants_both_a_claim_and_a_resource_gets_devices_for_both() -> None:
-    async with devices("n1", "n2") as found, scheduling(found.cluster.transport) as running:
+    async with devices("n1", "n2") as found, found.settling():
         await found.add_template()
         for name in ("p", "q"):
             await found.add_pod(name, template="t", containers=[container()])
-        await until(lambda: all_placed(found, 2))
+        await until(lambda: found.cluster.all_placed(2))
         assert len(await found.devices_in_use()) == 4
-        await found.audit()
-        await until(lambda: nothing_assumed(running))
 
 
 @pytest.mark.parametrize(
@@ -195,15 +180,15 @@ async def test_a_pod_that_wants_both_a_claim_and_a_resource_gets_devices_for_bot
 async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, ending: str) -> None:
     async with devices("n1") as found:
         faulty = Faulty(found.cluster.transport, method, ending, 1, None)
-        async with scheduling(faulty) as running:
+        async with found.settling(faulty) as running:
             await add_pod(found, "p")
-            await until(lambda: all_placed(found, 1))
+            await until(lambda: found.cluster.all_placed(1))
             await audit(found, "p")
             assert faulty.left == 0
             assert not running.reports.problems
-            await until(lambda: nothing_assumed(running))
 
 
+@pytest.mark.promise("L7", "L10")
 @pytest.mark.parametrize(
     ("method", "ending"),
     [
@@ -223,7 +208,7 @@ async def test_an_attempt_that_fails_leaves_no_claim_behind(method: str, ending:
             assert await told(found, "p") is None
             await until(lambda: nothing_assumed(running))
         async with scheduling(found.cluster.transport):
-            await until(lambda: all_placed(found, 1))
+            await until(lambda: found.cluster.all_placed(1))
             await audit(found, "p")
 
 
@@ -234,7 +219,7 @@ async def test_a_device_whose_claim_could_not_be_made_is_for_the_next() -> None:
             await add_pod(found, "p")
             await until(lambda: running.reports.problems)
             await add_pod(found, "q")
-            await until(lambda: _is_placed(found, "q"))
+            await until(lambda: found.cluster.is_placed("q"))
             await audit(found, "q")
 
 
@@ -262,7 +247,7 @@ async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
         guarded = Guarded(refusing, "", "", 3, 403)
         async with scheduling(guarded, initial_backoff=0.05, max_backoff=0.05) as running:
             await add_pod(found, "p")
-            await until(lambda: all_placed(found, 1))
+            await until(lambda: found.cluster.all_placed(1))
             await audit(found, "p")
             assert guarded.left == 0 and running.reports.problems
             assert running.reports.counts["after flush"] == 0
@@ -275,23 +260,24 @@ async def test_a_claim_that_could_not_be_deallocated_is_deallocated_later(
     async with devices("n1", "n2") as found:
         cluster = found.cluster
         await found.add_claim("c")
-        await keep_allocated(found, "c", "n1")
-        await cluster.ask("PATCH", "/api/v1/nodes/n1", {"spec": {"unschedulable": True}}, content_type=MERGE)
+        await found.allocate("c", "n1")
+        await found.cordon("n1")
         faulty = Faulty(cluster.transport, "PATCH", "resourceclaims/c/status", 2, 403)
         async with scheduling(faulty) as running:
             await found.add_pod("p", claim="c")
-            await until(lambda: all_placed(found, 1))
+            await until(lambda: found.cluster.all_placed(1))
             assert (await cluster.placed())["p"] == "n2"
             assert faulty.left == 0
             assert running.reports.counts["after flush"] == 0
 
 
-class Dying:
-    """Whoever uses it is gone after so many requests that write, but for one that tells where the pod is about to go;
-    nothing of it is undone."""
+class Dying(Through):
+    """Its user is gone after so many requests that write, but for one that tells where the pod is about to go; nothing
+    of it is undone."""
 
     def __init__(self, inner: Any, writes: int) -> None:
-        self.inner, self.left = inner, writes
+        super().__init__(inner)
+        self.left = writes
         self.dead = asyncio.Event()
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
@@ -301,14 +287,7 @@ class Dying:
                 self.dead.set()
                 await asyncio.Event().wait()
             self.left -= 1
-        answer: Response = await self.inner.request(method, path, **more)
-        return answer
-
-    def stream(self, path: str, *, read_timeout: float) -> Any:
-        return self.inner.stream(path, read_timeout=read_timeout)
-
-    async def close(self) -> None:
-        await self.inner.close()
+        return await super().request(method, path, **more)
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
@@ -325,22 +304,18 @@ async def test_a_scheduler_that_ends_between_the_writes_is_followed_by_one_that_
             if moved:
                 # The devices are needed elsewhere, and the pod has to go to another node.
                 (node,) = {each.node_name for each in running.fast_path.ledger.placements.values()}
-                await found.cluster.ask(
-                    "PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}}, content_type=MERGE
-                )
-        async with scheduling(found.cluster.transport) as running:
-            await until(lambda: all_placed(found, 1))
+                await found.cordon(node)
+        async with found.settling() as running:
+            await until(lambda: found.cluster.all_placed(1))
             await audit(found, "p")
-            await until(lambda: nothing_assumed(running))
-            assert running.reports.counts["after flush"] == 0
 
 
-class Overlapping(Faulty):
+class Overlapping(Through):
     """While what was left of a pod is being deleted, the pod is refused anew. What is then said of it takes until its
     next attempt is under way: to arrive, or to be answered."""
 
     def __init__(self, cluster: Any, slow: str) -> None:
-        super().__init__(cluster.transport, "", "", 0, None)
+        super().__init__(cluster.transport)
         self.cluster, self.slow = cluster, slow
         self.running: Any = None
         self.deletions = 0
@@ -385,7 +360,7 @@ async def test_what_is_deleted_of_a_refused_pod_is_never_of_its_next_attempt(slo
             await asyncio.wait_for(dying.dead.wait(), 10)
         overlapping = Overlapping(found.cluster, slow)
         async with scheduling(overlapping) as overlapping.running:
-            await until(lambda: all_placed(found, 1))
+            await until(lambda: found.cluster.all_placed(1))
             await until(lambda: nothing_assumed(overlapping.running))
             await until(overlapping.is_over.is_set)
             await audit(found, "p")
@@ -394,36 +369,33 @@ async def test_what_is_deleted_of_a_refused_pod_is_never_of_its_next_attempt(slo
 
 async def test_a_status_that_names_a_claim_of_before_is_corrected_where_none_is_needed() -> None:
     async with devices("n1") as found:
-        async with scheduling(Dying(found.cluster.transport, 3)) as running:
+        async with scheduling(Dying(found.cluster.transport, 3)):
             await add_pod(found, "p")
             await until(lambda: told(found, "p"))
         (claim,) = await found.claims()
-        await found.cluster.ask(
-            "PATCH", f"{CLAIMS}/{claim}", {"metadata": {"finalizers": None}}, content_type=MERGE
-        )
+        await found.cluster.merge(f"{CLAIMS}/{claim}", {"metadata": {"finalizers": None}})
         await found.cluster.ask("DELETE", f"{CLAIMS}/{claim}")
         await offer(found, "n1", 1)
-        async with scheduling(found.cluster.transport) as running:
-            await until(lambda: all_placed(found, 1))
+        async with found.settling():
+            await until(lambda: found.cluster.all_placed(1))
             assert await told(found, "p") is None
             assert await found.claims() == {}
-            await until(lambda: nothing_assumed(running))
 
 
 async def test_a_name_that_somebody_else_has_is_left_alone() -> None:
     async with devices("n1") as found:
         taken: list[str] = []
 
-        class Squatter(Faulty):
+        class Squatter(Through):
             async def request(self, method: str, path: str, **more: Any) -> Response:
                 if method == "POST" and path.endswith("/resourceclaims") and not taken:
                     taken.append(json.loads(more["body"])["metadata"]["name"])
                     await found.add_claim(taken[0])
                 return await self.inner.request(method, path, **more)
 
-        async with scheduling(Squatter(found.cluster.transport, "", "", 0, None)):
+        async with scheduling(Squatter(found.cluster.transport)):
             await add_pod(found, "p")
-            await until(lambda: all_placed(found, 1))
+            await until(lambda: found.cluster.all_placed(1))
         name = (await told(found, "p"))["resourceClaimName"]
         assert name != taken[0] and len(await found.claims()) == 2
 
@@ -431,7 +403,7 @@ async def test_a_name_that_somebody_else_has_is_left_alone() -> None:
 async def test_pods_that_ask_for_no_such_resource_pay_nothing() -> None:
     async with devices("n1") as found, scheduling(found.cluster.transport) as running:
         await found.cluster.add_pod("plain")
-        await until(lambda: all_placed(found, 1))
+        await until(lambda: found.cluster.all_placed(1))
         cluster = running.fast_path.cluster
         (pod,) = cluster.pods.values()
         assert pod.extended is None

@@ -14,7 +14,7 @@ from agent_scheduler.engine.framework.plugin import Depends, Filter
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import Columns
-from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import AGENT, SETTINGS, scheduling
 
 
@@ -52,21 +52,18 @@ async def test_the_first_pod_does_not_pay_for_a_look_at_all_nodes(monkeypatch: p
             assert looks == []
 
 
+@pytest.mark.promise("S3", "L2")
 async def test_only_pods_that_name_this_scheduler_are_answered_for_but_all_are_counted() -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1", cpu="2")
         await cluster.add_pod("foreign", cpu="1500m", scheduler="default-scheduler")
-        await cluster.ask(
-            "POST",
-            f"{PODS}/foreign/binding",
-            {"target": {"kind": "Node", "name": "n1"}, "metadata": {"name": "foreign"}},
-        )
+        await cluster.bind("foreign", "n1")
         async with scheduling(cluster.transport):
             await cluster.add_pod("other", scheduler="another-scheduler")
             await cluster.add_pod("large", cpu="1")
             await cluster.add_pod("small", cpu="500m")
             await until(lambda: cluster.condition("large"))
-            await _placed(cluster, 2)
+            await until(lambda: cluster.all_placed(2))
             assert await cluster.placed() == {"foreign": "n1", "small": "n1"}
             assert await cluster.condition("other") is None
             condition = await cluster.condition("large")
@@ -78,6 +75,7 @@ async def test_only_pods_that_name_this_scheduler_are_answered_for_but_all_are_c
             )
 
 
+@pytest.mark.promise("L1", "L5")
 async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("small", cpu="1")
@@ -87,7 +85,7 @@ async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
         await cluster.add_pod("third", cpu="2")
         await until(lambda: cluster.condition("third"))
         await until(lambda: cluster.condition("second"))
-        await cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+        await cluster.end("first")
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert (await cluster.placed()) == {"second": "small"}
         await cluster.add_node("large", cpu="8")
@@ -164,15 +162,8 @@ async def test_a_pod_of_one_and_a_half_megabytes_is_scheduled_like_any_other() -
         container = {"name": "c", "image": "i", "env": [{"name": "BIG", "value": "x" * 1_500_000}]}
         await cluster.add_pod("big", containers=[container])
         await cluster.add_pod("plain")
-        await _placed(cluster, 2)
+        await until(lambda: cluster.all_placed(2))
         assert set(await cluster.placed()) == {"big", "plain"}
-
-
-async def _placed(cluster: EmbeddedCluster, number: int) -> None:
-    async def reached() -> bool:
-        return len(await cluster.placed()) == number
-
-    await until(reached)
 
 
 class Faulty(Filter):
@@ -204,7 +195,7 @@ async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
         await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])
         for index in range(5):
             await cluster.add_pod(f"good{index}")
-        await _placed(cluster, 5)
+        await until(lambda: cluster.all_placed(5))
         assert {type(error) for error in running.reports.failures} == {ZeroDivisionError}
         condition = await until(lambda: cluster.condition("bad"))
         assert condition["reason"] == "SchedulerError"
@@ -226,8 +217,8 @@ async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
                 if index % 7 == 0:
                     # One that goes while it waits, is decided on, or is bound.
                     await cluster.add_pod(f"short{index}", cpu="10m")
-                    await cluster.ask("DELETE", f"{PODS}/short{index}?gracePeriodSeconds=0")
-            await _placed(cluster, 100)
+                    await cluster.end(f"short{index}")
+            await until(lambda: cluster.all_placed(100))
             await until(lambda: running.reports.attempts["unschedulable"] >= 10)
             await until(lambda: running.fast_path.binder.in_flight == 0)
             assert running.fast_path.queue.pending().in_flight == 0
@@ -235,7 +226,11 @@ async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
             await running.stop()
 
 
-@pytest.mark.parametrize("policy", list(ConflictPolicy))
+@pytest.mark.promise("S1")
+@pytest.mark.parametrize(
+    "policy",
+    [ConflictPolicy.REVALIDATE, pytest.param(ConflictPolicy.STRICT, marks=pytest.mark.wide)],
+)
 async def test_eight_workers_fill_ten_nodes_to_the_last_millicore(policy: ConflictPolicy) -> None:
     async with embedded_cluster() as cluster:
         for index in range(10):
@@ -249,6 +244,7 @@ async def test_eight_workers_fill_ten_nodes_to_the_last_millicore(policy: Confli
             assert running.reports.outcomes == {"bound": 400}
 
 
+@pytest.mark.promise("S1")
 async def test_under_strict_races_are_lost_and_all_end_well() -> None:
     async with embedded_cluster() as cluster:
         for index in range(200):
@@ -265,6 +261,7 @@ async def test_under_strict_races_are_lost_and_all_end_well() -> None:
             assert running.reports.revalidated == 0
 
 
+@pytest.mark.promise("L6")
 async def test_stopping_ends_what_is_under_way_and_takes_nothing_new() -> None:
     async with embedded_cluster() as cluster:
         for index in range(300):

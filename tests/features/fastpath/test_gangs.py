@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,31 +15,30 @@ from embedded_kubernetes import controllers
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.decisions.kube_gangs.replay import Living, living
+from tests.support import objects
 from tests.support.virtual import virtual_time
 
 KUBE = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
 OTHER = build_profile(ProfileSpec(scheduler_name="other", base="default-scheduler"))
 
 
-def node(name: str, cpu: str = "2") -> dict[str, Any]:
-    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "20"}
-    return {
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {"allocatable": amounts, "capacity": amounts},
-    }
-
-
 def group(minimum: int, name: str = "g") -> dict[str, Any]:
-    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
-    return {"kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+    return objects.native_group(name, minimum)
 
 
-def pod(name: str, group_name: str | None = "g", cpu: str = "1", **spec: Any) -> dict[str, Any]:
+def node(name: str, cpu: str = "2") -> dict[str, Any]:
+    return objects.node(name, cpu=cpu)
+
+
+def pod(name: str, group_name: str | None = "g", **more: Any) -> dict[str, Any]:
     if group_name is not None:
-        spec["schedulingGroup"] = {"podGroupName": group_name}
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
-    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+        more["schedulingGroup"] = {"podGroupName": group_name}
+    return objects.pod(name, **{"cpu": "1", "scheduler": "default-scheduler", **more})
+
+
+def pods(number: int, **more: Any) -> list[dict[str, Any]]:
+    """Members `p0`, `p1`..."""
+    return [pod(f"p{each}", **more) for each in range(number)]
 
 
 async def create(there: Living, *objects: dict[str, Any]) -> dict[str, Any]:
@@ -57,10 +57,11 @@ def bound(after: dict[str, Any]) -> list[str]:
     return sorted(name for name, found in after["pods"].items() if "node" in found)
 
 
+@pytest.mark.promise("S27")
 @virtual_time
 async def test_a_gang_waits_until_all_of_its_minimum_fit_and_is_bound_at_once_then() -> None:
     async with living() as there:
-        after = await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
+        after = await create(there, node("n1"), group(3), *pods(3))
         assert bound(after) == []
         assert after["podGroups"]["g"]["message"] == "pod group is unschedulable"
         assert not there.fast_path.ledger.placements, "a gang that waits holds nothing"
@@ -72,7 +73,7 @@ async def test_a_gang_waits_until_all_of_its_minimum_fit_and_is_bound_at_once_th
 @virtual_time
 async def test_who_is_left_over_of_a_gang_waits_alone_and_the_group_stays_scheduled() -> None:
     async with living() as there:
-        after = await create(there, node("n1"), group(2), *(pod(f"p{number}") for number in range(3)))
+        after = await create(there, node("n1"), group(2), *pods(3))
         assert len(bound(after)) == 2
         await asyncio.sleep(30)
         assert there.after()["podGroups"]["g"]["status"] == "True"
@@ -113,7 +114,7 @@ async def test_an_explanation_says_what_the_group_of_a_pod_has_come_to() -> None
 @virtual_time
 async def test_a_gang_that_waits_is_not_tried_again_while_nothing_changes() -> None:
     async with living() as there:
-        await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
+        await create(there, node("n1"), group(3), *pods(3))
         await asyncio.sleep(30)
         before = there.reports.attempts.total()
         await asyncio.sleep(200)
@@ -123,6 +124,25 @@ async def test_a_gang_that_waits_is_not_tried_again_while_nothing_changes() -> N
         assert sum(queue.where(uid) is Place.BACKOFF for uid in uids) <= 1, "one of them is enough to look"
 
 
+@pytest.mark.promise("L16")
+@virtual_time
+async def test_a_gang_that_needs_fewer_members_while_those_with_a_place_back_off_is_bound_after_that() -> (
+    None
+):
+    """No event wakes those: the one that a node refused waits for nodes, and the others for the end of a backoff."""
+    async with living() as there:
+        await there.do({"do": "create", "objects": [node("n1"), group(3), *pods(3)]})
+        await asyncio.sleep(0.5)
+        where = [there.fast_path.queue.where(each["metadata"]["uid"]) for each in there.listed("Pod")]
+        assert sorted(map(str, where)) == ["backoff", "backoff", "unschedulable"]
+        fewer = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+        path = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/g"
+        there.call("PATCH", path, fewer, "application/merge-patch+json")
+        await asyncio.sleep(5)
+        assert len(bound(there.after())) == 2
+
+
+@pytest.mark.promise("S27")
 @virtual_time
 async def test_two_gangs_that_each_fit_alone_never_hold_half_of_what_they_need() -> None:
     async with living(pause=0.0) as there:
@@ -175,7 +195,7 @@ async def test_what_a_plugin_raises_fails_the_whole_group_and_nothing_of_it_stay
 @virtual_time
 async def test_a_group_that_goes_while_its_members_wait_keeps_them_from_being_tried() -> None:
     async with living() as there:
-        await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
+        await create(there, node("n1"), group(3), *pods(3))
         await there.do({"do": "delete", "kind": "PodGroup", "names": ["g"]})
         await create(there, node("n2"))
         assert bound(there.after()) == []
@@ -192,21 +212,19 @@ async def test_members_keep_apart_from_one_another_within_the_trial() -> None:
         }
     }
     async with living() as there:
-        pods = [pod(f"p{number}", affinity=apart) for number in range(2)]
-        for each in pods:
-            each["metadata"]["labels"] = {"app": "g"}
-        assert bound(await create(there, node("n1", "8"), group(2), *pods)) == []
+        gang = pods(2, affinity=apart, labels={"app": "g"})
+        assert bound(await create(there, node("n1", "8"), group(2), *gang)) == []
         after = await create(there, node("n2", "8"))
         assert sorted(found["node"] for found in after["pods"].values()) == ["n1", "n2"]
 
 
+@pytest.mark.promise("L8")
 @virtual_time
 async def test_a_gang_that_evicts_in_vain_keeps_no_room_from_others() -> None:
     async with living() as there:
         low = pod("low", None, priorityClassName="p100")
         await create(there, node("n1", "1"), low)
-        gang = [pod(f"p{number}", priorityClassName="p1000") for number in range(2)]
-        after = await create(there, group(2), *gang)
+        after = await create(there, group(2), *pods(2, priorityClassName="p1000"))
         assert after["pods"]["low"]["deleting"], "as in kube-scheduler"
         assert not there.fast_path.queue.nominator.nominated
         await there.do({"do": "kubelet"})
@@ -219,8 +237,7 @@ async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> No
     async with living() as there:
         low = [pod(f"low{number}", None, priorityClassName="p100") for number in range(2)]
         await create(there, node("n1"), *low)
-        gang = [pod(f"p{number}", priorityClassName="p1000") for number in range(2)]
-        after = await create(there, group(2), *gang)
+        after = await create(there, group(2), *pods(2, priorityClassName="p1000"))
         assert [found.get("nominatedNode") for name, found in after["pods"].items() if name[0] == "p"] == [
             "n1",
             "n1",
@@ -233,108 +250,102 @@ async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> No
         assert there.reports.attempts["unschedulable"] == refused, "nor does anybody stand in the other's way"
 
 
-def claim(name: str) -> list[tuple[str, dict[str, Any]]]:
-    """A claim, and a volume for it that is on one node."""
+VOLUMES = "/api/v1/persistentvolumes"
+LOCAL = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+
+
+def add_volume(there: Living, name: str) -> None:
+    """A volume that is on one node."""
     on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
-    amounts = {"storage": "1Gi"}
-    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
-    volume = {
-        **common,
-        "capacity": amounts,
-        "local": {"path": "/mnt"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
-    }
-    wanted = {**common, "resources": {"requests": amounts}}
-    return [
-        ("/api/v1/persistentvolumes", {"metadata": {"name": f"pv-{name}"}, "spec": volume}),
-        (
-            "/api/v1/namespaces/default/persistentvolumeclaims",
-            {"metadata": {"name": name}, "spec": wanted},
-        ),
-    ]
+    where = {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}
+    about = {"capacity": {"storage": "1Gi"}, "local": {"path": "/mnt"}, "nodeAffinity": {"required": where}}
+    there.call("POST", VOLUMES, {"metadata": {"name": name}, "spec": {**LOCAL, **about}})
 
 
 @virtual_time
 async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when_these_are() -> None:
     async with living() as there:
         storage = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
-        there.call(
-            "POST", "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "local"}, **storage}
-        )
-        (volume, first), (_, second) = claim("a"), claim("b")
-        for path, body in (volume, first, second):
-            there.call("POST", path, body)
-        pods = [
-            pod(f"p-{name}", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}])
-            for name in ("a", "b")
-        ]
+        classes = "/apis/storage.k8s.io/v1/storageclasses"
+        there.call("POST", classes, {"metadata": {"name": "local"}, **storage})
+        add_volume(there, "pv-a")
+        members = []
+        for name in ("a", "b"):
+            spec = {**LOCAL, "resources": {"requests": {"storage": "1Gi"}}}
+            body = {"metadata": {"name": name}, "spec": spec}
+            there.call("POST", "/api/v1/namespaces/default/persistentvolumeclaims", body)
+            volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+            members.append(pod(f"p-{name}", volumes=volumes))
         controller = VolumeBinding(there.api)
         running = asyncio.create_task(controllers.run(controller, clock=there.api.store.clock))
         # There is one volume for two: nothing of what was reserved for the first stays.
-        assert bound(await create(there, node("n1", "8"), group(2), *pods)) == []
-        assert there.call("GET", f"{volume[0]}/pv-a")["spec"].get("claimRef") is None
-        there.call("POST", *claim("b")[0])
+        assert bound(await create(there, node("n1", "8"), group(2), *members)) == []
+        assert there.call("GET", f"{VOLUMES}/pv-a")["spec"].get("claimRef") is None
+        add_volume(there, "pv-b")
         await asyncio.sleep(5)
         assert bound(there.after()) == ["p-a", "p-b"]
         running.cancel()
 
 
-def devices(number: int, generation: int) -> dict[str, Any]:
+DEVICES = "/apis/resource.k8s.io/v1"
+DEVICE_CLAIMS = f"{DEVICES}/namespaces/default/resourceclaims"
+
+
+def devices(number: int, generation: int, node: str = "n1") -> dict[str, Any]:
+    """The spec of a slice."""
     return {
         "driver": "d.example.com",
-        "nodeName": "n1",
-        "pool": {"name": "n1", "generation": generation, "resourceSliceCount": 1},
+        "nodeName": node,
+        "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
         "devices": [{"name": f"device-{each}"} for each in range(number)],
     }
 
 
-@virtual_time
-async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
-    api = "/apis/resource.k8s.io/v1"
-    claims = f"{api}/namespaces/default/resourceclaims"
+def add_devices(there: Living, *claims: str, nodes: Sequence[str] = ("n1",)) -> None:
+    """A class, a device on each node, and claims for one each."""
     selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
     request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+
+    def post(path: str, name: str, spec: dict[str, Any]) -> None:
+        there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
+
+    post(f"{DEVICES}/deviceclasses", "c", {"selectors": [selector]})
+    for name in nodes:
+        post(f"{DEVICES}/resourceslices", name, devices(1, 1, name))
+    for name in claims:
+        post(DEVICE_CLAIMS, name, {"devices": {"requests": [request]}})
+
+
+def claiming(name: str, claim: str) -> dict[str, Any]:
+    """A member with that claim."""
+    return pod(name, resourceClaims=[{"name": "r", "resourceClaimName": claim}])
+
+
+@virtual_time
+async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
     async with living() as there:
-        there.call(
-            "POST", f"{api}/deviceclasses", {"metadata": {"name": "c"}, "spec": {"selectors": [selector]}}
-        )
-        there.call("POST", f"{api}/resourceslices", {"metadata": {"name": "s"}, "spec": devices(1, 1)})
-        for name in ("a", "b"):
-            spec = {"devices": {"requests": [request]}}
-            there.call("POST", claims, {"metadata": {"name": name}, "spec": spec})
-        pods = [
-            pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]) for name in ("a", "b")
-        ]
-        assert bound(await create(there, node("n1", "8"), group(2), *pods)) == []
-        assert not any(each.get("status") for each in there.call("GET", claims)["items"])
+        add_devices(there, "a", "b")
+        members = [claiming(f"p-{name}", name) for name in ("a", "b")]
+        assert bound(await create(there, node("n1", "8"), group(2), *members)) == []
+        assert not any(each.get("status") for each in there.call("GET", DEVICE_CLAIMS)["items"])
         more = {"spec": devices(2, 2)}
-        there.call("PATCH", f"{api}/resourceslices/s", more, "application/merge-patch+json")
+        there.call("PATCH", f"{DEVICES}/resourceslices/n1", more, "application/merge-patch+json")
         await asyncio.sleep(3)
         assert bound(there.after()) == ["p-a", "p-b"]
         results = [
             each["status"]["allocation"]["devices"]["results"][0]["device"]
-            for each in there.call("GET", claims)["items"]
+            for each in there.call("GET", DEVICE_CLAIMS)["items"]
         ]
         assert sorted(results) == ["device-0", "device-1"]
 
 
 @virtual_time
 async def test_members_share_a_claim_that_is_allocated_with_the_first_of_them() -> None:
-    api = "/apis/resource.k8s.io/v1"
-    selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
-    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
     async with living() as there:
-        there.call(
-            "POST", f"{api}/deviceclasses", {"metadata": {"name": "c"}, "spec": {"selectors": [selector]}}
-        )
-        there.call("POST", f"{api}/resourceslices", {"metadata": {"name": "s"}, "spec": devices(1, 1)})
-        shared = {"metadata": {"name": "shared"}, "spec": {"devices": {"requests": [request]}}}
-        path = f"{api}/namespaces/default/resourceclaims"
-        there.call("POST", path, shared)
-        claims = [{"name": "r", "resourceClaimName": "shared"}]
-        pods = [pod(f"p{number}", resourceClaims=claims) for number in range(3)]
-        assert bound(await create(there, node("n1", "8"), group(3), *pods)) == ["p0", "p1", "p2"]
-        reserved = there.call("GET", f"{path}/shared")["status"]["reservedFor"]
+        add_devices(there, "shared")
+        members = [claiming(f"p{number}", "shared") for number in range(3)]
+        assert bound(await create(there, node("n1", "8"), group(3), *members)) == ["p0", "p1", "p2"]
+        reserved = there.call("GET", f"{DEVICE_CLAIMS}/shared")["status"]["reservedFor"]
         assert sorted(each["name"] for each in reserved) == ["p0", "p1", "p2"]
 
 
@@ -343,29 +354,18 @@ async def test_members_are_given_devices_where_no_portion_of_a_search_suffices_f
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gang_trial, "PORTION", 40)
-    api = "/apis/resource.k8s.io/v1"
-    selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
-    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
     names = [f"n{number}" for number in range(6)]
     async with living() as there:
-        there.call(
-            "POST", f"{api}/deviceclasses", {"metadata": {"name": "c"}, "spec": {"selectors": [selector]}}
-        )
-        for name in names:
-            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-            spec = {**devices(1, 1), "nodeName": name, "pool": pool}
-            there.call("POST", f"{api}/resourceslices", {"metadata": {"name": name}, "spec": spec})
-            claims = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
-            there.call("POST", f"{api}/namespaces/default/resourceclaims", claims)
-        pods = [pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]) for name in names]
-        after = await create(there, *map(node, names), group(len(names)), *pods)
+        add_devices(there, *names, nodes=names)
+        members = [claiming(f"p-{name}", name) for name in names]
+        after = await create(there, *map(node, names), group(len(names)), *members)
         assert bound(after) == [f"p-{name}" for name in names]
 
 
 @virtual_time
 async def test_where_the_gate_is_off_each_member_is_a_pod_like_any_other() -> None:
     async with living(profiles=(KUBE.without_gangs(),)) as there:
-        after = await create(there, node("n1"), group(3), *(pod(f"p{number}") for number in range(3)))
+        after = await create(there, node("n1"), group(3), *pods(3))
         assert len(bound(after)) == 2
         assert after["podGroups"]["g"] is None
 

@@ -13,6 +13,7 @@ from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.bind import BindOutcome, Binds
 from agent_scheduler.kube.transport import PodKey
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.objects import container, node
 from tests.support.running import Running, scheduling
 
 HIGH = "system-cluster-critical"
@@ -20,20 +21,21 @@ HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
 
 async def add_node(cluster: EmbeddedCluster, name: str, devices: int, **labels: str) -> None:
-    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110", RESOURCE: f"{devices}000"}
-    body = {
-        "metadata": {"name": name, "labels": labels},
-        "status": {"allocatable": amounts, "capacity": amounts},
-    }
+    body = node(name, cpu="16", memory="64Gi", extended={RESOURCE: f"{devices}000"}, labels=labels)
     await cluster.ask("POST", "/api/v1/nodes", body)
 
 
 async def add_pod(cluster: EmbeddedCluster, name: str, amount: int, **spec: Any) -> Any:
     amounts = {RESOURCE: str(amount)}
-    resources = {"requests": {"cpu": "100m", **amounts}, "limits": amounts}
-    return await cluster.add_pod(
-        name, containers=[{"name": "c", "image": "i", "resources": resources}], **spec
-    )
+    asks = container(requests={"cpu": "100m", **amounts}, limits=amounts)
+    return await cluster.add_pod(name, containers=[asks], **spec)
+
+
+async def placed_pod(cluster: EmbeddedCluster, name: str, amount: int) -> tuple[str, str | None]:
+    """A pod that has come, once it has a node: that, and its devices."""
+    await add_pod(cluster, name, amount)
+    found: tuple[str, str | None] = await until(lambda: is_given(cluster, name))
+    return found
 
 
 async def bind(cluster: EmbeddedCluster, pod: str, node: str, devices: str | None) -> None:
@@ -74,13 +76,13 @@ async def test_a_pod_gets_its_node_and_its_annotations_in_one_write() -> None:
         assert int(after["resourceVersion"]) == int(before["resourceVersion"]) + 1
 
 
+@pytest.mark.promise("L20")
 async def test_devices_are_told_and_found_again_after_a_restart() -> None:
     async with embedded_cluster() as cluster:
         await add_node(cluster, "n1", 2)
         async with scheduling(cluster.transport) as running:
             for name, amount in (("a", 600), ("b", 600), ("c", 300)):
-                await add_pod(cluster, name, amount)
-                await until(lambda name=name: is_given(cluster, name))  # type: ignore[misc]
+                await placed_pod(cluster, name, amount)
             first = {"a": ("n1", "0"), "b": ("n1", "1"), "c": ("n1", "0")}
             assert await given(cluster) == first
             assert free(running) == (100, 400)
@@ -101,13 +103,12 @@ async def test_devices_are_told_and_found_again_after_a_restart() -> None:
 async def test_whole_devices_are_told_as_a_list() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await add_node(cluster, "n1", 4)
-        await add_pod(cluster, "share", 10)
-        await until(lambda: is_given(cluster, "share"))
-        await add_pod(cluster, "two", 2000)
-        assert await until(lambda: is_given(cluster, "two")) == ("n1", "1,2")
+        await placed_pod(cluster, "share", 10)
+        assert await placed_pod(cluster, "two", 2000) == ("n1", "1,2")
         assert free(running) == (990, 0, 0, 1000)
 
 
+@pytest.mark.promise("S38", "S39")
 async def test_a_burst_fills_devices_to_the_last_thousandth_and_no_further() -> None:
     """Several binds are under way at once."""
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
@@ -128,14 +129,13 @@ async def test_a_pod_waits_while_no_device_has_enough_left_and_is_woken_when_one
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await add_node(cluster, "n1", 2)
         for name in ("a", "b"):
-            await add_pod(cluster, name, 600)
-            await until(lambda name=name: is_given(cluster, name))  # type: ignore[misc]
+            await placed_pod(cluster, name, 600)
         await add_pod(cluster, "large", 700)
         condition = await until(lambda: cluster.condition("large"))
         assert condition["message"].startswith(
             "0/1 nodes are available: 1 node(s) didn't have a GPU with enough left."
         )
-        await cluster.ask("DELETE", f"{PODS}/b?gracePeriodSeconds=0")
+        await cluster.end("b")
         assert await until(lambda: is_given(cluster, "large")) == ("n1", "1")
         assert free(running) == (400, 300)
         assert running.reports.counts["after flush"] == 0
@@ -158,16 +158,14 @@ async def test_devices_are_looked_at_whatever_filters_a_profile_has(bare: bool) 
     settings = settings_of(load_text(HEADER + text), identity="test")
     async with embedded_cluster() as cluster, scheduling(cluster.transport, settings):
         await add_node(cluster, "n1", 1)
-        await add_pod(cluster, "a", 600)
-        await until(lambda: is_given(cluster, "a"))
+        await placed_pod(cluster, "a", 600)
         await add_pod(cluster, "b", 600)
         assert await until(lambda: cluster.condition("b"))
         assert await given(cluster) == {"a": ("n1", "0")}
 
 
-async def leaving(cluster: EmbeddedCluster, number: int) -> set[str] | None:
-    found = {name for name, pod in (await cluster.pods()).items() if pod["metadata"].get("deletionTimestamp")}
-    return found if len(found) == number else None
+async def all_leaving(cluster: EmbeddedCluster, *names: str) -> bool:
+    return await cluster.leaving() == set(names)
 
 
 async def test_pods_of_lower_priority_make_room_on_one_device() -> None:
@@ -185,9 +183,9 @@ async def test_pods_of_lower_priority_make_room_on_one_device() -> None:
             await until(lambda: len(running.fast_path.ledger.placements) == 3)
             assert free(running) == (0, 500)
             await add_pod(cluster, "high", 700, priorityClassName=HIGH)
-            assert await until(lambda: leaving(cluster, 2)) == {"a", "b"}
+            assert await until(lambda: all_leaving(cluster, "a", "b"))
             for name in ("a", "b"):
-                await cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+                await cluster.end(name)
             assert await until(lambda: is_given(cluster, "high")) == ("n1", "0")
             assert (running.reports.counts["victims"], free(running)) == (2, (300, 500))
             assert running.reports.failures == []
@@ -209,6 +207,7 @@ async def test_nobody_is_evicted_where_that_would_free_no_device() -> None:
             assert running.reports.counts["victims"] == 0
 
 
+@pytest.mark.promise("S39", "L20")
 async def test_pods_that_others_bound_count_on_the_devices_that_they_name() -> None:
     async with embedded_cluster() as cluster:
         await add_node(cluster, "n1", 3)
@@ -223,8 +222,7 @@ async def test_pods_that_others_bound_count_on_the_devices_that_they_name() -> N
             await bind(cluster, name, "n1", devices)
         async with scheduling(cluster.transport) as running:
             assert free(running) == (0, 1000, -200)
-            await add_pod(cluster, "mine", 300)
-            assert await until(lambda: is_given(cluster, "mine")) == ("n1", "1")
+            assert await placed_pod(cluster, "mine", 300) == ("n1", "1")
 
 
 # ---- the target workload
@@ -259,8 +257,7 @@ async def test_what_comes_is_learnt_while_a_profile_asks_and_counted_once() -> N
                 assert not workload.wanted
             running.fast_path.reconfigure(learning)
             for number in range(2):
-                await add_pod(cluster, f"c{number}", 300)
-                await until(lambda number=number: is_given(cluster, f"c{number}"))  # type: ignore[misc]
+                await placed_pod(cluster, f"c{number}", 300)
             assert requests(running) == [(300, 0.75), (1000, 0.25)]
             assert running.reports.failures == []
 
@@ -275,8 +272,7 @@ async def test_the_self_check_finds_devices_that_are_counted_otherwise(
     async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         fast_path = running.fast_path
         await add_node(cluster, "n1", 2)
-        await add_pod(cluster, "a", 600)
-        await until(lambda: is_given(cluster, "a"))
+        await placed_pod(cluster, "a", 600)
         await until(lambda: not fast_path.ledger.assumed)
 
         async def said() -> list[str]:

@@ -9,6 +9,7 @@ from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import scheduling
 
 
+@pytest.mark.promise("S16")
 async def test_a_node_is_passed_over_when_somebody_was_nominated_to_it_meanwhile() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport, workers=1) as running:
         fast_path = running.fast_path
@@ -40,7 +41,6 @@ async def test_a_nominated_pod_goes_to_its_node_though_another_one_is_better(nod
             await cluster.add_node(name, cpu=cpu)
         await cluster.add_pod("a", cpu="3")
         nomination = {"status": {"nominatedNodeName": node}}
-        kind = "application/merge-patch+json"
-        await cluster.ask("PATCH", f"{PODS}/a/status", nomination, content_type=kind)
+        await cluster.merge(f"{PODS}/a/status", nomination)
         async with scheduling(cluster.transport, workers=1):
             assert await until(cluster.placed) == {"a": node}

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
-from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.plugin import (
     Attempt,
     Bools,
@@ -25,13 +23,12 @@ from agent_scheduler.plugin import (
     PodClass,
     PodInfo,
     PreBind,
-    Registration,
     Reserve,
     Rows,
     Writes,
 )
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.support.running import scheduling
+from tests.support.running import profile_of, scheduling
 
 NOTE = "example.com/licence"
 
@@ -92,11 +89,7 @@ def plugin() -> Licences:
 
 
 def with_licences(plugin: Licences) -> Profile:
-    """The plugin as another distribution brings it."""
-    points = dict.fromkeys(("filter", "reserve", "preBind"), lambda _args: plugin)
-    registry = REGISTRY.with_plugins(Registration("Licences", points, origin="licences 1.0"))
-    chosen = {MULTI_POINT: PluginSet((Enabled("Licences"),))}
-    return build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=chosen), registry)
+    return profile_of(plugin, points=("filter", "reserve", "preBind"), origin="licences 1.0")
 
 
 async def noted(cluster: EmbeddedCluster) -> dict[str, tuple[str, str]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
-from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.plugin import (
     ActionType,
     Bools,
@@ -25,7 +23,6 @@ from agent_scheduler.plugin import (
     PluginArgs,
     PodClass,
     PodInfo,
-    Registration,
     Rejected,
     Reserve,
     Resource,
@@ -35,7 +32,7 @@ from agent_scheduler.plugin import (
     Writes,
 )
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.support.running import Running, scheduling
+from tests.support.running import Running, profile_of, scheduling
 
 
 class Together(Filter, Reserve, Permit):
@@ -89,22 +86,6 @@ def plugin() -> Together:
     return Together(PluginArgs())
 
 
-def profile(*plugins: Together) -> Profile:
-    """The plugins as another distribution brings them."""
-    registry = REGISTRY.with_plugins(
-        *(
-            Registration(
-                each.name,
-                dict.fromkeys(("filter", "reserve", "permit"), lambda _args, each=each: each),
-                origin="together 1.0",
-            )
-            for each in plugins
-        )
-    )
-    chosen = {MULTI_POINT: PluginSet(tuple(Enabled(each.name) for each in plugins))}
-    return build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=chosen), registry)
-
-
 async def refused(cluster: EmbeddedCluster, pod: str) -> str:
     """What its condition says: reason and message."""
     found = await cluster.condition(pod)
@@ -115,46 +96,47 @@ def nothing_is_left(running: Running, plugin: Together) -> bool:
     return not (plugin.waiting or plugin.reserved or running.fast_path.ledger.assumed)
 
 
+@asynccontextmanager
+async def one_node(*plugins: Together) -> AsyncIterator[tuple[EmbeddedCluster, Running]]:
+    """A node, a fast path with the plugins, and a pod."""
+    profile = profile_of(*plugins, points=("filter", "reserve", "permit"), origin="together 1.0")
+    async with embedded_cluster() as cluster:
+        await cluster.add_node("n0")
+        async with scheduling(cluster.transport, profiles=(profile,)) as running:
+            await cluster.add_pod("p0")
+            yield cluster, running
+
+
 async def test_a_pod_that_waits_is_assumed_on_its_node_and_bound_once_it_is_allowed(
     plugin: Together,
 ) -> None:
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n0")
-        async with scheduling(cluster.transport, profiles=(profile(plugin),)) as running:
-            await cluster.add_pod("p0")
-            await until(lambda: plugin.waiting)
-            (waiting,) = plugin.waiting.values()
-            assert (waiting.pod.name, waiting.node_name, waiting.pending_plugins) == (
-                "p0",
-                "n0",
-                ("Together",),
-            )
-            assert running.fast_path.ledger.assumed == 1
-            assert await cluster.placed() == {}
-            await cluster.add_pod("p1")
-            await until(lambda: _all_placed(cluster, 2))
-            assert not plugin.waiting and plugin.reserved == {"p0", "p1"}
-
-
-async def _all_placed(cluster: EmbeddedCluster, number: int) -> bool:
-    return len(await cluster.placed()) == number
+    async with one_node(plugin) as (cluster, running):
+        await until(lambda: plugin.waiting)
+        (waiting,) = plugin.waiting.values()
+        assert (waiting.pod.name, waiting.node_name, waiting.pending_plugins) == (
+            "p0",
+            "n0",
+            ("Together",),
+        )
+        assert running.fast_path.ledger.assumed == 1
+        assert await cluster.placed() == {}
+        await cluster.add_pod("p1")
+        await until(lambda: cluster.all_placed(2))
+        assert not plugin.waiting and plugin.reserved == {"p0", "p1"}
 
 
 async def test_a_pod_that_is_rejected_gives_all_back_and_is_woken_by_the_plugins_events(
     plugin: Together,
 ) -> None:
     plugin.reason = "its group is full"
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n0")
-        async with scheduling(cluster.transport, profiles=(profile(plugin),)) as running:
-            await cluster.add_pod("p0")
-            said = await until(lambda: refused(cluster, "p0"))
-            assert said == "Unschedulable: 0/1 nodes are available: 1 its group is full."
-            await until(lambda: nothing_is_left(running, plugin))
-            assert running.reports.attempts == {"unschedulable": 1} and running.reports.problems == []
-            plugin.reason, plugin.least = "", 1
-            await cluster.add_node("n1")
-            await until(cluster.placed)
+    async with one_node(plugin) as (cluster, running):
+        said = await until(lambda: refused(cluster, "p0"))
+        assert said == "Unschedulable: 0/1 nodes are available: 1 its group is full."
+        await until(lambda: nothing_is_left(running, plugin))
+        assert running.reports.attempts == {"unschedulable": 1} and running.reports.problems == []
+        plugin.reason, plugin.least = "", 1
+        await cluster.add_node("n1")
+        await until(cluster.placed)
 
 
 @pytest.mark.parametrize("how", ["rejected", "timed out"])
@@ -162,69 +144,54 @@ async def test_a_pod_that_waits_in_vain_gives_all_back_in_the_name_of_the_plugin
     plugin: Together, how: str
 ) -> None:
     plugin.timeout = 0.2 if how == "timed out" else 30.0
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n0")
-        async with scheduling(cluster.transport, profiles=(profile(plugin),)) as running:
-            await cluster.add_pod("p0")
-            if how == "rejected":
-                await until(lambda: plugin.waiting)
-                (waiting,) = plugin.waiting.values()
-                waiting.reject(plugin.name, "the group was deleted")
-                waiting.allow(plugin.name)
-            said = await until(lambda: refused(cluster, "p0"))
-            reason = (
-                "the group was deleted"
-                if how == "rejected"
-                else "rejected due to timeout after waiting 0.2s at plugin Together"
-            )
-            assert said == f"Unschedulable: 0/1 nodes are available: 1 {reason}."
-            await until(lambda: nothing_is_left(running, plugin))
-            plugin.least = 1
-            await cluster.add_node("n1")
-            await until(cluster.placed)
+    async with one_node(plugin) as (cluster, running):
+        if how == "rejected":
+            await until(lambda: plugin.waiting)
+            (waiting,) = plugin.waiting.values()
+            waiting.reject(plugin.name, "the group was deleted")
+            waiting.allow(plugin.name)
+        said = await until(lambda: refused(cluster, "p0"))
+        reason = (
+            "the group was deleted"
+            if how == "rejected"
+            else "rejected due to timeout after waiting 0.2s at plugin Together"
+        )
+        assert said == f"Unschedulable: 0/1 nodes are available: 1 {reason}."
+        await until(lambda: nothing_is_left(running, plugin))
+        plugin.least = 1
+        await cluster.add_node("n1")
+        await until(cluster.placed)
 
 
 async def test_a_pod_that_is_deleted_while_it_waits_gives_all_back(plugin: Together) -> None:
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n0")
-        async with scheduling(cluster.transport, profiles=(profile(plugin),)) as running:
-            await cluster.add_pod("p0")
-            await until(lambda: plugin.waiting)
-            await cluster.ask("DELETE", "/api/v1/namespaces/default/pods/p0")
-            await until(lambda: nothing_is_left(running, plugin))
+    async with one_node(plugin) as (cluster, running):
+        await until(lambda: plugin.waiting)
+        await cluster.ask("DELETE", "/api/v1/namespaces/default/pods/p0")
+        await until(lambda: nothing_is_left(running, plugin))
 
 
 async def test_nobody_waits_at_the_end_for_a_pod_that_waits(plugin: Together) -> None:
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n0")
-        async with scheduling(cluster.transport, profiles=(profile(plugin),)) as running:
-            await cluster.add_pod("p0")
-            await until(lambda: plugin.waiting)
-            await running.stop(grace=5.0)
-            assert nothing_is_left(running, plugin)
+    async with one_node(plugin) as (_cluster, running):
+        await until(lambda: plugin.waiting)
+        await running.stop(grace=5.0)
+        assert nothing_is_left(running, plugin)
 
 
 async def test_a_pod_that_two_have_wait_is_bound_once_both_allow_it(plugin: Together) -> None:
     other = Together(PluginArgs())
     other.name = "Others"
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n0")
-        async with scheduling(cluster.transport, profiles=(profile(plugin, other),)):
-            await cluster.add_pod("p0")
-            await until(lambda: plugin.waiting)
-            (waiting,) = plugin.waiting.values()
-            waiting.allow("Together")
-            assert waiting.pending_plugins == ("Others",) and plugin.waiting
-            waiting.allow("Others")
-            await until(cluster.placed)
+    async with one_node(plugin, other) as (cluster, _running):
+        await until(lambda: plugin.waiting)
+        (waiting,) = plugin.waiting.values()
+        waiting.allow("Together")
+        assert waiting.pending_plugins == ("Others",) and plugin.waiting
+        waiting.allow("Others")
+        await until(cluster.placed)
 
 
 async def test_an_answer_of_another_kind_fails_the_attempt_and_names_the_plugin(plugin: Together) -> None:
     plugin.answer = "no"
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n0")
-        async with scheduling(cluster.transport, profiles=(profile(plugin),)) as running:
-            await cluster.add_pod("p0")
-            await until(lambda: running.reports.problems)
-            assert "plugin Together (from together 1.0): permit answered 'no'" in running.reports.problems[0]
-            await until(lambda: nothing_is_left(running, plugin))
+    async with one_node(plugin) as (_cluster, running):
+        await until(lambda: running.reports.problems)
+        assert "plugin Together (from together 1.0): permit answered 'no'" in running.reports.problems[0]
+        await until(lambda: nothing_is_left(running, plugin))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
-from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
-from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUE_NAME
-from agent_scheduler.plugin import CleanupReservations, PluginArgs, PodInfo, PreEnqueue, Registration
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUE_NAME, queue_path
+from agent_scheduler.plugin import CleanupReservations, PluginArgs, PodInfo, PreEnqueue
 from tests.support.batched import add_queue, install
-from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.support.running import scheduling
-
-PODS = "/api/v1/namespaces/default/pods"
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.objects import pod
+from tests.support.running import Running, profile_of, scheduling
 
 
 class Budget(PreEnqueue, CleanupReservations):
@@ -48,79 +46,58 @@ def plugin() -> Budget:
     return Budget(PluginArgs())
 
 
-def profile(plugin: Budget) -> Profile:
-    registry = REGISTRY.with_plugins(
-        Registration("Budget", {"preEnqueue": lambda _args: plugin}, origin="budget 1.0")
-    )
-    chosen = {MULTI_POINT: PluginSet((Enabled("Budget"),))}
-    return build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=chosen), registry)
+@asynccontextmanager
+async def queue_of_one(plugin: Budget, **settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Running]]:
+    """A queue with room for one pod, and a fast path with the plugin."""
+    profile = profile_of(plugin, points=("preEnqueue",), origin="budget 1.0")
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        await add_queue(cluster, "q", capability={"cpu": "1"})
+        await cluster.merge(f"{queue_path('q')}/status", {"status": {"state": "Open"}})
+        async with scheduling(cluster.transport, profiles=(profile,), **settings) as running:
+            yield cluster, running
 
 
 async def gated_pod(cluster: EmbeddedCluster, name: str, **spec: Any) -> None:
     annotations = {QUEUE_ALLOCATION_GATE: "true", QUEUE_NAME: "q"}
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    body = {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {
-            "schedulerName": "agent-scheduler",
-            "containers": [container],
-            "schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}],
-            **spec,
-        },
-    }
-    await cluster.ask("POST", PODS, body)
-
-
-async def queue_of_one(cluster: EmbeddedCluster) -> None:
-    await install(cluster)
-    await add_queue(cluster, "q", capability={"cpu": "1"})
     await cluster.ask(
-        "PATCH",
-        "/apis/scheduling.volcano.sh/v1beta1/queues/q/status",
-        {"status": {"state": "Open"}},
-        content_type="application/merge-patch+json",
+        "POST", PODS, pod(name, cpu="1", annotations=annotations, gates=[QUEUE_ALLOCATION_GATE], **spec)
     )
 
 
 async def test_a_plugin_is_told_once_that_a_reservation_has_ended_whatever_ends_it(plugin: Budget) -> None:
-    async with embedded_cluster() as cluster:
-        await queue_of_one(cluster)
-        async with scheduling(cluster.transport, profiles=(profile(plugin),)):
-            await gated_pod(cluster, "gone", nodeSelector={"not": "there"})
-            await until(lambda: plugin.kept == {"gone"})
-            await gated_pod(cluster, "held")
-            await cluster.ask("DELETE", f"{PODS}/gone?gracePeriodSeconds=0")
-            await until(lambda: plugin.kept == {"held"})
-            assert plugin.ended == ["gone"]
-            await cluster.add_node("n0")
-            await until(lambda: plugin.ended == ["gone", "held"])
-            assert not plugin.kept and "held" in await cluster.placed()
-            await cluster.ask("DELETE", f"{PODS}/held?gracePeriodSeconds=0")
+    async with queue_of_one(plugin) as (cluster, _running):
+        await gated_pod(cluster, "gone", nodeSelector={"not": "there"})
+        await until(lambda: plugin.kept == {"gone"})
+        await gated_pod(cluster, "held")
+        await cluster.end("gone")
+        await until(lambda: plugin.kept == {"held"})
+        assert plugin.ended == ["gone"]
+        await cluster.add_node("n0")
+        await until(lambda: plugin.ended == ["gone", "held"])
+        assert not plugin.kept and "held" in await cluster.placed()
+        await cluster.end("held")
 
-            await gated_pod(cluster, "last")
-            await until(lambda: plugin.ended == ["gone", "held", "last"])
+        await gated_pod(cluster, "last")
+        await until(lambda: plugin.ended == ["gone", "held", "last"])
 
 
 async def test_a_plugin_is_told_that_room_was_given_back_that_was_held_for_too_long(plugin: Budget) -> None:
-    async with embedded_cluster() as cluster:
-        await queue_of_one(cluster)
-        async with scheduling(cluster.transport, profiles=(profile(plugin),), reservation_timeout=0.2):
-            await gated_pod(cluster, "waits", nodeSelector={"not": "there"})
-            await until(lambda: plugin.ended == ["waits"])
-            await cluster.ask("DELETE", f"{PODS}/waits?gracePeriodSeconds=0")
-            await gated_pod(cluster, "next", nodeSelector={"not": "there"})
-            await until(lambda: plugin.ended == ["waits", "next"])
+    async with queue_of_one(plugin, reservation_timeout=0.2) as (cluster, _running):
+        await gated_pod(cluster, "waits", nodeSelector={"not": "there"})
+        await until(lambda: plugin.ended == ["waits"])
+        await cluster.end("waits")
+        await gated_pod(cluster, "next", nodeSelector={"not": "there"})
+        await until(lambda: plugin.ended == ["waits", "next"])
 
 
 async def test_a_plugin_that_raises_then_keeps_nobody_from_the_room(plugin: Budget) -> None:
     plugin.fails = True
-    async with embedded_cluster() as cluster:
-        await queue_of_one(cluster)
-        async with scheduling(cluster.transport, profiles=(profile(plugin),)) as running:
-            await gated_pod(cluster, "gone", nodeSelector={"not": "there"})
-            await until(lambda: plugin.kept == {"gone"})
-            await gated_pod(cluster, "held", nodeSelector={"not": "there"})
-            await cluster.ask("DELETE", f"{PODS}/gone?gracePeriodSeconds=0")
-            await until(lambda: plugin.kept == {"held"})
-            (failure,) = running.reports.failures
-            assert "plugin Budget (from budget 1.0): cleanup_reservations raised LookupError" in str(failure)
+    async with queue_of_one(plugin) as (cluster, running):
+        await gated_pod(cluster, "gone", nodeSelector={"not": "there"})
+        await until(lambda: plugin.kept == {"gone"})
+        await gated_pod(cluster, "held", nodeSelector={"not": "there"})
+        await cluster.end("gone")
+        await until(lambda: plugin.kept == {"held"})
+        (failure,) = running.reports.failures
+        assert "plugin Budget (from budget 1.0): cleanup_reservations raised LookupError" in str(failure)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +13,13 @@ from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.objects.batch import NATIVE_API, QUEUE_ALLOCATION_GATE, QUEUE_NAME, QUEUES, queue_path
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.objects import native_group, pod
+from tests.support.objects import queue as a_queue
 from tests.support.places import CONFIG
 from tests.support.running import Running, scheduling
 
 CRD = CONFIG / "crd" / "scheduling.volcano.sh_queues.yaml"
+GROUPS = f"{NATIVE_API}/namespaces/default/podgroups"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 
@@ -32,17 +34,10 @@ class Queues:
         spec: dict[str, Any] = {"weight": 1, **({"parent": parent} if parent else {})}
         if cpu is not None:
             spec["capability"] = {"cpu": cpu}
-        body = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
         answer = await self.cluster.call("PATCH", queue_path(name), {"spec": spec}, content_type=MERGE)
         if answer.status == 404:
-            await self.cluster.ask("POST", QUEUES, body)
-        status = {"status": {"state": state}}
-        await self.cluster.ask("PATCH", f"{queue_path(name)}/status", status, content_type=MERGE)
+            await self.cluster.ask("POST", QUEUES, a_queue(name, **spec))
+        await self.cluster.merge(f"{queue_path(name)}/status", {"status": {"state": state}})
 
         def seen() -> bool:
             info = self.usage.book.info(name)
@@ -54,25 +49,16 @@ class Queues:
     async def add(
         self, name: str, queue: str = "", *, cpu: str = "1", opts_in: bool = False, **spec: Any
     ) -> None:
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
         annotations = {QUEUE_NAME: queue} if queue else {}
         if opts_in:
             annotations[QUEUE_ALLOCATION_GATE] = "true"
-        await self.cluster.ask(
-            "POST",
-            PODS,
-            {
-                "metadata": {"name": name, "annotations": annotations},
-                "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
-            },
-        )
+        body = pod(name, cpu=cpu, memory="16Mi", annotations=annotations, **spec)
+        await self.cluster.ask("POST", PODS, body)
 
     async def add_gang(
         self, name: str, members: int, queue: str, *, minimum: int = 0, cpu: str = "1", **more: Any
     ) -> None:
-        policy = {"gang": {"minCount": minimum or members}}
-        body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
-        await self.cluster.ask("POST", f"{NATIVE_API}/namespaces/default/podgroups", body)
+        await self.cluster.ask("POST", GROUPS, native_group(name, minimum or members))
         for number in range(members):
             own = {"podGroupName": name}
             await self.add(f"{name}-{number}", queue, cpu=cpu, schedulingGroup=own, **more)
@@ -80,23 +66,20 @@ class Queues:
     async def waits(self, name: str) -> str:
         """Until the API server has been told that the pod's queue is full; the message."""
 
-        async def said() -> Any:
-            condition = await self.cluster.condition(name)
-            return condition if condition is not None and condition["reason"] == "QueueFull" else None
-
-        condition: dict[str, Any] = await until(said)
-        assert condition["status"] == "False"
+        await until(lambda: self.cluster.says(name, "QueueFull"))
+        condition = await self.cluster.condition(name)
+        assert condition is not None and condition["status"] == "False"
         message: str = condition["message"]
         return message
+
+    async def wants_nodes(self, name: str) -> None:
+        await until(lambda: self.cluster.says(name, "Unschedulable: "))
 
     async def placed(self, *names: str) -> None:
         async def are() -> bool:
             return set(await self.cluster.placed()) == set(names)
 
         await until(are)
-
-    async def delete(self, name: str) -> None:
-        await self.cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
 
 @asynccontextmanager
@@ -120,16 +103,17 @@ async def test_a_pod_counts_in_its_queue_from_its_bind_until_it_is_gone() -> Non
         await found.placed("one", "none")
         await until(lambda: found.usage.book.own("a", Standing.BOUND).get("cpu") == 1000)
         assert found.usage.book.used("root")["cpu"] == 1000
-        await found.delete("one")
+        await found.cluster.end("one")
         await until(lambda: not found.usage.book.used("a"))
 
 
+@pytest.mark.promise("S33")
 @pytest.mark.parametrize("change", ["less", "closed", "gone"])
 async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_it(change: str) -> None:
     async with queues() as found:
         await found.set("a", "2")
         await found.add("p", "a", cpu="2", nodeSelector={"not": "there"})
-        await until(lambda: _says(found, "p", "Unschedulable"))
+        await found.wants_nodes("p")
         if change == "gone":
             await found.cluster.ask("DELETE", queue_path("a"))
         else:
@@ -139,6 +123,7 @@ async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_
         await found.waits("p")
 
 
+@pytest.mark.promise("S33")
 @pytest.mark.parametrize("other", ["is placed", "has room reserved"])
 async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left_in_its_queue(
     other: str,
@@ -147,52 +132,42 @@ async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left
     async with queues() as found:
         await found.set("a", "2")
         await found.add("p", "a", cpu="2", **nowhere)
-        await until(lambda: _says(found, "p", "Unschedulable"))
+        await found.wants_nodes("p")
         if other == "is placed":
             await found.add("other", "a")
         else:
             await found.add("other", "a", opts_in=True, **nowhere)
         assert await found.waits("p") == "queue a has too little capability left: 1 of cpu missing"
-        await found.delete("other")
-        await until(lambda: _says(found, "p", "Unschedulable"))
+        await found.cluster.end("other")
+        await found.wants_nodes("p")
 
 
+@pytest.mark.promise("S32", "GATE-11")
 @pytest.mark.parametrize("loses", ["a member", "its object", "nothing"])
 async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_with_its_minimum_alone(
     loses: str,
 ) -> None:
-    gated = {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}
-    groups = f"{NATIVE_API}/namespaces/default/podgroups"
     async with queues() as found:
         await found.set("a", "3")
         await found.add("first", "a", cpu="3")
         await found.placed("first")
-        body = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
-        await found.cluster.ask("POST", groups, body)
-        for number in range(3):
-            spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}, **gated}
-            await found.add(f"g-{number}", "a", opts_in=True, **spec)
+        await found.add_gang("g", 3, "a", opts_in=True, gates=[QUEUE_ALLOCATION_GATE])
         waiting, held = found.usage.waiting, found.usage.gated.held
         name = "default/g (scheduling.k8s.io)"
         await until(lambda: len(held) == 3 and name in waiting)
         if loses == "a member":
-            await found.delete("g-2")
+            await found.cluster.end("g-2")
             await until(lambda: len(held) == 2)
         elif loses == "its object":
-            await found.cluster.ask("DELETE", f"{groups}/g")
+            await found.cluster.ask("DELETE", f"{GROUPS}/g")
         if loses != "nothing":
             await until(lambda: name not in waiting)
-        await found.delete("first")
+        await found.cluster.end("first")
         if loses == "nothing":
             await found.placed("g-0", "g-1", "g-2")
         else:
             await until(lambda: not found.usage.book.used("a"))
             assert held and not found.usage.gated.reserved
-
-
-async def _says(found: Queues, name: str, reason: str) -> bool:
-    condition = await found.cluster.condition(name)
-    return condition is not None and condition["reason"] == reason
 
 
 async def test_a_pod_waits_while_its_queue_is_full_and_goes_when_another_leaves() -> None:
@@ -203,7 +178,7 @@ async def test_a_pod_waits_while_its_queue_is_full_and_goes_when_another_leaves(
         await found.add("waits", "a")
         assert await found.waits("waits") == "queue a has too little capability left: 1 of cpu missing"
         assert found.running.reports.attempts["unschedulable"] == 0, "no node was asked"
-        await found.delete("large")
+        await found.cluster.end("large")
         await found.placed("waits")
 
 
@@ -223,6 +198,7 @@ async def test_a_pod_goes_when_its_queues_capability_rises_or_its_queue_opens() 
         await found.placed("first", "second", "third", "fourth")
 
 
+@pytest.mark.promise("S28")
 async def test_a_queues_ancestors_limit_it_too() -> None:
     async with queues() as found:
         await found.set("p", "3")
@@ -232,29 +208,27 @@ async def test_a_queues_ancestors_limit_it_too() -> None:
         await found.placed("one")
         await found.add("two", "b", cpu="2")
         assert "queue p has too little capability left: 1 of cpu" in await found.waits("two")
-        await found.delete("one")
+        await found.cluster.end("one")
         await found.placed("two")
 
 
+@pytest.mark.promise("S28")
 async def test_of_pods_that_come_together_no_more_are_bound_than_their_queue_holds() -> None:
     async with queues() as found:
         await found.set("a", "3")
         for number in range(12):
             await found.add(f"pod-{number}", "a")
-
-        async def three() -> bool:
-            return len(await found.cluster.placed()) == 3
-
-        await until(three)
+        await until(lambda: found.cluster.all_placed(3))
         for number in range(12):
             if f"pod-{number}" not in await found.cluster.placed():
                 await found.waits(f"pod-{number}")
         assert len(await found.cluster.placed()) == 3
         for name in list(await found.cluster.placed()):
-            await found.delete(name)
-        await until(three)
+            await found.cluster.end(name)
+        await until(lambda: found.cluster.all_placed(3))
 
 
+@pytest.mark.promise("S28")
 async def test_pods_that_workers_decide_on_at_the_same_time_do_not_share_the_rest_of_a_queue() -> None:
     async with embedded_cluster() as cluster:
         await cluster.ask("POST", CRDS, yaml.safe_load(CRD.read_text()))
@@ -283,7 +257,7 @@ async def test_one_that_no_node_takes_does_not_keep_the_room_that_it_was_called_
         await found.waits("nowhere")
         await found.add("small", "a")
         await found.waits("small")
-        await found.delete("large")
+        await found.cluster.end("large")
         await found.placed("small")
 
 
@@ -294,23 +268,19 @@ async def test_no_room_is_kept_on_a_node_for_a_pod_whose_queue_is_full() -> None
         await found.placed("lesser")
         await found.add("nominated", "a", cpu="2", priorityClassName="system-cluster-critical")
 
-        async def has_node() -> bool:
-            pod = await found.cluster.ask("GET", f"{PODS}/nominated")
+        def is_nominated(pod: Any) -> bool:
             return bool(pod["status"].get("nominatedNodeName"))
 
-        async def has_none() -> bool:
-            return not await has_node()
-
         nominated = found.running.fast_path.queue.nominator.nominated
-        await until(has_node)
+        await found.cluster.seen(f"{PODS}/nominated", is_nominated)
         await found.add("other", cpu="64")
         await until(lambda: found.cluster.condition("other"))
         await found.set("a", "1")
         # The end of its victim is put to the pod, which then stands before its queue.
-        await found.delete("lesser")
+        await found.cluster.end("lesser")
         assert await found.waits("nominated")
         await found.placed("other")
-        await until(has_none)
+        await found.cluster.seen(f"{PODS}/nominated", lambda pod: not is_nominated(pod))
         assert not nominated
 
 
@@ -318,7 +288,7 @@ async def test_a_pod_that_names_no_queue_is_in_that_of_its_namespace() -> None:
     async with queues() as found:
         await found.set("a", "1")
         annotate = {"metadata": {"annotations": {QUEUE_NAME: "a"}}}
-        await found.cluster.ask("PATCH", "/api/v1/namespaces/default", annotate, content_type=MERGE)
+        await found.cluster.merge("/api/v1/namespaces/default", annotate)
         await until(lambda: found.usage._namespaces == {"default": "a"})
         await found.add("one")
         await found.placed("one")
@@ -353,7 +323,7 @@ async def test_a_pod_that_names_another_queue_by_then_is_tried_at_once() -> None
         await found.add("one", "a")
         await found.waits("one")
         annotate = {"metadata": {"annotations": {QUEUE_NAME: "b"}}}
-        await found.cluster.ask("PATCH", f"{PODS}/one", annotate, content_type=MERGE)
+        await found.cluster.merge(f"{PODS}/one", annotate)
         await found.placed("one")
 
 
@@ -381,6 +351,7 @@ async def test_members_that_their_queue_cannot_hold_say_so_while_others_of_their
             await found.waits(f"g-{number}")
 
 
+@pytest.mark.promise("S33")
 @pytest.mark.parametrize("reserved", [True, False])
 async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_room_for_all(
     reserved: bool,
@@ -389,7 +360,7 @@ async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_ro
         await found.set("a", "3")
         await found.add_gang("g", 2, "a", opts_in=reserved, nodeSelector={"not": "there"})
         for number in range(2):
-            await until(partial(_says, found, f"g-{number}", "Unschedulable"))
+            await found.wants_nodes(f"g-{number}")
         if reserved:
             await found.set("a", "1")
         else:
@@ -399,7 +370,7 @@ async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_ro
             await found.waits(f"g-{number}")
         await found.set("a", "4")
         for number in range(2):
-            await until(partial(_says, found, f"g-{number}", "Unschedulable"))
+            await found.wants_nodes(f"g-{number}")
 
 
 async def test_a_gang_whose_members_were_kept_out_one_by_one_goes_when_there_is_room_for_all() -> None:
@@ -425,12 +396,8 @@ async def test_members_above_the_minimum_that_their_queue_cannot_hold_wait_for_i
     async with queues() as found:
         await found.set("a", "2")
         await found.add_gang("g", 3, "a", minimum=2)
-        await until(lambda: _is_placed(found, 2))
+        await until(lambda: found.cluster.all_placed(2))
         (left,) = {f"g-{number}" for number in range(3)} - set(await found.cluster.placed())
         assert await found.waits(left) == "queue a has too little capability left: 1 of cpu missing"
         await found.set("a", "3")
-        await until(lambda: _is_placed(found, 3))
-
-
-async def _is_placed(found: Queues, number: int) -> bool:
-    return len(await found.cluster.placed()) == number
+        await until(lambda: found.cluster.all_placed(3))

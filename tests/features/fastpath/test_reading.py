@@ -6,7 +6,8 @@ from typing import Any
 
 from agent_scheduler.config.load import load_text
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
-from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.objects import container, owner, pod
 from tests.support.running import Running, scheduling
 
 NAME = "agent-scheduler"
@@ -38,16 +39,12 @@ async def two_nodes(cluster: EmbeddedCluster, *, image_on: str = "") -> None:
 
 
 def with_image() -> list[dict[str, Any]]:
-    return [{"name": "c", "image": IMAGE, "resources": {"requests": {"cpu": "100m"}}}]
+    return [container(requests={"cpu": "100m"}, image=IMAGE)]
 
 
 async def placed(cluster: EmbeddedCluster, name: str) -> str:
-    await until(lambda: _node_of(cluster, name))
+    await until(lambda: cluster.is_placed(name))
     return (await cluster.placed())[name]
-
-
-async def _node_of(cluster: EmbeddedCluster, name: str) -> str | None:
-    return (await cluster.placed()).get(name)
 
 
 async def test_a_pod_goes_where_its_image_is_if_its_profile_ranks_by_images() -> None:
@@ -67,12 +64,7 @@ async def test_a_profile_that_begins_to_rank_by_images_reads_pods_and_nodes_agai
             assert await placed(cluster, "before") == "n1"
             running.fast_path.reconfigure(KUBE)
             await until(lambda: _images_are_known(running))
-            await cluster.ask(
-                "PATCH",
-                "/api/v1/namespaces/default/pods/waiting",
-                {"spec": {"schedulingGates": None}},
-                content_type="application/merge-patch+json",
-            )
+            await cluster.merge(f"{PODS}/waiting", {"spec": {"schedulingGates": None}})
             assert await placed(cluster, "waiting") == "n2"
             running.fast_path.reconfigure(AGENT)
             await until(lambda: not _images_are_known(running))
@@ -119,36 +111,14 @@ async def test_so_are_those_of_a_replica_set_a_stateful_set_and_a_replication_co
     for kind, (group, plural, selector) in owners.items():
         async with embedded_cluster() as cluster:
             await two_nodes(cluster)
-            owner = await cluster.ask(
-                "POST",
-                f"{group}/namespaces/default/{plural}",
-                {
-                    "metadata": {"name": "o"},
-                    "spec": {
-                        "replicas": 2,
-                        "selector": selector,
-                        "serviceName": "s",
-                        "template": {
-                            "metadata": {"labels": {"app": "web"}},
-                            "spec": {"containers": [{"name": "c", "image": "i"}]},
-                        },
-                    },
-                },
-            )
-            reference = {
-                "apiVersion": group.split("/", 2)[2],
-                "kind": kind,
-                "name": "o",
-                "uid": owner["metadata"]["uid"],
-                "controller": True,
-            }
+            template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container()]}}
+            spec = {"replicas": 2, "selector": selector, "serviceName": "s", "template": template}
+            body = {"metadata": {"name": "o"}, "spec": spec}
+            made = await cluster.ask("POST", f"{group}/namespaces/default/{plural}", body)
+            reference = owner({**made, "apiVersion": group.split("/", 2)[2], "kind": kind})
             async with scheduling(cluster.transport, SPREADING):
                 for name in ("a", "b"):
-                    pod = {
-                        "metadata": {"name": name, "labels": {"app": "web"}, "ownerReferences": [reference]},
-                        "spec": {"schedulerName": NAME, "containers": [{"name": "c", "image": "i"}]},
-                    }
-                    await cluster.ask("POST", "/api/v1/namespaces/default/pods", pod)
+                    await cluster.ask("POST", PODS, pod(name, labels={"app": "web"}, owners=[reference]))
                 assert {await placed(cluster, name) for name in ("a", "b")} == {"n1", "n2"}, kind
 
 

@@ -21,6 +21,7 @@ def settings(text: str = "") -> FastPathSettings:
     return settings_of(load_text(HEADER + text), identity="test")
 
 
+@pytest.mark.promise("L9")
 async def test_a_pod_that_was_refused_is_tried_again_under_the_new_profile() -> None:
     relaxed = settings(
         "profiles: [{schedulerName: agent-scheduler, plugins: {filter: {disabled: [{name: NodeAffinity}]}}}]"
@@ -70,6 +71,7 @@ async def test_pods_of_a_profile_that_is_gone_are_let_go_and_those_of_a_new_one_
         assert set(await cluster.placed()) == {"a", "b"}
 
 
+@pytest.mark.promise("L9")
 async def test_no_pod_and_no_worker_is_lost_in_a_burst_of_changes() -> None:
     base = settings("workerCount: 4\nprofiles: [{schedulerName: agent-scheduler}, {schedulerName: other}]\n")
     fewer = settings("workerCount: 4\nconflictPolicy: strict\ncandidateNodeCount: 1\nmaxUrgentRetries: 0\n")
@@ -91,14 +93,11 @@ async def test_no_pod_and_no_worker_is_lost_in_a_burst_of_changes() -> None:
         for number, name in enumerate(names):
             await cluster.add_pod(name, scheduler="other" if number % 3 == 0 else "agent-scheduler")
 
-        async def all_placed() -> bool:
-            return set(await cluster.placed()) == set(names)
-
         await until(lambda: running.reports.attempts["scheduled"] >= 80)
         changing = False
         await changer
         running.fast_path.reconfigure(base)
-        await until(all_placed)
+        await until(lambda: cluster.is_placed(*names))
         assert running.reports.failures == []
         workers = {name for name in running.reports.counts if name.startswith("worker ")}
         assert len(workers) == 4
@@ -140,6 +139,7 @@ class Broken:
         raise RuntimeError("no events")
 
 
+@pytest.mark.promise("L9")
 async def test_settings_that_cannot_be_used_change_nothing() -> None:
     async with embedded_cluster() as cluster, scheduling(cluster.transport, settings()) as running:
         await cluster.add_pod("a")

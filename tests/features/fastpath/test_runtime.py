@@ -51,6 +51,7 @@ async def running(cluster: EmbeddedCluster, text: str = "", **more: Any) -> Asyn
         await asyncio.wait_for(ending, 10)
 
 
+@pytest.mark.promise("L5")
 async def test_metrics_tell_the_truth() -> None:
     async with embedded_cluster() as cluster, running(cluster) as process:
         await cluster.add_node("n1", cpu="1")
@@ -63,10 +64,8 @@ async def test_metrics_tell_the_truth() -> None:
         await cluster.add_pod("foreign", scheduler="another")
         await until(lambda: cluster.condition("large"))
 
-        async def both_placed() -> bool:
-            return set(await cluster.placed()) == {"a", "b"}
-
-        await until(both_placed)
+        await until(lambda: cluster.all_placed(2))
+        assert await cluster.is_placed("a", "b")
 
         def settled() -> bool:
             sample = process.metrics()
@@ -100,6 +99,7 @@ async def test_metrics_tell_the_truth() -> None:
         assert sample[unfit.format("SchedulingGates")] == 1
 
 
+@pytest.mark.promise("L6")
 @pytest.mark.real_time
 @pytest.mark.parametrize("text", ["", ELECT], ids=["alone", "elected"])
 async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
@@ -118,6 +118,7 @@ async def test_it_ends_in_order_before_it_is_synced(text: str) -> None:
         assert process.ending.result() == 0
 
 
+@pytest.mark.promise("L6")
 @pytest.mark.parametrize("text", ["", ELECT], ids=["alone", "elected"])
 async def test_binds_that_hang_end_with_the_grace(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     under_way = asyncio.Event()
@@ -153,6 +154,7 @@ async def test_a_standby_ends_in_order_and_leaves_the_lease_alone() -> None:
         assert holder == first.runtime._identity
 
 
+@pytest.mark.promise("S9")
 async def test_a_process_that_may_not_lead_any_more_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async with embedded_cluster() as cluster:
         await cluster.add_node("n1")

@@ -48,6 +48,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.cluster.informers.RENEWAL_PATIENCE", 0.1)
 
 
+@pytest.mark.promise("L14")
 async def test_a_leader_goes_without_a_fresh_list_of_what_it_cannot_list_and_says_so() -> None:
     refusals = Refusals()
     async with embedded_cluster(disturb=refusals) as cluster:
@@ -69,6 +70,7 @@ async def test_a_leader_goes_without_a_fresh_list_of_what_it_cannot_list_and_say
                 await until(lambda: "[+]informer-renewal ok" in readiness(second))
 
 
+@pytest.mark.promise("L14")
 @pytest.mark.parametrize("path", ["/api/v1/pods", "/api/v1/nodes", "/apis/resource.k8s.io/v1/resourceclaims"])
 async def test_a_leader_that_cannot_list_what_safety_needs_gives_the_lease_back(path: str) -> None:
     refusals = Refusals()
@@ -81,11 +83,7 @@ async def test_a_leader_that_cannot_list_what_safety_needs_gives_the_lease_back(
                 refusals.of(path)
                 first.runtime.stop()
                 await until(lambda: second.runtime.leases.held)
-
-                async def is_free() -> bool:
-                    return not (await cluster.ask("GET", LEASE))["spec"].get("holderIdentity")
-
-                await until(is_free)
+                await cluster.seen(LEASE, lambda lease: not lease["spec"].get("holderIdentity"))
                 assert second.metrics()['leader_election_master_status{name="one"}'] == 0
                 await cluster.add_pod("a")
                 assert not second.ending.done()

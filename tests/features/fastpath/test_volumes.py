@@ -16,17 +16,17 @@ from agent_scheduler.engine.framework.args import UtilizationShapePoint, VolumeB
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from agent_scheduler.kube.transport import Headers, NotSent, OutcomeUnknown, Response, Transport
+from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
+from tests.support.transports import Through, failure
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 STORAGE = "/apis/storage.k8s.io/v1"
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-MERGE = "application/merge-patch+json"
 
 
 class Storage:
@@ -81,9 +81,35 @@ class Storage:
         volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
         await self.cluster.add_pod(name, volumes=volumes, **spec)
 
+    async def pod_with_claim(self, *nodes: str, **its_class: str) -> None:
+        """A pod whose claim waits for its consumer, and nodes for it."""
+        await self.add_class("late", **its_class)  # type: ignore[arg-type]
+        await self.add_claim("data")
+        await self.add_nodes(*nodes)
+        await self.add_pod("p", "data")
+
     async def add_nodes(self, *names: str, **labels: str) -> None:
         for name in names:
             await self.cluster.add_node(name, labels={HOST: name, **labels})
+
+    @asynccontextmanager
+    async def settling(self, transport: Transport | None = None, **settings: Any) -> AsyncIterator[Running]:
+        """As `scheduling`; in the end nothing is reserved any more."""
+        async with scheduling(transport or self.cluster.transport, **settings) as running:
+            yield running
+            await until(lambda: nothing_reserved(running))
+            assert running.reports.failures == []
+
+    async def refused(self, name: str) -> str:
+        """The message of the pod's condition, once there is one."""
+        message: str = (await until(lambda: self.cluster.condition(name)))["message"]
+        return message
+
+    async def selected(self, claim: str = "data") -> str | None:
+        """The node that was chosen for a claim."""
+        about = (await self.cluster.ask("GET", f"{CLAIMS}/{claim}"))["metadata"].get("annotations") or {}
+        node: str | None = about.get("volume.kubernetes.io/selected-node")
+        return node
 
     async def claimed(self) -> dict[str, str]:
         """Volume -> the claim that it is for."""
@@ -113,17 +139,11 @@ def nothing_reserved(running: Running) -> bool:
     return not len(catalogue.taken) and not len(catalogue.selected) and not running.fast_path.ledger.assumed
 
 
-async def refused(world: Storage, running: Running, name: str) -> str:
-    condition = await until(lambda: world.cluster.condition(name))
-    message: str = condition["message"]
-    return message
-
-
 # ---- claims that wait for their consumer
 
 
 async def test_a_claim_that_waits_gets_the_static_volume_of_the_pods_node_before_the_pod_is_bound() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, world.settling():
         await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
         await world.add_volume("v-b", on="b")
         await world.add_claim("data")
@@ -135,51 +155,38 @@ async def test_a_claim_that_waits_gets_the_static_volume_of_the_pods_node_before
         volume = await world.cluster.ask("GET", f"{VOLUMES}/v-b")
         assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
         assert volume["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_a_claim_that_waits_is_provisioned_for_the_node_that_was_chosen() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
-        await world.add_class("late")
-        await world.add_claim("data")
-        await world.add_nodes("a")
-        await world.add_pod("p", "data")
+    async with storage() as world, world.settling():
+        await world.pod_with_claim("a")
         assert await until(world.cluster.placed) == {"p": "a"}
         claim = await world.cluster.ask("GET", f"{CLAIMS}/data")
         assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "a"
         assert claim["status"]["phase"] == "Bound"
-        await until(lambda: nothing_reserved(running))
 
 
+@pytest.mark.promise("S13")
 async def test_a_pod_is_not_bound_while_its_claim_is_not_and_holds_its_room_meanwhile() -> None:
     async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
         await world.add_class("late")
         await world.add_claim("data")
         await world.cluster.add_node("a", cpu="1", labels={HOST: "a"})
         await world.add_pod("p", "data", cpu="1")
-        await until(lambda: world_selected(world, "data"))
+        await until(world.selected)
         await world.cluster.add_pod("other", cpu="1")
         await until(lambda: running.reports.attempts["unschedulable"])
         assert await world.cluster.placed() == {}
         assert running.fast_path.binder.in_flight == 1
         world.play()
-        await until(lambda: is_placed(world, "p"))
+        await until(lambda: world.cluster.is_placed("p"))
         await until(lambda: nothing_reserved(running))
         await until(lambda: running.fast_path.binder.in_flight == 0)
 
 
-async def world_selected(world: Storage, name: str) -> str | None:
-    claim = await world.cluster.ask("GET", f"{CLAIMS}/{name}")
-    node: str | None = (claim["metadata"].get("annotations") or {}).get("volume.kubernetes.io/selected-node")
-    return node
-
-
-async def is_placed(world: Storage, name: str) -> bool:
-    return name in await world.cluster.placed()
-
-
+@pytest.mark.promise("S13")
 async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, world.settling():
         await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
         await world.add_volume("only", on="a")
         await world.add_claim("one")
@@ -189,20 +196,14 @@ async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
         await world.add_nodes("a")
         (winner,) = (await until(world.cluster.placed)).keys()
         loser = {"p1": "p2", "p2": "p1"}[winner]
-        await until(lambda: _says(world, loser, "didn't find available persistent volumes to bind"))
+        await until(lambda: world.cluster.says(loser, "didn't find available persistent volumes to bind"))
         assert await world.claimed() == {"only": {"p1": "one", "p2": "two"}[winner]}
         await world.add_volume("another", on="a")
-        await until(lambda: is_placed(world, loser))
-        await until(lambda: nothing_reserved(running))
-
-
-async def _says(world: Storage, pod: str, text: str) -> bool:
-    condition = await world.cluster.condition(pod)
-    return condition is not None and text in condition["message"]
+        await until(lambda: world.cluster.is_placed(loser))
 
 
 async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run_where_it_is() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, world.settling() as running:
         await world.add_class("late")
         await world.add_nodes("a", "b", "c")
         await world.add_claim("data", accessModes=["ReadWriteMany"])
@@ -213,7 +214,6 @@ async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run
         selected = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
         assert set((await world.cluster.placed()).values()) == {selected}
         assert running.reports.problems == [] and not running.reports.failures
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_many_pods_get_a_volume_each() -> None:
@@ -225,13 +225,9 @@ async def test_many_pods_get_a_volume_each() -> None:
             await world.add_claim(f"c{number}")
         for number in range(12):
             await world.add_pod(f"p{number}", f"c{number}")
-        await until(lambda: _all_placed(world, 12))
+        await until(lambda: world.cluster.all_placed(12))
         assert len(await world.claimed()) == 12
         await until(lambda: nothing_reserved(running))
-
-
-async def _all_placed(world: Storage, count: int) -> bool:
-    return len(await world.cluster.placed()) == count
 
 
 # ---- what the filters refuse, and what wakes
@@ -243,7 +239,7 @@ async def test_a_pod_whose_claim_does_not_wait_is_refused_until_the_claim_is_bou
         await world.add_claim("data", "now")
         await world.add_nodes("a")
         await world.add_pod("p", "data")
-        message = await refused(world, running, "p")
+        message = await world.refused("p")
         assert message.startswith(
             "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
         )
@@ -253,27 +249,26 @@ async def test_a_pod_whose_claim_does_not_wait_is_refused_until_the_claim_is_bou
 
 
 async def test_a_pod_whose_claim_is_missing_is_woken_when_it_is_made() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, scheduling(world.cluster.transport):
         await world.add_class("late")
         await world.add_nodes("a")
         await world.add_pod("p", "data")
-        assert 'persistentvolumeclaim "data" not found' in await refused(world, running, "p")
+        assert 'persistentvolumeclaim "data" not found' in await world.refused("p")
         await world.add_claim("data")
         assert await until(world.cluster.placed) == {"p": "a"}
 
 
 async def test_a_claim_of_one_pod_is_free_for_the_next_when_the_pod_is_gone() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, scheduling(world.cluster.transport):
         await world.add_class("late")
         await world.add_nodes("a", "b")
         await world.add_claim("data", accessModes=["ReadWriteOncePod"])
         await world.add_pod("first", "data")
-        await until(lambda: is_placed(world, "first"))
+        await until(lambda: world.cluster.is_placed("first"))
         await world.add_pod("second", "data")
-        assert "ReadWriteOncePod access mode" in await refused(world, running, "second")
-        pods = "/api/v1/namespaces/default/pods"
-        await world.cluster.ask("DELETE", f"{pods}/first", {"gracePeriodSeconds": 0})
-        await until(lambda: is_placed(world, "second"))
+        assert "ReadWriteOncePod access mode" in await world.refused("second")
+        await world.cluster.end("first")
+        await until(lambda: world.cluster.is_placed("second"))
 
 
 async def test_a_volume_that_is_labelled_with_a_zone_keeps_its_pod_there() -> None:
@@ -282,14 +277,14 @@ async def test_a_volume_that_is_labelled_with_a_zone_keeps_its_pod_there() -> No
         await world.add_claim("data", "")
         await world.cluster.add_node("e", labels={ZONE: "east"})
         await world.add_pod("p", "data")
-        await until(lambda: _says(world, "p", "node(s) had no available volume zone"))
+        await until(lambda: world.cluster.says("p", "node(s) had no available volume zone"))
         await world.cluster.add_node("w", labels={ZONE: "west"})
         assert await until(world.cluster.placed) == {"p": "w"}
         assert not running.reports.failures
 
 
 async def test_a_node_takes_no_more_volumes_than_its_driver_can_attach() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
+    async with storage() as world, scheduling(world.cluster.transport):
         drivers = [{"name": "made.example.com", "nodeID": "a", "allocatable": {"count": 1}}]
         body = {"metadata": {"name": "a"}, "spec": {"drivers": drivers}}
         await world.cluster.ask("POST", f"{STORAGE}/csinodes", body)
@@ -298,47 +293,40 @@ async def test_a_node_takes_no_more_volumes_than_its_driver_can_attach() -> None
             await world.add_claim(name)
         await world.add_nodes("a")
         await world.add_pod("p1", "one")
-        await until(lambda: is_placed(world, "p1"))
+        await until(lambda: world.cluster.is_placed("p1"))
         await world.add_pod("p2", "two")
-        assert "node(s) exceed max volume count" in await refused(world, running, "p2")
+        assert "node(s) exceed max volume count" in await world.refused("p2")
         await world.add_nodes("b")
-        await until(lambda: is_placed(world, "p2"))
+        await until(lambda: world.cluster.is_placed("p2"))
         assert (await world.cluster.placed())["p2"] == "b"
 
 
 # ---- writes that go wrong
 
 
-class Faulty:
-    """A transport on which writes of claims and volumes go wrong, each in the way that is next in `ways`."""
+class Faulty(Through):
+    """Writes of claims and volumes go wrong on it, each in the way that is next in `ways`."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self.ways: list[Callable[[Callable[[], Any]], Any]] = []
+    def __init__(self, inner: Transport, *ways: Callable[[Callable[[], Any]], Any]) -> None:
+        super().__init__(inner)
+        self.ways = list(ways)
         self.patches = 0
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
         def send() -> Any:
-            return self._transport.request(method, path, **more)
+            return self.inner.request(method, path, **more)
 
         if method == "PATCH" and "/persistentvolume" in path:
             self.patches += 1
             if self.ways:
                 answer: Response = await self.ways.pop(0)(send)
                 return answer
-        return await send()  # type: ignore[no-any-return]
-
-    def stream(self, path: str, *, read_timeout: float) -> Any:
-        return self._transport.stream(path, read_timeout=read_timeout)
-
-    async def close(self) -> None: ...
+        return await super().request(method, path, **more)
 
 
 def answered(status: int, reason: str) -> Callable[[Callable[[], Any]], Any]:
     async def answer(_send: Callable[[], Any]) -> Response:
-        told = f'"status":"Failure","reason":"{reason}","code":{status},"message":"told so"'
-        body = f'{{"kind":"Status","apiVersion":"v1",{told}}}'
-        return Response(status, body.encode(), Headers([]))
+        return failure(status, reason, message="told so")
 
     return answer
 
@@ -362,24 +350,18 @@ async def failed_after(send: Callable[[], Any]) -> Response:
     return failed
 
 
-@pytest.mark.promise("L7")
-@pytest.mark.parametrize(
-    "way",
-    [
-        answered(409, "Conflict"),
-        answered(404, "NotFound"),
-        answered(422, "Invalid"),
-        answered(403, "Forbidden"),
-    ],
-)
+REFUSALS = {409: "Conflict", 404: "NotFound", 422: "Invalid", 403: "Forbidden"}
+
+
+@pytest.mark.promise("S13", "L7")
+@pytest.mark.parametrize("status", REFUSALS)
 @pytest.mark.parametrize("provisioner", ["made.example.com", "kubernetes.io/no-provisioner"])
 async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_attempt_succeeds(
-    way: Any, provisioner: str
+    status: int, provisioner: str
 ) -> None:
     async with storage() as world:
-        faulty = Faulty(world.cluster.transport)
-        faulty.ways = [way]
-        async with scheduling(faulty) as running:
+        faulty = Faulty(world.cluster.transport, answered(status, REFUSALS[status]))
+        async with world.settling(faulty) as running:
             forgotten: list[bool] = []
             fast_path = running.fast_path
             error = fast_path._workers[0]._failures.error
@@ -389,18 +371,14 @@ async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_atte
                 error(*args, **more)
 
             fast_path._workers[0]._failures.error = failed  # type: ignore[method-assign]
-            await world.add_class("late", provisioner=provisioner)
             await world.add_volume("v", on="a", class_name="late" if "/" in provisioner else "other")
-            await world.add_claim("data")
-            await world.add_nodes("a")
-            await world.add_pod("p", "data")
+            await world.pod_with_claim("a", provisioner=provisioner)
             assert await until(world.cluster.placed) == {"p": "a"}
             assert forgotten == [True]
             assert running.reports.attempts["error"] == 1
             (problem,) = running.reports.problems
             assert problem.startswith('running PreBind plugin "VolumeBinding": ')
             assert "told so" in problem
-            await until(lambda: nothing_reserved(running))
 
 
 @pytest.mark.parametrize(
@@ -411,31 +389,22 @@ async def test_a_write_without_an_answer_is_looked_for_and_else_sent_again(
     way: Any, patches: int, provisioner: str
 ) -> None:
     async with storage() as world:
-        faulty = Faulty(world.cluster.transport)
-        faulty.ways = [way]
-        async with scheduling(faulty) as running:
-            await world.add_class("late", provisioner=provisioner)
+        faulty = Faulty(world.cluster.transport, way)
+        async with world.settling(faulty) as running:
             await world.add_volume("v", on="a", class_name="late" if "/" in provisioner else "other")
-            await world.add_claim("data")
-            await world.add_nodes("a")
-            await world.add_pod("p", "data")
+            await world.pod_with_claim("a", provisioner=provisioner)
             assert await until(world.cluster.placed) == {"p": "a"}
             assert faulty.patches == patches
             assert not running.reports.problems
-            await until(lambda: nothing_reserved(running))
 
 
+@pytest.mark.promise("L7")
 async def test_a_pod_that_is_deleted_while_its_claim_is_bound_leaves_nothing_reserved() -> None:
-    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
-        await world.add_class("late")
-        await world.add_claim("data")
-        await world.add_nodes("a")
-        await world.add_pod("p", "data")
-        await until(lambda: world_selected(world, "data"))
-        pods = "/api/v1/namespaces/default/pods"
-        await world.cluster.ask("DELETE", f"{pods}/p", {"gracePeriodSeconds": 0})
+    async with storage(controller=False) as world, world.settling() as running:
+        await world.pod_with_claim("a")
+        await until(world.selected)
+        await world.cluster.end("p")
         await until(lambda: running.fast_path.binder.in_flight == 0)
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_a_claim_that_is_not_bound_in_time_is_an_error_and_the_next_attempt_goes_on_from_it() -> None:
@@ -444,31 +413,24 @@ async def test_a_claim_that_is_not_bound_in_time_is_an_error_and_the_next_attemp
     )
     async with (
         storage(controller=False) as world,
-        scheduling(world.cluster.transport, profiles=(build_profile(spec),)) as running,
+        world.settling(profiles=(build_profile(spec),)) as running,
     ):
-        await world.add_class("late")
-        await world.add_claim("data")
-        await world.add_nodes("a", "b")
-        await world.add_pod("p", "data")
-        chosen = await until(lambda: world_selected(world, "data"))
+        await world.pod_with_claim("a", "b")
+        chosen = await until(world.selected)
         await until(lambda: running.reports.attempts["error"])
         assert running.reports.problems[0] == (
             'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
         )
         world.play()
         assert await until(world.cluster.placed) == {"p": chosen}
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_a_provisioner_that_gives_up_frees_the_claim_for_another_node() -> None:
     async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
-        await world.add_class("late")
-        await world.add_claim("data")
-        await world.add_nodes("a")
-        await world.add_pod("p", "data")
-        await until(lambda: world_selected(world, "data"))
+        await world.pod_with_claim("a")
+        await until(world.selected)
         patch = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}}
-        await world.cluster.ask("PATCH", f"{CLAIMS}/data", patch, content_type=MERGE)
+        await world.cluster.merge(f"{CLAIMS}/data", patch)
         await until(lambda: running.reports.attempts["error"])
         assert 'provisioning failed for PVC "data"' in running.reports.problems[0]
         world.play()
@@ -477,16 +439,12 @@ async def test_a_provisioner_that_gives_up_frees_the_claim_for_another_node() ->
 
 @pytest.mark.promise("L7")
 async def test_a_scheduler_that_stops_gives_back_what_was_reserved() -> None:
-    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
-        await world.add_class("late")
-        await world.add_claim("data")
-        await world.add_nodes("a")
-        await world.add_pod("p", "data")
-        await until(lambda: world_selected(world, "data"))
+    async with storage(controller=False) as world, world.settling() as running:
+        await world.pod_with_claim("a")
+        await until(world.selected)
         await running.stop(grace=0.1)
         assert running.fast_path.binder.in_flight == 0
         assert not running.fast_path.ledger.assumed
-        await until(lambda: nothing_reserved(running))
 
 
 async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_first(
@@ -542,11 +500,6 @@ async def _placed(world: Storage, *names: str) -> bool:
     return set(await world.cluster.placed()) == set(names)
 
 
-async def leaving(world: Storage) -> set[str]:
-    pods = await world.cluster.pods()
-    return {name for name, pod in pods.items() if pod["metadata"].get("deletionTimestamp")}
-
-
 async def test_a_claim_that_one_pod_may_have_is_taken_from_a_lesser_pod_and_from_no_other() -> None:
     async with storage() as world:
         await world.add_class("now", waits=False)
@@ -556,20 +509,18 @@ async def test_a_claim_that_one_pod_may_have_is_taken_from_a_lesser_pod_and_from
             await world.add_pod("low", "data")
             node = (await until(world.cluster.placed))["low"]
             await world.add_pod("equal", "data")
-            assert await refused(world, running, "equal") == (
+            assert await world.refused("equal") == (
                 f"0/2 nodes are available: 2 node(s) unavailable due to {IN_USE}. "
                 "no new claims to deallocate, "
                 "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
             )
             await world.add_pod("high", "data", priorityClassName=HIGH)
-            assert await until(lambda: leaving(world)) == {"low"}
-
-            async def nominated() -> Any:
-                high = await world.cluster.ask("GET", f"{PODS}/high")
-                return high["status"].get("nominatedNodeName")
-
-            assert await until(nominated) == node
-            await world.cluster.ask("DELETE", f"{PODS}/low?gracePeriodSeconds=0")
+            assert await until(world.cluster.leaving) == {"low"}
+            high = await world.cluster.seen(
+                f"{PODS}/high", lambda pod: pod["status"].get("nominatedNodeName")
+            )
+            assert high["status"]["nominatedNodeName"] == node
+            await world.cluster.end("low")
             assert await until(world.cluster.placed) == {"high": node}
             await until(lambda: nothing_reserved(running))
             assert running.reports.counts["victims"] == 1 and not running.reports.failures
@@ -594,11 +545,11 @@ async def test_a_node_with_all_volumes_that_it_can_have_is_cleared_of_as_many_po
                 await world.add_pod(name, name)
             await until(lambda: len(running.fast_path.ledger.placements) == 2)
             await world.add_pod("three", "three", priorityClassName=HIGH)
-            [victim] = await until(lambda: leaving(world))
-            assert await refused(world, running, "three") == (
+            [victim] = await until(world.cluster.leaving)
+            assert await world.refused("three") == (
                 "0/1 nodes are available: 1 node(s) exceed max volume count."
             )
-            await world.cluster.ask("DELETE", f"{PODS}/{victim}?gracePeriodSeconds=0")
+            await world.cluster.end(victim)
             [left] = {"one", "two"} - {victim}
             await until(lambda: _placed(world, left, "three"))
             assert running.reports.counts["victims"] == 1 and not running.reports.failures

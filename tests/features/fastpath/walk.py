@@ -26,6 +26,7 @@ from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport
+from tests.support import objects
 
 _SOURCE = str(Path(agent_scheduler.__file__).parent) + "/"
 _BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
@@ -163,37 +164,13 @@ class _Connection(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-def node(name: str, **amounts: str) -> dict[str, Any]:
-    allocatable = {"cpu": "8", "memory": "32Gi", "pods": "110", **amounts}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "uid": name,
-            "resourceVersion": "50",
-            "labels": {"kubernetes.io/hostname": name},
-        },
-        "spec": {},
-        "status": {"allocatable": allocatable, "capacity": allocatable},
-    }
+def node(name: str, cpu: str = "8") -> dict[str, Any]:
+    return objects.node(name, cpu=cpu, memory="32Gi", uid=name, version=50)
 
 
-def pod(name: str, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
-    container = {"name": "main", "image": "agent", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "agents",
-            "uid": name,
-            "resourceVersion": "1",
-            "labels": {"app": "agent"},
-        },
-        "spec": {"schedulerName": "agent-scheduler", "containers": [container], **spec},
-        "status": {"phase": "Pending"},
-    }
+def pod(name: str, cpu: str = "100m") -> dict[str, Any]:
+    about = {"namespace": "agents", "uid": name, "version": 1, "labels": {"app": "agent"}}
+    return objects.pod(name, cpu=cpu, memory="64Mi", phase="Pending", **about)
 
 
 class _Silent:

@@ -223,10 +223,10 @@ class NoNetwork:
 class HeldBinds(Binds):
     """Binds that wait until the world answers them."""
 
-    def __init__(self, world: World, transport: Any, **more: Any) -> None:
+    def __init__(self, world: Any, transport: Any, **more: Any) -> None:
         super().__init__(transport, **more)
-        self.send_bind = world.send_bind  # type: ignore[method-assign]
-        self.bind = world.bind  # type: ignore[method-assign]
+        self.send_bind = world.send_bind
+        self.bind = world.bind
 
 
 class World:

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
+from unittest.mock import patch
 
-from agent_scheduler.binding.binder import Binder
+from agent_scheduler.binding import calls
+from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.binding.groups import Admission, Member
-from agent_scheduler.binding.plugin_writes import Background
-from agent_scheduler.binding.prebind import PreBinder
 from agent_scheduler.binding.result import Owner, ScheduleResult
-from agent_scheduler.cluster.cluster import Cluster, Entry
+from agent_scheduler.cluster.cluster import Entry
+from agent_scheduler.config.load import load
 from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ClassViews, ConflictPolicy
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Headers, Response
 from tests.support.engine import node, pod_json, read_pod
 from tests.support.running import Reports
+
+from .binder_world import HeldBinds, NoNetwork
 
 Ended = Callable[[BindResult | AlreadySent], None]
 
@@ -61,15 +65,17 @@ class Told:
     def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> None: ...
 
 
-class Silent:
-    """A messenger that nobody hears."""
+class Answering(NoNetwork):
+    """The transport: writes of pods' statuses are taken, and nothing else is asked for."""
 
-    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None: ...
-    def binding(self, pod: PodInfo) -> None: ...
-    def scheduled(self, pod: PodInfo, node_name: str) -> None: ...
+    async def request(self, method: str, path: str, **_more: Any) -> Response:
+        assert method == "PATCH" and path.endswith("/status"), f"{method} {path}"
+        return Response(200, b'{"kind":"Pod","metadata":{"resourceVersion":"2"}}', Headers(()))
 
 
 class World:
+    """A fast path as it ships, but for the network and the watches. Without its workers: `gang` decides."""
+
     def __init__(self, profile: Profile, *, concurrency: int = 8) -> None:
         self.profile = profile
         self.reports = Reports()
@@ -78,45 +84,28 @@ class World:
         self.order: list[str] = []
         #: What comes of a bind whose request has failed, by UID.
         self.later: dict[str, BindResult] = {}
-        name = profile.scheduler_name
-        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
-            clock=lambda: 0.0, hint_maps={name: profile.hint_map()}, recorder=self.reports
-        )
-        self.ledger = Ledger()
-        self.cluster = Cluster(
-            ledger=self.ledger,
-            queue=self.queue,
-            profiles=[name],
-            observer=self.reports,
-            settled=lambda _: None,
-        )
         self.now = 0.0
-        timing = Timing(clock=lambda: self.now, sleep=self._sleep)
-        self.background = Background()
-        self.prebind = PreBinder(
-            cluster=self.cluster,
-            profile_of=lambda _: profile,
-            writes=cast(Any, None),
-            patch=self._patch,
-            background=self.background,
-            timing=timing,
-        )
-        self.snapshot = Snapshot(self.ledger, self.cluster.handle)
-        self.binder = Binder(
-            cluster=self.cluster,
-            wake=lambda: None,
-            messenger=Silent(),
-            binds=self,
+        settings = replace(
+            settings_of(load(), identity="groups"),
+            profiles=(profile,),
             policy=ConflictPolicy.REVALIDATE,
-            concurrency=concurrency,
-            timing=timing,
-            observer=self.reports,
-            prebind=self.prebind,
-            nominations=Nominations(self.queue.nominator, self.ledger, self.snapshot, lambda _: profile),
+            # With a limit, which is not reached, the number at a time stays as it is.
+            binds=RateLimit(qps=1e9, burst=None, concurrency=concurrency),
         )
+        network: Any = Answering()
+        with patch.object(calls, "Binds", partial(HeldBinds, self)):
+            path = FastPath(
+                settings,
+                transport=network,
+                observer=self.reports,
+                recorder=self.reports,
+                timing=Timing(clock=lambda: self.now, sleep=self._sleep),
+            )
+        self.fast_path, self.binder = path, path.binder
+        self.ledger, self.cluster, self.snapshot = path.ledger, path.cluster, path.snapshot
         self.classes = PodClasses()
-        self.views = ClassViews(profile, self.snapshot)
-        self.trial = Trial(self.ledger, self.snapshot, {name: self.views}, cast(Any, None))
+        views = ClassViews(profile, self.snapshot)
+        self.trial = Trial(self.ledger, self.snapshot, {profile.scheduler_name: views}, cast(Any, None))
         self._version = 0
 
     # -- the cluster
@@ -203,10 +192,6 @@ class World:
     async def settle() -> None:
         for _ in range(10):
             await asyncio.sleep(0)
-
-    @staticmethod
-    def _patch(*_: Any, **__: Any) -> Awaitable[Any]:
-        return asyncio.sleep(0)
 
     @staticmethod
     async def _sleep(seconds: float) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -20,6 +21,8 @@ from agent_scheduler.kube.bind import DEFAULT_POLICY, BindOutcome, BindResult, U
 from tests.support.stateful import model_test
 
 from .binder_world import Sent, ServerPod, World
+
+pytestmark = pytest.mark.promise("S1", "S2", "S6", "S7", "L1", "L4")
 
 NODES = ("n0", "n1", "n2")
 #: Shapes of `ledger_model`: nodes for two small pods, for more, with a taint, and cordoned.

@@ -15,38 +15,23 @@ from agent_scheduler.binding.claim_writer import ClaimWriter
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
-from agent_scheduler.engine.dra.records import FINALIZER, read_claim
+from agent_scheduler.engine.dra.records import FINALIZER, ClaimInfo
 from agent_scheduler.engine.dra.reservation import Due, Lost, ReservedClaim, ReservedClaims, Write, due
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.state.podclaims import PodClaim, PodRef
 from agent_scheduler.kube.errors import Failure, FailureClass, StoreWentBack
 from agent_scheduler.kube.patch import CALLED_OFF, Patched
+from tests.support.devices import allocated_to, claim_of
 
 POD = PodRef("default", "p", "uid-p")
 KEY = ("default", "c")
 
 
-def claim(version: int, *users: str, allocated: bool = True, **metadata: str) -> bytes:
+def claim(version: int, *users: str, allocated: bool = True, **metadata: str) -> ClaimInfo:
     """Allocated, and reserved for `users`."""
-    results = [{"request": "r", "driver": "d", "pool": "n1", "device": "gpu-0"}]
-    status: dict[str, Any] = {
-        "allocation": {"devices": {"results": results}},
-        "reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in users],
-    }
-    return msgspec.json.encode(
-        {
-            "metadata": {
-                "name": "c",
-                "namespace": "default",
-                "uid": "uid-c",
-                "resourceVersion": str(version),
-                "finalizers": [FINALIZER],
-                **metadata,
-            },
-            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
-            "status": status if allocated else {},
-        }
-    )
+    reserved = [{"resource": "pods", "name": uid, "uid": uid} for uid in users]
+    status = {**allocated_to("gpu-0", node_name="n1"), "reservedFor": reserved} if allocated else {}
+    return claim_of("c", version=version, status=status, metadata={"finalizers": [FINALIZER], **metadata})
 
 
 class Server:
@@ -93,19 +78,25 @@ class Claims:
         self.reservation = ReservedClaims(POD, "n1", (ReservedClaim(KEY, "uid-c", None, allocated),))
 
     def see(self, version: int, *users: str) -> None:
-        self.devices.set_claim(read_claim(claim(version, *users)))
+        self.devices.set_claim(claim(version, *users))
         self.claims.changes.wake(KEY)
 
-    def change(self, raw: bytes) -> None:
+    def change(self, raw: ClaimInfo) -> None:
         """The watch shows the claim."""
-        self.claims.kinds()[2].set(read_claim(raw))
+        self.claims.kinds()[2].set(raw)
 
-    def delete(self, raw: bytes) -> None:
-        self.claims.kinds()[2].delete(read_claim(raw))
+    def delete(self, raw: ClaimInfo) -> None:
+        self.claims.kinds()[2].delete(raw)
 
     async def catch_up(self, version: str) -> None:
         self.catch_ups.append(version)
         self.found()
+
+    @property
+    def seen(self) -> ClaimInfo:
+        found = self.devices.claim(KEY)
+        assert found is not None
+        return found
 
     def due(self) -> object:
         return due(self.reservation, self.reservation.claims[0], self.devices, "")
@@ -165,6 +156,7 @@ async def test_what_the_next_attempt_reserves_outlives_the_news_of_the_last_ones
     assert world.devices.reserved_for(KEY) == {POD.uid, "another"} and len(world.devices.assumed) == 0
 
 
+@pytest.mark.promise("L10")
 async def test_a_claim_that_is_taken_back_from_its_last_pod_is_deallocated() -> None:
     world = Claims(Patched("6"))
     await world.take_back()
@@ -172,7 +164,7 @@ async def test_a_claim_that_is_taken_back_from_its_last_pod_is_deallocated() -> 
     assert sent["status"] == {"allocation": None, "reservedFor": None}
     assert sent["metadata"]["resourceVersion"] == "5"
     assert world.devices.reserved_for(KEY) == frozenset() and world.devices.allocation(KEY) is None
-    world.devices.set_claim(read_claim(claim(6, allocated=False)))
+    world.devices.set_claim(claim(6, allocated=False))
     assert len(world.devices.assumed) == 0 and world.devices.check() == []
 
 
@@ -214,7 +206,7 @@ async def test_nothing_is_taken_back_of_a_claim_that_has_only_the_name() -> None
     world = Claims()
     world.devices.delete_claim(KEY)
     await world.take_back()
-    world.devices.set_claim(read_claim(claim(9, POD.uid, uid="another")))
+    world.devices.set_claim(claim(9, POD.uid, uid="another"))
     await world.take_back()
     assert world.server.sent == []
 
@@ -227,9 +219,9 @@ async def test_nothing_is_taken_back_of_a_claim_that_has_only_the_name() -> None
         (claim(6, *(f"u{number}" for number in range(256))), "is reserved for 256 others"),
     ],
 )
-def test_a_claim_that_may_have_no_other_pod_is_not_written(shown: bytes, reason: str) -> None:
+def test_a_claim_that_may_have_no_other_pod_is_not_written(shown: ClaimInfo, reason: str) -> None:
     world = Claims()
-    world.devices.set_claim(read_claim(shown))
+    world.devices.set_claim(shown)
     lost = world.due()
     assert isinstance(lost, Lost) and lost.reason == f"resourceclaim default/c {reason}"
 
@@ -251,7 +243,7 @@ async def test_a_claim_that_was_given_back_has_nothing_for_anybody_until_the_wat
     told = demand([PodClaim("r", KEY)], devices, pod=POD).problem
     assert told == "resource claim default/c is in the process of being deallocated"
     assert not devices.assume(KEY, None, POD.uid)
-    devices.set_claim(read_claim(claim(6, allocated=False)))
+    devices.set_claim(claim(6, allocated=False))
     assert demand([PodClaim("r", KEY)], devices, pod=POD).problem == ""
     assert len(devices.assumed) == 0 and devices.check() == []
 
@@ -259,8 +251,7 @@ async def test_a_claim_that_was_given_back_has_nothing_for_anybody_until_the_wat
 async def test_a_claim_is_deallocated_though_others_change_something_else_of_it_meanwhile() -> None:
     """What keeps its pod from nodes is as before, so no event would have the pod tried again."""
     world = Claims(Patched("", Failure(FailureClass.CONFLICT)), Patched("9"))
-    seen = world.devices.claim(KEY)
-    assert seen is not None
+    seen = world.seen
     world.server.then = lambda: world.see(8, POD.uid)
     assert await world.writer.deallocate(seen, POD, wanted=lambda: True) is None
     assert [each["metadata"]["resourceVersion"] for each in world.server.sent] == ["5", "8"]
@@ -269,9 +260,8 @@ async def test_a_claim_is_deallocated_though_others_change_something_else_of_it_
 
 async def test_a_claim_that_is_another_by_now_is_left_alone() -> None:
     world = Claims(Patched("", Failure(FailureClass.CONFLICT)))
-    seen = world.devices.claim(KEY)
-    assert seen is not None
-    world.server.then = lambda: world.devices.set_claim(read_claim(claim(8, POD.uid, uid="another")))
+    seen = world.seen
+    world.server.then = lambda: world.devices.set_claim(claim(8, POD.uid, uid="another"))
     assert await world.writer.deallocate(seen, POD, wanted=lambda: True) is None
     assert len(world.server.sent) == 1 and world.devices.allocation(KEY) is not None
 
@@ -280,8 +270,7 @@ async def test_a_claim_that_keeps_two_pods_from_nodes_is_deallocated_once() -> N
     """The second has waited for the answer, which is there before the watch shows the claim."""
     world = Claims(Patched("7"))
     world.see(6)
-    seen = world.devices.claim(KEY)
-    assert seen is not None
+    seen = world.seen
     pods = (POD, PodRef("default", "q", "uid-q"))
     ended = await asyncio.gather(*(world.writer.deallocate(seen, pod, wanted=lambda: True) for pod in pods))
     assert ended == [None, None] and len(world.server.sent) == 1
@@ -289,8 +278,7 @@ async def test_a_claim_that_keeps_two_pods_from_nodes_is_deallocated_once() -> N
 
 async def test_a_claim_is_not_deallocated_for_a_pod_that_no_longer_asks_for_it() -> None:
     world = Claims(Patched("", Failure(FailureClass.CONFLICT)))
-    seen = world.devices.claim(KEY)
-    assert seen is not None
+    seen = world.seen
     failure = await world.writer.deallocate(seen, POD, wanted=lambda: not world.server.sent)
     assert failure is not None and failure.kind is FailureClass.CONFLICT
     assert len(world.server.sent) == 1

@@ -8,16 +8,17 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from agent_scheduler.binding.device_waits import DeviceWaits
 from agent_scheduler.cluster import changes
 from agent_scheduler.cluster.resource_claims import ResourceClaims
 from agent_scheduler.engine.dra.catalogue import Devices
-from agent_scheduler.engine.dra.records import FINALIZER, read_claim
+from agent_scheduler.engine.dra.records import FINALIZER
 from agent_scheduler.engine.dra.reservation import ReservedClaim, ReservedClaims
 from agent_scheduler.engine.state.podclaims import PodRef
+from tests.support import objects
+from tests.support.devices import claim_of
 from tests.support.virtual import virtual_time
 
 POD = PodRef("default", "p", "uid-p")
@@ -61,39 +62,18 @@ class Waiting:
         """The watch shows the claim with these conditions, each of a driver and True."""
         self.version += 1
         conditions = {"bindingConditions": ["Up"], "bindingFailureConditions": ["Down"]}
-        results = [
-            {"request": "r", "driver": driver, "pool": "n1", "device": "gpu-0", **conditions}
-            for driver in ("a", "b")
-        ]
-        kinds: dict[str, list[str]] = {}
+        where = {"pool": "n1", "device": "gpu-0"}
+        results = [{"request": "r", "driver": driver, **where, **conditions} for driver in ("a", "b")]
+        kinds: dict[str, list[objects.Object]] = {}
         for driver, kind in reports:
-            kinds.setdefault(driver, []).append(kind)
+            kinds.setdefault(driver, []).append(objects.condition(kind, "True", "R", "m"))
         status = {
             "allocation": {"allocationTimestamp": self.at, "devices": {"results": results}},
-            "devices": [
-                {
-                    "driver": driver,
-                    "pool": "n1",
-                    "device": "gpu-0",
-                    "conditions": [
-                        {"type": kind, "status": "True", "reason": "R", "message": "m"} for kind in of
-                    ],
-                }
-                for driver, of in kinds.items()
-            ],
+            "devices": [{"driver": driver, **where, "conditions": of} for driver, of in kinds.items()],
         }
-        body = {
-            "metadata": {
-                "name": name,
-                "namespace": "default",
-                "uid": uid or f"uid-{name}",
-                "resourceVersion": str(self.version),
-                "finalizers": [FINALIZER],
-            },
-            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
-            "status": status if allocated else {},
-        }
-        self.claims.kinds()[2].set(read_claim(msgspec.json.encode(body)))
+        about = {"finalizers": [FINALIZER], "uid": uid or f"uid-{name}"}
+        claim = claim_of(name, version=self.version, status=status if allocated else {}, metadata=about)
+        self.claims.kinds()[2].set(claim)
 
     def part(self, name: str) -> ReservedClaim:
         holding = self.devices.allocation(("default", name))

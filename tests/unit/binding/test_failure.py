@@ -31,9 +31,13 @@ class World:
         self.told: list[tuple[str, str]] = []
         self.counted: list[str] = []
         self.nominated: list[str] = []
+        #: UID -> node, of pods that the nominator knows as nominated.
+        self.known: dict[str, str] = {}
         self.history = History(lambda: 5.0)
         queue = SimpleNamespace(
-            add_unschedulable=self._add, nominate=lambda _pod, node: self.nominated.append(node)
+            add_unschedulable=self._add,
+            nominate=lambda _pod, node: self.nominated.append(node),
+            nominator=SimpleNamespace(nominated=self.known),
         )
         messenger = SimpleNamespace(
             refused=lambda _pod, reason, message, **_more: self.told.append((reason, message))
@@ -125,3 +129,32 @@ def test_an_error_that_was_told_before_is_not_told_again() -> None:
     world = World(waits=True)
     world.handler.error(ENTRY, POD, "why", started=1.0, tell=False)
     assert world.told == [] and len(world.history.of(POD.uid)) == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "on_object", "cleared"), [("", "", False), ("n1", "", True), ("", "n1", True)]
+)
+def test_a_pod_whose_queue_is_full_keeps_no_nomination_whoever_knows_of_it(
+    known: str, on_object: str, cleared: bool
+) -> None:
+    world = World(waits=True)
+    if known:
+        world.known[POD.uid] = known
+    pod = cast(Any, SimpleNamespace(**vars(POD), nominated_node_name=on_object))
+    world.handler.queue_full(ENTRY, pod, cast(Any, "queue q is full"), started=1.0)
+    assert world.nominated == ([""] if cleared else [])
+    assert world.told == [("QueueFull", "queue q is full")]
+
+
+@pytest.mark.parametrize("waits_for_queue", [False, True])
+def test_a_pod_that_failed_gives_up_its_room_in_its_queue_unless_it_is_for_that_that_it_waits(
+    waits_for_queue: bool,
+) -> None:
+    world, unplaced = World(waits=True), list[str]()
+    world.handler._usage = cast(Any, SimpleNamespace(active=True, unplaced=unplaced.append))
+    pod = cast(Any, SimpleNamespace(**vars(POD), nominated_node_name=""))
+    if waits_for_queue:
+        world.handler.queue_full(ENTRY, pod, cast(Any, "queue q is full"), started=1.0)
+    else:
+        world.handler.error(ENTRY, pod, "why", started=1.0)
+    assert unplaced == ([] if waits_for_queue else ["u"])

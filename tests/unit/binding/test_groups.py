@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from agent_scheduler.engine.decide.decide import CandidateNodes
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -17,6 +19,8 @@ from tests.support.virtual import virtual_time
 from .group_world import World, binding
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
+
+pytestmark = pytest.mark.promise("S27")
 
 
 def licensed() -> tuple[Licences, World]:

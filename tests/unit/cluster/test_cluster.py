@@ -26,6 +26,8 @@ from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import node, pod_json, read_pod
 from tests.support.running import AGENT, Reports
 
+pytestmark = pytest.mark.promise("S7")
+
 
 class World:
     """A picture of a cluster on its own; pods are told apart by version, as the API server does it."""
@@ -277,6 +279,17 @@ def test_a_node_that_comes_back_while_a_bind_to_it_is_under_way_still_counts_the
     assert world.cpu("n1") == 1000
     world.seen(body, nodeName="n1")
     assert world.cpu("n1") == 1000
+
+
+def test_a_node_that_is_malformed_is_reported_once_for_each_way_in_which_it_is() -> None:
+    world = World()
+
+    def seen(cpu: str) -> int:
+        world.cluster.set_node(node("n1", cpu=cpu))
+        return len(world.reports.problems)
+
+    assert [seen(cpu) for cpu in ("many", "many", "4", "4", "few", "more")] == [1, 1, 1, 1, 2, 3]
+    assert world.reports.problems[0].startswith("Node n1: ") and "many" in world.reports.problems[0]
 
 
 def test_a_bound_pod_with_a_malformed_field_takes_its_room_and_is_reported_once() -> None:

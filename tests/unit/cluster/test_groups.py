@@ -17,6 +17,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.fastpath import checking
 from agent_scheduler.objects import batch
+from tests.support import objects
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
@@ -62,19 +63,9 @@ READ = PodReader(PodClasses())
 def pod(
     uid: str, group: str = "", *, native: str = "", phase: str = "Pending", of: str = "volcano"
 ) -> PodInfo:
-    spec: dict[str, Any] = {"schedulerName": of}
-    if native:
-        spec["schedulingGroup"] = {"podGroupName": native}
-    annotations = {batch.GROUP_NAME: group} if group else {}
-    return READ(
-        msgspec.json.encode(
-            {
-                "metadata": {"name": uid, "namespace": "default", "uid": uid, "annotations": annotations},
-                "spec": spec,
-                "status": {"phase": phase},
-            }
-        )
-    )
+    spec = {"schedulingGroup": {"podGroupName": native}} if native else {}
+    about = {"namespace": "default", "uid": uid, "group": group, "phase": phase}
+    return READ(msgspec.json.encode(objects.pod(uid, scheduler=of, **about, **spec)))
 
 
 def metadata(name: str, uid: str = "u") -> Any:
@@ -194,15 +185,7 @@ async def watched(*, kinds: bool = True) -> AsyncIterator[tuple[EmbeddedCluster,
 
 
 async def add_member(cluster: EmbeddedCluster, name: str) -> None:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    await cluster.ask(
-        "POST",
-        PODS,
-        {
-            "metadata": {"name": name, "annotations": {batch.GROUP_NAME: "g"}},
-            "spec": {"schedulerName": "volcano", "containers": [container]},
-        },
-    )
+    await cluster.ask("POST", PODS, objects.pod(name, cpu="1", group="g", scheduler="volcano"))
 
 
 async def test_members_stay_when_they_end_and_their_room_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,12 +200,7 @@ async def test_members_stay_when_they_end_and_their_room_is_free(monkeypatch: py
         await cluster.ask("DELETE", f"{PODS}/plain", {"gracePeriodSeconds": 0})
         await until(lambda: len(running.fast_path.ledger.placements) == 2)
         for phase in ("Running", "Succeeded"):
-            await cluster.ask(
-                "PATCH",
-                f"{PODS}/a/status",
-                {"status": {"phase": phase}},
-                content_type="application/merge-patch+json",
-            )
+            await cluster.merge(f"{PODS}/a/status", {"status": {"phase": phase}})
         await until(lambda: len(running.fast_path.ledger.placements) == 1)
         members = groups.groups[G].members.values()
         assert {each.name: each.batch.phase for each in members if each.batch} == {

@@ -131,6 +131,7 @@ def test_in_mode_soft_no_pod_waits_for_the_shard_and_binds_go_anywhere() -> None
     assert soft.may_bind_to("n2")
 
 
+@pytest.mark.promise("S20")
 async def test_in_mode_hard_binds_go_to_nodes_whose_claims_stand_and_nowhere_before_any_does() -> None:
     sharded = Sharded(World(node("n1"), node("n2")))
     assert not sharded.shard.may_bind_to("n1")
