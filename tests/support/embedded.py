@@ -96,9 +96,6 @@ class EmbeddedCluster(Client):
         found = await self.placed()
         return found if len(found) == number else None
 
-    async def is_placed(self, *names: str) -> bool:
-        return set(names) <= (await self.placed()).keys()
-
     async def pod(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = await self.ask("GET", f"{PODS}/{name}")
         return found
@@ -107,11 +104,7 @@ class EmbeddedCluster(Client):
         """The names of the pods that are being deleted."""
         return {name for name, pod in (await self.pods()).items() if pod["metadata"].get("deletionTimestamp")}
 
-    async def end(self, name: str) -> None:
-        """The pod is gone, as when its containers have stopped."""
-        await self.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
-
-    async def says(self, name: str, *texts: str) -> bool:
+    async def says_text(self, name: str, *texts: str) -> bool:
         """Whether the reason and message of the pod's PodScheduled condition have these texts."""
         found = await self.condition(name) or {}
         told = f"{found.get('reason')}: {found.get('message')}"

@@ -64,8 +64,8 @@ async def test_a_pod_that_was_kept_away_is_bound_when_the_other_is_gone() -> Non
         await until(cluster.placed)
         await cluster.add_pod("second", labels={"app": "web"}, affinity=apart_from("web", HOST))
         await until(lambda: running.reports.attempts["unschedulable"])
-        await cluster.end("first")
-        await until(lambda: cluster.is_placed("second"))
+        await cluster.end_pod("first")
+        await until(lambda: cluster.is_bound("second"))
 
 
 async def test_a_term_may_choose_namespaces_by_their_labels() -> None:
@@ -78,7 +78,7 @@ async def test_a_term_may_choose_namespaces_by_their_labels() -> None:
         await cluster.ask("POST", "/api/v1/namespaces/theirs/pods", pod("web", labels={"app": "web"}))
         await until(lambda: running.reports.attempts["scheduled"])
         await cluster.add_pod("shy", affinity=affinity)
-        await until(lambda: cluster.says("shy", "didn't match pod anti-affinity rules"))
+        await until(lambda: cluster.says_text("shy", "didn't match pod anti-affinity rules"))
 
 
 @pytest.mark.parametrize("pre_hints", [True, False])
@@ -99,4 +99,4 @@ async def test_a_namespace_whose_labels_change_wakes_the_pod_that_its_pods_kept_
         assert condition["status"] == "False"
         await cluster.merge("/api/v1/namespaces/default", {"metadata": {"labels": {"team": "b"}}})
         await until(lambda: running.reports.attempts["scheduled"] == 2)
-        assert await cluster.is_placed("apart") and running.reports.failures == []
+        assert await cluster.is_bound("apart") and running.reports.failures == []

@@ -119,7 +119,7 @@ async def test_a_bind_that_failed_gives_the_room_back_and_is_tried_again_after_a
         await until(lambda: running.reports.attempts["error"])
         assert room(running) == 0
         if is_told:
-            await until(lambda: cluster.says("a", "SchedulerError"))
+            await until(lambda: cluster.says_text("a", "SchedulerError"))
         await until(cluster.placed)
         assert answers.nodes == ["n1", "n1"]
         if not is_told:

@@ -175,7 +175,7 @@ async def test_a_scheduler_that_starts_in_the_middle_of_the_wait_goes_on_with_it
 async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
     async with waiting_pod("n1", per_node=1) as (found, running):
         await found.add_claim("d")
-        await found.cluster.end("p")
+        await found.cluster.end_pod("p")
         await until(lambda: found.is_free("c"))
         await until(lambda: running.fast_path.binder.in_flight == 0)
         await until(lambda: nothing_assumed(running))

@@ -128,7 +128,7 @@ async def test_a_pod_that_is_gone_and_still_counted_is_found(node: str, problem:
     async with world() as (cluster, running):
         fast_path = running.fast_path
         gone = fast_path.cluster.pods[uid(fast_path, "bound")]
-        await cluster.end("bound")
+        await cluster.end_pod("bound")
         await until(lambda: len(fast_path.cluster.pods) == 3)
         # As if its deletion had never reached the books.
         fast_path.ledger.set_pod(gone, node)

@@ -64,9 +64,9 @@ async def test_while_a_claim_is_provisioned_its_pod_says_where_it_will_be() -> N
         await until(lambda: known.pods[uid].nominated_node_name == "n1")
         # Its room is taken there as it is; nobody has to leave it once more.
         assert not known.queue.nominator.nominated
-        assert not await cluster.is_placed("p")
+        assert not await cluster.is_bound("p")
         world.play()
-        await until(lambda: cluster.is_placed("p"))
+        await until(lambda: cluster.is_bound("p"))
         # As kube-apiserver does when it binds.
         assert await nominated(cluster, "p") == ""
 
@@ -77,9 +77,9 @@ async def test_one_write_before_all_others_tells_it_and_pods_without_claims_have
         transport = Listening(found.cluster.transport)
         async with scheduling(transport) as running:
             await found.add_pod("claims", claim="c")
-            await until(lambda: found.cluster.is_placed("claims"))
+            await until(lambda: found.cluster.is_bound("claims"))
             await found.cluster.add_pod("plain")
-            await until(lambda: found.cluster.is_placed("plain"))
+            await until(lambda: found.cluster.is_bound("plain"))
             await until(lambda: running.reports.attempts["scheduled"] == 2)
     assert transport.about("claims") == [
         "PATCH default/pods/claims/status",
@@ -97,7 +97,7 @@ async def test_what_comes_of_telling_it_changes_nothing() -> None:
         transport = Listening(found.cluster.transport, forbids=True)
         async with scheduling(transport) as running:
             await found.add_pod("p", claim="c")
-            await until(lambda: found.cluster.is_placed("p"))
+            await until(lambda: found.cluster.is_bound("p"))
             await until(lambda: running.reports.attempts["scheduled"] == 1)
             await found.audit()
             assert running.reports.problems == []
@@ -123,7 +123,7 @@ async def test_an_attempt_that_fails_leaves_it_told_and_the_next_one_begins_ther
             uid = (await cluster.pods())["p"]["metadata"]["uid"]
             await until(lambda: queue.nominator.nominated.get(uid, "") == told)
             refusing.lets = True
-            await until(lambda: cluster.is_placed("p"))
+            await until(lambda: cluster.is_bound("p"))
             assert (await cluster.placed())["p"] == told
             await found.audit()
 
@@ -146,14 +146,14 @@ async def test_a_node_that_others_nominate_a_pod_to_is_where_it_goes_if_it_fits(
         await cluster.add_node("full", labels={"pool": "full"})
         await cluster.add_node("empty")
         await cluster.add_pod("first", cpu="2", nodeSelector={"pool": "full"})
-        await until(lambda: cluster.is_placed("first"))
+        await until(lambda: cluster.is_bound("first"))
         # The profile packs, so that by its own choice it would take the fuller node.
         await cluster.add_pod("p", schedulingGates=[{"name": "hold"}])
         told = {"status": {"nominatedNodeName": "empty"}}
         await cluster.merge(f"{PODS}/p/status", told)
         await _seen(running, "p", "empty")
         await cluster.merge(f"{PODS}/p", {"spec": {"schedulingGates": None}})
-        await until(lambda: cluster.is_placed("p"))
+        await until(lambda: cluster.is_bound("p"))
         assert (await cluster.placed())["p"] == "empty"
         assert await nominated(cluster, "p") == ""
 
@@ -167,7 +167,7 @@ async def test_room_on_a_node_that_others_nominate_a_pod_to_is_kept_from_its_equ
         await _seen(running, "expected", "n1")
         await cluster.add_pod("other", cpu="1")
         await until(lambda: running.reports.attempts["unschedulable"] >= 1)
-        assert not await cluster.is_placed("other")
+        assert not await cluster.is_bound("other")
 
 
 class Telling:

@@ -116,7 +116,7 @@ async def test_a_pod_that_waited_is_told_with_its_attempts_after_it_is_bound() -
         assert "decision" not in found
         assert [each["result"] for each in found["attempts"]] == ["scheduled", "unschedulable"]
         assert found["attempts"][0]["message"] == "large"
-        await cluster.end("p")
+        await cluster.end_pod("p")
         assert (await at(running, "p", "unknown"))["why"] == "it does not exist, or it has finished"
 
 
@@ -125,7 +125,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing_behind() -> N
         await cluster.add_pod("p")
         await at(running, "p", "unschedulable")
         assert len(running.fast_path.history) == 1
-        await cluster.end("p")
+        await cluster.end_pod("p")
         await at(running, "p", "unknown")
         assert len(running.fast_path.history) == 0
 

@@ -120,8 +120,8 @@ async def test_a_pod_waits_for_a_device_in_kube_schedulers_words_and_goes_when_o
         await add_pod(found, "second")
         condition = await until(lambda: found.cluster.condition("second"))
         assert condition["message"].startswith("0/1 nodes are available: 1 cannot allocate all claims.")
-        await found.cluster.end("first")
-        await until(lambda: found.cluster.is_placed("second"))
+        await found.cluster.end_pod("first")
+        await until(lambda: found.cluster.is_bound("second"))
         await until(lambda: _has_claims(found, 1))
         await audit(found, "second")
         assert running.reports.counts["after flush"] == 0
@@ -142,7 +142,7 @@ async def test_a_class_that_comes_to_name_a_resource_wakes_those_who_ask_for_it(
         await found.cluster.ask("POST", f"{RESOURCE}/deviceclasses", body)
         named = {"spec": {"extendedResourceName": "example.com/late"}}
         await found.cluster.merge(f"{RESOURCE}/deviceclasses/late", named)
-        await until(lambda: found.cluster.is_placed("p"))
+        await until(lambda: found.cluster.is_bound("p"))
         await audit(found, "p")
         assert "other" not in await found.cluster.placed()
         assert running.reports.counts["after flush"] == 0
@@ -219,7 +219,7 @@ async def test_a_device_whose_claim_could_not_be_made_is_for_the_next() -> None:
             await add_pod(found, "p")
             await until(lambda: running.reports.problems)
             await add_pod(found, "q")
-            await until(lambda: found.cluster.is_placed("q"))
+            await until(lambda: found.cluster.is_bound("q"))
             await audit(found, "q")
 
 

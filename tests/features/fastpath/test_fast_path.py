@@ -85,7 +85,7 @@ async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
         await cluster.add_pod("third", cpu="2")
         await until(lambda: cluster.condition("third"))
         await until(lambda: cluster.condition("second"))
-        await cluster.end("first")
+        await cluster.end_pod("first")
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert (await cluster.placed()) == {"second": "small"}
         await cluster.add_node("large", cpu="8")
@@ -217,7 +217,7 @@ async def test_many_workers_never_wait_for_one_another_for_ever() -> None:
                 if index % 7 == 0:
                     # One that goes while it waits, is decided on, or is bound.
                     await cluster.add_pod(f"short{index}", cpu="10m")
-                    await cluster.end(f"short{index}")
+                    await cluster.end_pod(f"short{index}")
             await until(lambda: cluster.all_placed(100))
             await until(lambda: running.reports.attempts["unschedulable"] >= 10)
             await until(lambda: running.fast_path.binder.in_flight == 0)

@@ -135,7 +135,7 @@ async def test_a_pod_waits_while_no_device_has_enough_left_and_is_woken_when_one
         assert condition["message"].startswith(
             "0/1 nodes are available: 1 node(s) didn't have a GPU with enough left."
         )
-        await cluster.end("b")
+        await cluster.end_pod("b")
         assert await until(lambda: is_given(cluster, "large")) == ("n1", "1")
         assert free(running) == (400, 300)
         assert running.reports.counts["after flush"] == 0
@@ -185,7 +185,7 @@ async def test_pods_of_lower_priority_make_room_on_one_device() -> None:
             await add_pod(cluster, "high", 700, priorityClassName=HIGH)
             assert await until(lambda: all_leaving(cluster, "a", "b"))
             for name in ("a", "b"):
-                await cluster.end(name)
+                await cluster.end_pod(name)
             assert await until(lambda: is_given(cluster, "high")) == ("n1", "0")
             assert (running.reports.counts["victims"], free(running)) == (2, (300, 500))
             assert running.reports.failures == []

@@ -75,7 +75,7 @@ async def test_a_preemption_survives_answers_that_are_not_the_api_servers(says: 
         await world.add("high")
         await world.victims()
         assert lies.told == 12
-        await world.cluster.end("low-0")
+        await world.cluster.end_pod("low-0")
         await world.node_of("high")
 
 
@@ -100,6 +100,6 @@ async def test_a_victim_that_is_not_seen_to_leave_is_evicted_again(monkeypatch: 
         await world.add("high")
         assert await world.victims() == {"low-0"}
         assert world.transport.told == {"low-0"}
-        await world.cluster.end("low-0")
+        await world.cluster.end_pod("low-0")
         await world.node_of("high")
         assert not world.preemption._leaving

@@ -37,7 +37,7 @@ async def test_victims_are_told_why_and_deleted_and_the_pod_takes_their_room() -
         assert condition is not None
         assert condition["message"] == "0/1 nodes are available: 1 Insufficient cpu."
         for name in ("low-0", "low-1"):
-            await cluster.end(name)
+            await cluster.end_pod(name)
         assert await world.node_of("high") == "n1"
         events = await cluster.items("/apis/events.k8s.io/v1/namespaces/default/events")
         told = {
@@ -59,11 +59,11 @@ async def test_nobody_else_is_evicted_while_victims_are_leaving() -> None:
         await world.add("high")
         first, second = sorted(await world.victims(2))
         # One of two has ended: that is an event, and there is no room yet.
-        await world.cluster.end(first)
-        await until(lambda: world.cluster.says("high", TERMINATING))
+        await world.cluster.end_pod(first)
+        await until(lambda: world.cluster.says_text("high", TERMINATING))
         assert await world.cluster.leaving() == {second}
         assert world.reports.counts["victims"] == 2
-        await world.cluster.end(second)
+        await world.cluster.end_pod(second)
         assert await world.node_of("high")
         assert len(await world.cluster.placed()) == 3
 
@@ -74,11 +74,11 @@ async def test_the_room_is_kept_from_pods_of_lower_priority_and_not_from_higher_
         await world.add("high")
         await until(lambda: world.nominated("high"))
         await world.victims()
-        await world.cluster.end("low-0")
+        await world.cluster.end_pod("low-0")
         await world.settled(0)
         # The room is there, and the pod that it is for backs off.
         await world.cluster.add_pod("plain", cpu="1")
-        await until(lambda: world.cluster.says("plain", "0/1 nodes are available: 1 Insufficient cpu."))
+        await until(lambda: world.cluster.says_text("plain", "0/1 nodes are available: 1 Insufficient cpu."))
         await world.add("higher", cpu="1", priority=HIGHEST)
         assert await world.node_of("higher")
 
@@ -120,7 +120,7 @@ class Forestalling(Through):
     async def request(self, method: str, path: str, **more: Any) -> Response:
         if b"PreemptionByScheduler" in (more.get("body") or b"") and not self.gone:
             self.gone = path.removesuffix("/status").rpartition("/")[2]
-            await self._cluster.end(self.gone)
+            await self._cluster.end_pod(self.gone)
         return await super().request(method, path, **more)
 
 
@@ -172,7 +172,7 @@ async def test_victims_that_the_watch_has_not_shown_to_be_leaving_count_as_leavi
         await world.victims()
         await until(lambda: not world.preemption._gate.gated)
         world.queue.activate((await world.uid("high"),))
-        await until(lambda: world.cluster.says("high", TERMINATING))
+        await until(lambda: world.cluster.says_text("high", TERMINATING))
         assert world.reports.counts["victims"] == 1
 
 
@@ -209,7 +209,7 @@ async def test_nobody_else_is_evicted_while_the_watch_is_silent(monkeypatch: pyt
         await world.add("high")
         await until(lambda: world.transport.deletions)
         (victim,) = await world.victims()
-        await world.cluster.end(victim)
+        await world.cluster.end_pod(victim)
         await world.node_of("high")
         assert world.transport.deletions == 1
         assert world.reports.counts["victims"] == 1
@@ -223,7 +223,7 @@ async def test_victims_that_are_leaving_already_are_only_waited_for() -> None:
     async with full(before=delete, through=Refusing, initial_backoff=0.05) as world:
         await world.add("high")
         await until(lambda: world.nominated("high"))
-        await world.cluster.end("low-0")
+        await world.cluster.end_pod("low-0")
         assert await world.node_of("high") == "n1"
         assert world.transport.deletions == 0
 

@@ -32,13 +32,13 @@ async def test_room_is_given_on_when_the_pod_that_it_was_kept_for_is_deleted() -
     async with full(**PATIENT) as world:
         await world.add("high")
         await world.victims()
-        await world.cluster.end("low-0")
+        await world.cluster.end_pod("low-0")
         await world.settled(0)
         await world.cluster.add_pod("low", cpu="1")
         await until(lambda: world.cluster.condition("low"))
         low = await world.uid("low")
         assert world.queue.where(low) == "unschedulable"
-        await world.cluster.end("high")
+        await world.cluster.end_pod("high")
         await until(lambda: world.queue.where(low) == "backoff")
 
 
@@ -112,8 +112,8 @@ async def test_a_pod_that_waits_for_its_victims_is_tried_at_their_end_whatever_r
         await world.run("other", "n1", containers=[container(ports=[port])], priorityClassName=HIGHEST)
         await until(lambda: not world.preemption._gate.gated)
         world.queue.activate((await world.uid("high"),))
-        await until(lambda: world.cluster.says("high", "free ports", TERMINATING))
-        await world.cluster.end("low-0")
+        await until(lambda: world.cluster.says_text("high", "free ports", TERMINATING))
+        await world.cluster.end_pod("low-0")
         await until(lambda: not world.queue.nominator.nominated)
 
 
@@ -127,7 +127,7 @@ async def test_a_nomination_ends_with_its_victims_if_others_took_the_room_beside
         # left who could be evicted.
         await world.run("higher", "n1", cpu="1", priorityClassName=HIGHEST)
         await until(lambda: not world.preemption._gate.gated)
-        await world.cluster.end("low")
+        await world.cluster.end_pod("low")
         await until(lambda: not world.queue.nominator.nominated)
         await until(lambda: world.is_not_nominated("high"))
 
@@ -144,8 +144,8 @@ async def test_pods_that_wait_for_victims_of_another_one_are_tried_when_these_st
         await until(lambda: queue.where(second) == "unschedulable")
         queue.nominate(fast_path.cluster.pods[second], "n1")
         queue.activate((second,))
-        await until(lambda: world.cluster.says("second", TERMINATING))
-        await world.cluster.end("first")
+        await until(lambda: world.cluster.says_text("second", TERMINATING))
+        await world.cluster.end_pod("first")
         await until(lambda: all(pod.name != "first" for pod in fast_path.cluster.pods.values()))
         attempts = world.reports.attempts["unschedulable"]
         held.go.set()
@@ -173,12 +173,12 @@ async def test_ends_of_others_are_not_put_to_pods_whose_victims_are_being_evicte
             await world.run(f"other-{number}", "n2", cpu="300m")
         asked.clear()
         for number in range(3):
-            await world.cluster.end(f"other-{number}")
+            await world.cluster.end_pod(f"other-{number}")
             await world.settled(3 - number)
         # The first end finds it refused; then it is behind its gate.
         assert asked == ["high"]
         assert world.queue.where(await world.uid("high")) is Place.GATED
         held.go.set()
         await world.victims()
-        await world.cluster.end("low-0")
+        await world.cluster.end_pod("low-0")
         assert await world.node_of("high")

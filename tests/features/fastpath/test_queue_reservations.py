@@ -70,13 +70,13 @@ async def test_a_plugin_is_told_once_that_a_reservation_has_ended_whatever_ends_
         await gated_pod(cluster, "gone", nodeSelector={"not": "there"})
         await until(lambda: plugin.kept == {"gone"})
         await gated_pod(cluster, "held")
-        await cluster.end("gone")
+        await cluster.end_pod("gone")
         await until(lambda: plugin.kept == {"held"})
         assert plugin.ended == ["gone"]
         await cluster.add_node("n0")
         await until(lambda: plugin.ended == ["gone", "held"])
         assert not plugin.kept and "held" in await cluster.placed()
-        await cluster.end("held")
+        await cluster.end_pod("held")
 
         await gated_pod(cluster, "last")
         await until(lambda: plugin.ended == ["gone", "held", "last"])
@@ -86,7 +86,7 @@ async def test_a_plugin_is_told_that_room_was_given_back_that_was_held_for_too_l
     async with queue_of_one(plugin, reservation_timeout=0.2) as (cluster, _running):
         await gated_pod(cluster, "waits", nodeSelector={"not": "there"})
         await until(lambda: plugin.ended == ["waits"])
-        await cluster.end("waits")
+        await cluster.end_pod("waits")
         await gated_pod(cluster, "next", nodeSelector={"not": "there"})
         await until(lambda: plugin.ended == ["waits", "next"])
 
@@ -97,7 +97,7 @@ async def test_a_plugin_that_raises_then_keeps_nobody_from_the_room(plugin: Budg
         await gated_pod(cluster, "gone", nodeSelector={"not": "there"})
         await until(lambda: plugin.kept == {"gone"})
         await gated_pod(cluster, "held", nodeSelector={"not": "there"})
-        await cluster.end("gone")
+        await cluster.end_pod("gone")
         await until(lambda: plugin.kept == {"held"})
         (failure,) = running.reports.failures
         assert "plugin Budget (from budget 1.0): cleanup_reservations raised LookupError" in str(failure)

@@ -66,14 +66,14 @@ class Queues:
     async def waits(self, name: str) -> str:
         """Until the API server has been told that the pod's queue is full; the message."""
 
-        await until(lambda: self.cluster.says(name, "QueueFull"))
+        await until(lambda: self.cluster.says_text(name, "QueueFull"))
         condition = await self.cluster.condition(name)
         assert condition is not None and condition["status"] == "False"
         message: str = condition["message"]
         return message
 
     async def wants_nodes(self, name: str) -> None:
-        await until(lambda: self.cluster.says(name, "Unschedulable: "))
+        await until(lambda: self.cluster.says_text(name, "Unschedulable: "))
 
     async def placed(self, *names: str) -> None:
         async def are() -> bool:
@@ -103,7 +103,7 @@ async def test_a_pod_counts_in_its_queue_from_its_bind_until_it_is_gone() -> Non
         await found.placed("one", "none")
         await until(lambda: found.usage.book.own("a", Standing.BOUND).get("cpu") == 1000)
         assert found.usage.book.used("root")["cpu"] == 1000
-        await found.cluster.end("one")
+        await found.cluster.end_pod("one")
         await until(lambda: not found.usage.book.used("a"))
 
 
@@ -138,7 +138,7 @@ async def test_who_asks_for_nodes_does_so_no_more_once_others_have_what_was_left
         else:
             await found.add("other", "a", opts_in=True, **nowhere)
         assert await found.waits("p") == "queue a has too little capability left: 1 of cpu missing"
-        await found.cluster.end("other")
+        await found.cluster.end_pod("other")
         await found.wants_nodes("p")
 
 
@@ -156,13 +156,13 @@ async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_wi
         name = "default/g (scheduling.k8s.io)"
         await until(lambda: len(held) == 3 and name in waiting)
         if loses == "a member":
-            await found.cluster.end("g-2")
+            await found.cluster.end_pod("g-2")
             await until(lambda: len(held) == 2)
         elif loses == "its object":
             await found.cluster.ask("DELETE", f"{GROUPS}/g")
         if loses != "nothing":
             await until(lambda: name not in waiting)
-        await found.cluster.end("first")
+        await found.cluster.end_pod("first")
         if loses == "nothing":
             await found.placed("g-0", "g-1", "g-2")
         else:
@@ -178,7 +178,7 @@ async def test_a_pod_waits_while_its_queue_is_full_and_goes_when_another_leaves(
         await found.add("waits", "a")
         assert await found.waits("waits") == "queue a has too little capability left: 1 of cpu missing"
         assert found.running.reports.attempts["unschedulable"] == 0, "no node was asked"
-        await found.cluster.end("large")
+        await found.cluster.end_pod("large")
         await found.placed("waits")
 
 
@@ -208,7 +208,7 @@ async def test_a_queues_ancestors_limit_it_too() -> None:
         await found.placed("one")
         await found.add("two", "b", cpu="2")
         assert "queue p has too little capability left: 1 of cpu" in await found.waits("two")
-        await found.cluster.end("one")
+        await found.cluster.end_pod("one")
         await found.placed("two")
 
 
@@ -224,7 +224,7 @@ async def test_of_pods_that_come_together_no_more_are_bound_than_their_queue_hol
                 await found.waits(f"pod-{number}")
         assert len(await found.cluster.placed()) == 3
         for name in list(await found.cluster.placed()):
-            await found.cluster.end(name)
+            await found.cluster.end_pod(name)
         await until(lambda: found.cluster.all_placed(3))
 
 
@@ -257,7 +257,7 @@ async def test_one_that_no_node_takes_does_not_keep_the_room_that_it_was_called_
         await found.waits("nowhere")
         await found.add("small", "a")
         await found.waits("small")
-        await found.cluster.end("large")
+        await found.cluster.end_pod("large")
         await found.placed("small")
 
 
@@ -277,7 +277,7 @@ async def test_no_room_is_kept_on_a_node_for_a_pod_whose_queue_is_full() -> None
         await until(lambda: found.cluster.condition("other"))
         await found.set("a", "1")
         # The end of its victim is put to the pod, which then stands before its queue.
-        await found.cluster.end("lesser")
+        await found.cluster.end_pod("lesser")
         assert await found.waits("nominated")
         await found.placed("other")
         await found.cluster.seen(f"{PODS}/nominated", lambda pod: not is_nominated(pod))

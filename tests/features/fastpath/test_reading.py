@@ -43,7 +43,7 @@ def with_image() -> list[dict[str, Any]]:
 
 
 async def placed(cluster: EmbeddedCluster, name: str) -> str:
-    await until(lambda: cluster.is_placed(name))
+    await until(lambda: cluster.is_bound(name))
     return (await cluster.placed())[name]
 
 

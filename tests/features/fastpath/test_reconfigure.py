@@ -97,7 +97,7 @@ async def test_no_pod_and_no_worker_is_lost_in_a_burst_of_changes() -> None:
         changing = False
         await changer
         running.fast_path.reconfigure(base)
-        await until(lambda: cluster.is_placed(*names))
+        await until(lambda: cluster.is_bound(*names))
         assert running.reports.failures == []
         workers = {name for name in running.reports.counts if name.startswith("worker ")}
         assert len(workers) == 4

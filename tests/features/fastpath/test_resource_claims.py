@@ -50,8 +50,8 @@ async def test_a_pod_without_devices_left_waits_in_kube_schedulers_words_and_goe
         told = await until(lambda: found.cluster.condition("second"))
         assert told["message"].startswith("0/1 nodes are available: 1 cannot allocate all claims.")
         assert "still not schedulable, preemption: 0/1 nodes are available" in told["message"]
-        await found.cluster.end("first")
-        await until(lambda: found.cluster.is_placed("second"))
+        await found.cluster.end_pod("first")
+        await until(lambda: found.cluster.is_bound("second"))
         await found.audit()
         assert running.reports.counts["after flush"] == 0
 
@@ -94,7 +94,7 @@ async def test_a_claim_that_keeps_its_pod_from_the_only_node_with_room_is_deallo
             await until(lambda: found.cluster.all_placed(1))
         node = (await cluster.placed())["user"]
         # The claim has an allocation there, of which nobody makes use.
-        await cluster.end("user")
+        await cluster.end_pod("user")
         await until(lambda: found.unreserved("c"))
         await found.cordon(node)
         await found.allocate("c", node)
@@ -286,7 +286,7 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
         async with scheduling(Late(found.cluster.transport)) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: held)
-            await found.cluster.end("p")
+            await found.cluster.end_pod("p")
             await found.add_pod("q", claim="d")
             await until(lambda: not running.fast_path.binder.in_flight)
             await until(lambda: found.cluster.condition("q"))

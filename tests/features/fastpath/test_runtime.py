@@ -65,7 +65,7 @@ async def test_metrics_tell_the_truth() -> None:
         await until(lambda: cluster.condition("large"))
 
         await until(lambda: cluster.all_placed(2))
-        assert await cluster.is_placed("a", "b")
+        assert await cluster.is_bound("a", "b")
 
         def settled() -> bool:
             sample = process.metrics()

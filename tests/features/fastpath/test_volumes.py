@@ -179,7 +179,7 @@ async def test_a_pod_is_not_bound_while_its_claim_is_not_and_holds_its_room_mean
         assert await world.cluster.placed() == {}
         assert running.fast_path.binder.in_flight == 1
         world.play()
-        await until(lambda: world.cluster.is_placed("p"))
+        await until(lambda: world.cluster.is_bound("p"))
         await until(lambda: nothing_reserved(running))
         await until(lambda: running.fast_path.binder.in_flight == 0)
 
@@ -196,10 +196,12 @@ async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
         await world.add_nodes("a")
         (winner,) = (await until(world.cluster.placed)).keys()
         loser = {"p1": "p2", "p2": "p1"}[winner]
-        await until(lambda: world.cluster.says(loser, "didn't find available persistent volumes to bind"))
+        await until(
+            lambda: world.cluster.says_text(loser, "didn't find available persistent volumes to bind")
+        )
         assert await world.claimed() == {"only": {"p1": "one", "p2": "two"}[winner]}
         await world.add_volume("another", on="a")
-        await until(lambda: world.cluster.is_placed(loser))
+        await until(lambda: world.cluster.is_bound(loser))
 
 
 async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run_where_it_is() -> None:
@@ -264,11 +266,11 @@ async def test_a_claim_of_one_pod_is_free_for_the_next_when_the_pod_is_gone() ->
         await world.add_nodes("a", "b")
         await world.add_claim("data", accessModes=["ReadWriteOncePod"])
         await world.add_pod("first", "data")
-        await until(lambda: world.cluster.is_placed("first"))
+        await until(lambda: world.cluster.is_bound("first"))
         await world.add_pod("second", "data")
         assert "ReadWriteOncePod access mode" in await world.refused("second")
-        await world.cluster.end("first")
-        await until(lambda: world.cluster.is_placed("second"))
+        await world.cluster.end_pod("first")
+        await until(lambda: world.cluster.is_bound("second"))
 
 
 async def test_a_volume_that_is_labelled_with_a_zone_keeps_its_pod_there() -> None:
@@ -277,7 +279,7 @@ async def test_a_volume_that_is_labelled_with_a_zone_keeps_its_pod_there() -> No
         await world.add_claim("data", "")
         await world.cluster.add_node("e", labels={ZONE: "east"})
         await world.add_pod("p", "data")
-        await until(lambda: world.cluster.says("p", "node(s) had no available volume zone"))
+        await until(lambda: world.cluster.says_text("p", "node(s) had no available volume zone"))
         await world.cluster.add_node("w", labels={ZONE: "west"})
         assert await until(world.cluster.placed) == {"p": "w"}
         assert not running.reports.failures
@@ -293,11 +295,11 @@ async def test_a_node_takes_no_more_volumes_than_its_driver_can_attach() -> None
             await world.add_claim(name)
         await world.add_nodes("a")
         await world.add_pod("p1", "one")
-        await until(lambda: world.cluster.is_placed("p1"))
+        await until(lambda: world.cluster.is_bound("p1"))
         await world.add_pod("p2", "two")
         assert "node(s) exceed max volume count" in await world.refused("p2")
         await world.add_nodes("b")
-        await until(lambda: world.cluster.is_placed("p2"))
+        await until(lambda: world.cluster.is_bound("p2"))
         assert (await world.cluster.placed())["p2"] == "b"
 
 
@@ -403,7 +405,7 @@ async def test_a_pod_that_is_deleted_while_its_claim_is_bound_leaves_nothing_res
     async with storage(controller=False) as world, world.settling() as running:
         await world.pod_with_claim("a")
         await until(world.selected)
-        await world.cluster.end("p")
+        await world.cluster.end_pod("p")
         await until(lambda: running.fast_path.binder.in_flight == 0)
 
 
@@ -520,7 +522,7 @@ async def test_a_claim_that_one_pod_may_have_is_taken_from_a_lesser_pod_and_from
                 f"{PODS}/high", lambda pod: pod["status"].get("nominatedNodeName")
             )
             assert high["status"]["nominatedNodeName"] == node
-            await world.cluster.end("low")
+            await world.cluster.end_pod("low")
             assert await until(world.cluster.placed) == {"high": node}
             await until(lambda: nothing_reserved(running))
             assert running.reports.counts["victims"] == 1 and not running.reports.failures
@@ -549,7 +551,7 @@ async def test_a_node_with_all_volumes_that_it_can_have_is_cleared_of_as_many_po
             assert await world.refused("three") == (
                 "0/1 nodes are available: 1 node(s) exceed max volume count."
             )
-            await world.cluster.end(victim)
+            await world.cluster.end_pod(victim)
             [left] = {"one", "two"} - {victim}
             await until(lambda: _placed(world, left, "three"))
             assert running.reports.counts["victims"] == 1 and not running.reports.failures
