@@ -27,7 +27,7 @@ _CASE = re.compile(r"((?:[SL]\d+ )+)([a-z][^=\n]*?)(?: =>.*)?$")
 _HEAD = """\
 # Promises and their tests
 
-For whoever changes a rule: which tests fail if a promise is broken. Made by `make promises` of the tables in
+For people who change a rule: which tests fail if a promise is broken. Made by `make promises` of the tables in
 {pages}, and of the marker `promise` of the tests; [testing.md](testing.md) says how the tests are run.
 """
 

@@ -17,6 +17,8 @@ class Changes(Generic[K]):
     """Owner of who waits for which key."""
 
     def __init__(self) -> None:
+        #: Key -> the events to set, in the order in which they came; a set would be walked in the order of addresses,
+        #: so that a simulated world would have another history each time.
         self._waiting: dict[K, dict[asyncio.Event, None]] = {}
 
     @contextmanager

@@ -105,7 +105,7 @@ class GatedPods:
         self._due: set[GroupKey] = set()
         #: By the name under which they wait for their queue.
         self._chosen: dict[str, _Chosen] = {}
-        #: Gang -> names under which members of it wait.
+        #: Gang -> names under which members of it wait, in the order in which they came.
         self._waits_as: dict[GroupKey, dict[str, None]] = {}
         #: By UID, those of `held` that `on_held` was called with, and for which queue they waited.
         self._told: dict[str, str] = {}
