@@ -56,8 +56,8 @@ class QueueUsage:
         #: Pods that were called since more fitted into their queues, and neither were placed nor failed since. Each had
         #: the room counted as its own that it was called for.
         self._called: dict[str, str] = {}
-        #: Pods that are counted as reserved in a queue that holds more than it may, and wait for that to end: UIDs in the
-        #: order in which they came.
+        #: Pods that are counted as reserved in a queue that holds more than it may, and wait for that to end: UIDs in
+        #: the order in which they came.
         self._over: dict[str, None] = {}
         self.wanting = WantingPods(self)
         #: Of placed pods that are not the batch scheduler's: UID -> queue and vector, and queue -> their sum.
