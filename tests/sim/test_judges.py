@@ -231,7 +231,7 @@ _WIDE: dict[str, dict[str, Make]] = {
     "L17 gates: no node comes => to come": {
         "embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)
     },
-    "S33 gates-native with any from 115: a gang of the fast path is not asked as a whole => and of its gang queue": {
+    "S33 gates-native with any from 70: a gang of the fast path is not asked as a whole => and of its gang queue": {
         "engine.state.queueusage.QueueUsage.gang_full": gives(None)
     },
     "L17 gates-native: gates are left on a gang of Kubernetes' own => of scheduling.k8s.io/": {
