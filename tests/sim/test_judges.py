@@ -222,9 +222,6 @@ _WIDE: dict[str, dict[str, Make]] = {
     "S32 gates-native: half a gang of Kubernetes' own is let past => whose gang has": {
         "cluster.gang_choice.GangChoice.__call__": half_of(True)
     },
-    "L17 gates with any from 5003273: pods ask for nodes while a queue has lost its parent => lies in above-1": {
-        "engine.session.written._asking_queues": gives([])
-    },
     "L17 gates with webhook_down from 11: pods wait for one another's reservations => nodes to come": {
         "engine.quotas.book._covers": gives(False)
     },
