@@ -102,9 +102,13 @@ def edited(fault: Fault) -> str:
 
 
 def changed_functions(base: str) -> dict[str, set[str]]:
-    """The functions with lines that differ from the commit `base`, by file."""
+    """The functions with lines that differ from the commit `base`, by file. Raises ValueError if there is no such
+    commit."""
     command = ["git", "diff", "--unified=0", "--no-color", base, "--", "src"]
-    diff = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(f"git cannot compare with {base!r}: {done.stderr.strip().splitlines()[0]}")
+    diff = done.stdout
     lines: dict[str, set[int]] = {}
     path = ""
     for line in diff.splitlines():

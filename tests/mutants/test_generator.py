@@ -73,6 +73,8 @@ def test_only_what_ships_is_changed(path: str) -> None:
 
 def test_the_functions_that_a_commit_changes_are_found() -> None:
     assert changed_functions("HEAD").keys() <= set(files_under(["src"]))
+    with pytest.raises(ValueError, match="git cannot compare with 'no-such-commit': fatal"):
+        changed_functions("no-such-commit")
 
 
 def test_the_tests_of_the_module_come_first_then_those_of_its_package(tmp_path: Path) -> None:
