@@ -80,6 +80,35 @@ def test_what_a_gang_has_already_is_taken_off_the_minimum_that_it_still_asks_its
     assert reasons(made, book) == {f"g-{index}": reason for index in range(placed, 3)}
 
 
+def test_of_a_gang_half_placed_only_what_its_minimum_still_lacks_is_asked_for_as_a_whole() -> None:
+    """Two of the three that wait complete it, for which the queue has room; the third is above the minimum."""
+    made, book = scene("1", capability=3)
+    made.group("g", queue="q", minMember=3, phase="Running")
+    pods = [made.member("g", node="n0" if index == 0 else "") for index in range(4)]
+    book.set(pods[0].uid, "q", {"cpu": 1000}, Standing.BOUND)
+    assert reasons(made, book) == {"g-1": "Unschedulable", "g-2": "Unschedulable", "g-3": "QueueFull"}
+
+
+def test_of_a_gang_half_placed_those_are_above_the_minimum_that_come_last_by_priority() -> None:
+    made, book = scene("1", capability=3)
+    made.group("g", queue="q", minMember=3, phase="Running")
+    pods = [made.member("g", node="n0" if index == 0 else "", priority=index) for index in range(4)]
+    book.set(pods[0].uid, "q", {"cpu": 1000}, Standing.BOUND)
+    assert reasons(made, book) == {"g-1": "QueueFull", "g-2": "Unschedulable", "g-3": "Unschedulable"}
+
+
+def test_of_a_gang_half_placed_a_role_lacks_what_it_has_not_placed() -> None:
+    """One worker completes the minimum, for which the queue has room; the other is above it."""
+    made, book = scene("2", capability=3)
+    made.group("g", queue="q", minMember=3, minTaskMember={"master": 1, "worker": 2}, phase="Running")
+    for index, role in enumerate(("master", "worker", "worker", "worker")):
+        annotations = {"volcano.sh/task-spec": role}
+        pod = made.member("g", node="n0" if index < 2 else "", annotations=annotations)
+        if index < 2:
+            book.set(pod.uid, "q", {"cpu": 1000}, Standing.BOUND)
+    assert reasons(made, book) == {"g-2": "Unschedulable", "g-3": "QueueFull"}
+
+
 def test_what_others_hold_in_the_queue_counts() -> None:
     made, book = scene("8", capability=4)
     made.gang("g", 3, queue="q")
