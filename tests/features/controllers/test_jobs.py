@@ -135,6 +135,52 @@ async def test_what_failed_while_nobody_led_is_answered(action: str, phase: str)
         assert (status.get("failed", 0), status.get("retryCount", 0)) == ((0, 1) if restarted else (1, 0))
 
 
+@pytest.mark.parametrize(
+    ("action", "kept"), [("RestartPod", True), ("RestartTask", True), ("RestartJob", False)]
+)
+async def test_only_an_action_of_the_whole_job_makes_its_group_anew(action: str, kept: bool) -> None:
+    async with jobs_world() as it:
+        it.start()
+        await asyncio.sleep(REST)
+        await _runs(it, policies=[policy("PodFailed", action)])
+        (before,) = await it.items(GROUPS)
+        await it.pods_are("Failed", "j-b-0")
+        await it.reap()
+        assert [
+            group["metadata"]["uid"] == before["metadata"]["uid"] for group in await it.items(GROUPS)
+        ] == [kept]
+        assert (await it.status()).get("version", 0) == (0 if kept else 1)
+
+
+async def test_why_its_group_cannot_be_scheduled_is_an_event_of_the_job_while_that_is_so() -> None:
+    async with jobs_world() as it:
+        it.start()
+        await asyncio.sleep(REST)
+        await it.add_job(task("a", 1, minimum=1))
+        (group,) = await it.items(GROUPS)
+        path = f"{GROUPS}/{group['metadata']['name']}"
+        told = "PodGroup default:j unschedulable, reason: 1/1 tasks in gang unschedulable"
+        for kind, notes in (("Scheduled", []), ("Unschedulable", [told])):
+            condition = {"type": kind, "status": "True", "message": "1/1 tasks in gang unschedulable"}
+            await it.patch(path, {"status": {"phase": "Inqueue", "conditions": [condition]}})
+            await asyncio.sleep(REST)
+            assert [note for note in await it.notes() if "unschedulable" in note] == notes
+
+
+async def test_a_job_that_is_closed_names_no_objects_of_plugins_and_one_that_runs_does() -> None:
+    async with jobs_world() as it:
+        it.start()
+        await asyncio.sleep(REST)
+        await _runs(it, plugins={"env": []})
+        assert "plugin-env" in (await it.status())["controlledResources"]
+        await it.command("AbortJob")
+        await asyncio.sleep(REST)
+        await it.reap()
+        status = await it.status()
+        assert status["state"]["phase"] == "Aborted"
+        assert "plugin-env" not in status.get("controlledResources", {})
+
+
 @pytest.mark.promise("JOB-13")
 async def test_who_waits_for_whom_is_told_with_numbers() -> None:
     async with jobs_world() as it:
