@@ -33,6 +33,8 @@ from .generator import Edit, Source, edits, functions_of
 from .scratch import CannotRun, Scratch
 
 _SHIPPED = {"src/agent_scheduler": "tests/unit", "src/embedded_kubernetes": "tests/embedded"}
+#: Package -> the folder of tests/features whose processes it is part of, where that has another name.
+_FEATURES = {"binding": "fastpath", "cluster": "fastpath"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,8 @@ def changed_functions(base: str) -> dict[str, set[str]]:
 
 
 def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[str]]:
-    """Paths of tests for a fault in the file `path`: its module's, its package's, then those of `also`.
+    """Paths of tests for a fault in the file `path`: its module's, its package's, those of whole processes in which the
+    package plays a part, then those of `also`.
 
     Modules of `embedded_kubernetes` are tested in the folders that tests/embedded/__init__.py lists.
     """
@@ -143,7 +146,9 @@ def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[st
         folder, stem = folder.parent, folder.name
     own = sorted(file for pattern in ("", "_*") for file in folder.glob(f"test_{stem}{pattern}.py"))
     rest = sorted(file for file in folder.glob("test_*.py") if file not in own)
-    stages = [[file.relative_to(root).as_posix() for file in files] for files in (own, rest)]
+    features = root / "tests" / "features" / _FEATURES.get(name, name)
+    whole = sorted(features.glob("test_*.py")) if shipped == "src/agent_scheduler" else []
+    stages = [[file.relative_to(root).as_posix() for file in files] for files in (own, rest, whole)]
     return [stage for stage in (*stages, *([each] for each in also)) if stage]
 
 

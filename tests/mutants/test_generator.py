@@ -82,6 +82,13 @@ def test_the_tests_of_the_module_come_first_then_those_of_its_package(tmp_path: 
     folder.mkdir(parents=True)
     for name in ("test_book.py", "test_book_faults.py", "test_books.py", "world.py"):
         (folder / name).touch()
+    features = tmp_path / "tests/features/fastpath"
+    features.mkdir(parents=True)
+    (features / "test_gangs.py").touch()
+    (tmp_path / "tests/unit/binding").mkdir()
+    assert stages_of("src/agent_scheduler/binding/binder.py", [], tmp_path) == [
+        ["tests/features/fastpath/test_gangs.py"]
+    ]
     assert stages_of("src/agent_scheduler/engine/book.py", ["tests/sim"], tmp_path) == [
         ["tests/unit/engine/test_book.py", "tests/unit/engine/test_book_faults.py"],
         ["tests/unit/engine/test_books.py"],
