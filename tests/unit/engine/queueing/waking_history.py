@@ -182,8 +182,10 @@ class History:
             return
         self._tick()
         count = self.chance.choice((0, 1, 1, 1, 2, 3))
-        plugins = frozenset(self.chance.sample(self.plugins, count))
-        pending = frozenset(each for each in plugins if self.chance.random() < 0.1)
+        # In the order in which they were drawn: that of a set is another in each process.
+        drawn = self.chance.sample(self.plugins, count)
+        plugins = frozenset(drawn)
+        pending = frozenset(each for each in drawn if self.chance.random() < 0.1)
         places = [
             queue.add_unschedulable(entry, unschedulable_plugins=plugins - pending, pending_plugins=pending)
             for queue, entry in zip(self.queues, (first, second), strict=True)
