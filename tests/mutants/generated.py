@@ -29,6 +29,7 @@ from pathlib import Path
 from tests.embedded import FOLDERS
 from tests.support.places import ROOT
 
+from .__main__ import Proven
 from .generator import Edit, Source, edits, functions_of
 from .scratch import CannotRun, Scratch
 
@@ -217,21 +218,9 @@ async def _run(
     """The verdicts, in the order of `faults`. Raises CannotRun if the tests fail without any of them."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         whole = Scratch.of_the_tree(Path(name) / "whole")
-        green: set[str] = set()
-        proving = asyncio.Lock()
-
-        async def prove(stage: list[str]) -> None:
-            async with proving:
-                missing = [path for path in stage if path not in green]
-                if not missing:
-                    return
-                run = await whole.test(missing, timeout=timeout, keep_bytecode=True)
-                if run.failed and (await whole.test([run.failed], timeout=timeout)).failed:
-                    raise CannotRun(f"a test fails without any fault: {run.failed}: {run.why}")
-                green.update(missing)
-
+        proven = Proven(whole, timeout)
         first = sorted({path for fault in faults for path in (stages_of(fault.path, also) or [[]])[0]})
-        await prove(first)
+        await proven.prove(first)
         waiting = list(reversed(faults))
         verdicts: dict[Fault, Verdict] = {}
 
@@ -243,7 +232,7 @@ async def _run(
                 by = ""
                 try:
                     for stage in stages_of(fault.path, also):
-                        await prove(stage)
+                        await proven.prove(stage)
                         if by := (await scratch.test(stage, timeout=timeout)).failed:
                             break
                 except CannotRun as error:
