@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -294,7 +295,8 @@ async def test_pods_that_run_at_once_are_counted_once() -> None:
 
 
 class Late(Passing):
-    """Loses the answer when the status of the Job was written, and has a user change it before it is looked at."""
+    """Loses the answer when the status of the Job was written, and has a user change it before it is looked at. Watches
+    are behind, so that what the controller reads is the first that it hears of the change."""
 
     def __init__(self, it: JobsWorld) -> None:
         super().__init__(it.transport)
@@ -310,6 +312,17 @@ class Late(Passing):
             return await super().request(method, path, **more)
         await super().request(method, path, **more)
         raise OutcomeUnknown("the answer is lost")
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        async with super().stream(path, read_timeout=read_timeout) as batches:
+
+            async def behind() -> AsyncIterator[list[bytes]]:
+                async for lines in batches:
+                    await asyncio.sleep(0.05)
+                    yield lines
+
+            yield behind()
 
 
 async def test_what_a_user_changes_while_the_status_is_written_is_not_lost() -> None:

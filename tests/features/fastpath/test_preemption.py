@@ -90,7 +90,7 @@ async def test_a_budget_decides_which_node_is_emptied() -> None:
         body = {"metadata": {"name": "kept"}, "spec": spec}
         await cluster.ask("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", body)
 
-    async with full("kept", "spare", before=protect) as world:
+    async with full("spare", "kept", before=protect) as world:
         await world.add("high")
         assert await world.victims() == {"spare-0"}
 

@@ -131,6 +131,17 @@ def test_parts_of_one_device_are_had_as_far_as_its_counters_go() -> None:
     assert refusal(devices, "single") == CANNOT_ALLOCATE, "neither pool is whole now"
 
 
+def test_what_devices_in_use_take_of_a_counter_adds_up() -> None:
+    devices = books(
+        slice_of("s", *(device(name, **draws(1)) for name in "abcd"), **counter(3)),
+        *(claim_of(f"has-{name}", status=allocated_to(name)) for name in "abc"),
+        claim_of("fourth"),
+    )
+    assert refusal(devices, "fourth") == CANNOT_ALLOCATE
+    devices.delete_claim(("default", "has-b"))
+    assert first_names(devices, "fourth") == ["b"]
+
+
 def test_a_number_and_a_text_that_look_alike_do_not_match() -> None:
     devices = books(
         slice_of("s", device("a", attributes=attributes(x=1)), device("b", attributes=attributes(x="1"))),
