@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
+
+import pytest
 
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.support.batched import add_group, install
-from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.installation import Installation, process
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -31,12 +33,12 @@ class VolumeGangs(Installation):
         }
         await self.add(VOLUMES, {"metadata": {"name": name}, "spec": spec})
 
-    async def volume_gang(self, name: str, members: int) -> None:
+    async def volume_gang(self, name: str, members: int, **of_claim: Any) -> None:
         """Each member with a claim that is bound when its pod has a node."""
         await add_group(self, name, minMember=members, queue="q")
         for number in range(members):
             own = f"{name}-{number}"
-            claim = {**_COMMON, "resources": {"requests": _SIZE}}
+            claim = {**_COMMON, "resources": {"requests": _SIZE}, **of_claim}
             await self.add(CLAIMS, {"metadata": {"name": own}, "spec": claim})
             spec = {
                 "schedulerName": "volcano",
@@ -53,22 +55,28 @@ class VolumeGangs(Installation):
 
 
 @asynccontextmanager
-async def volume_gangs() -> AsyncIterator[VolumeGangs]:
+async def _volume_binding(cluster: EmbeddedCluster) -> AsyncIterator[None]:
+    """What binds claims and makes volumes is at work."""
+    binding = controllers.run(VolumeBinding(cluster.api), clock=cluster.api.registry.store.clock)
+    playing = asyncio.create_task(binding)
+    try:
+        yield
+    finally:
+        playing.cancel()
+        with suppress(asyncio.CancelledError):
+            await playing
+
+
+@asynccontextmanager
+async def volume_gangs(*, provisioned: bool = True) -> AsyncIterator[VolumeGangs]:
     async with embedded_cluster() as cluster:
         await install(cluster)
         local = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
         await cluster.add(CLASSES, {"metadata": {"name": "local"}, **local})
-        clock = cluster.api.registry.store.clock
-        playing = asyncio.create_task(controllers.run(VolumeBinding(cluster.api), clock=clock))
-        try:
-            async with process(cluster) as runtime:
-                world = VolumeGangs(cluster, runtime)
-                await world.queue("q")
-                yield world
-        finally:
-            playing.cancel()
-            with suppress(asyncio.CancelledError):
-                await playing
+        async with _volume_binding(cluster) if provisioned else nullcontext(), process(cluster) as runtime:
+            world = VolumeGangs(cluster, runtime)
+            await world.queue("q")
+            yield world
 
 
 async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_by_what_is_tried_for_it() -> (
@@ -92,3 +100,19 @@ async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_b
         await world.add_volume("pv-2", "a")
         await until(lambda: world.has_placed("g", 3))
         assert len(await world.used()) == 3
+
+
+@pytest.mark.promise("L6")
+async def test_a_process_ends_without_waiting_for_volumes_that_others_make() -> None:
+    now = asyncio.get_running_loop().time
+    async with volume_gangs(provisioned=False) as world:
+        await world.add_node("a")
+        remote = {"provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"}
+        await world.add(CLASSES, {"metadata": {"name": "remote"}, **remote})
+        await world.volume_gang("g", 2, storageClassName="remote")
+        binder = world.runtime.fast_path.binder
+        await until(lambda: binder.in_flight == 2)
+        await world.rest()
+        assert binder.in_flight == 2
+        began = now()
+    assert now() - began < 1.0
