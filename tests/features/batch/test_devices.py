@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.session import nodes
+from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.support import objects
@@ -17,7 +19,7 @@ from tests.support.batched import add_group, install
 from tests.support.device_cluster import Devices, devices
 from tests.support.embedded import EmbeddedCluster, until
 from tests.support.installation import Installation, process
-from tests.support.transports import Faulty
+from tests.support.transports import Faulty, Through, failure
 
 #: What members ask for beside devices. Those that ask for nothing else are placed by another action.
 ASKS = ("1", "")
@@ -215,6 +217,42 @@ async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_t
             await world.add_claim("shared")
             await world.device_gang("g", 3, claim="shared")
             await until(lambda: world.has_placed("g", 3))
+            await world.audit()
+            await until(world.nothing_assumed)
+
+
+class LateToSay(Through):
+    """Refuses the first bind, and says that the pod has no node only while the next one is under way."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.again = asyncio.Event()
+
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        if method == "POST" and path.endswith("/g-0/binding"):
+            if self.left:
+                self.left = 0
+                return failure(403)
+            self.again.set()
+            await asyncio.sleep(0.5)
+        answer = await super().request(method, path, **more)
+        if method == "GET" and path.endswith("/pods/g-0"):
+            await self.again.wait()
+        return answer
+
+
+@pytest.mark.promise("S18")
+async def test_the_claim_of_the_next_attempt_is_not_taken_back_by_the_one_before() -> None:
+    async with device_cluster("a") as found:
+        late = LateToSay(found.cluster.transport)
+        async with process(found.cluster, transport=late) as runtime:
+            world = DeviceGangs(found.cluster, runtime)
+            await world.queue("q")
+            await world.add_claim("c")
+            await world.device_gang("g", 1, claim="c")
+            await until(lambda: world.has_placed("g", 1))
+            await world.rest()
+            assert late.again.is_set()
             await world.audit()
             await until(world.nothing_assumed)
 
