@@ -297,6 +297,43 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
             await found.audit()
 
 
+@pytest.mark.promise("S17")
+async def test_devices_are_given_to_nobody_else_before_what_was_written_for_them_is_taken_back() -> None:
+    async with devices("n1", per_node=1) as found:
+        await found.add_claim("c")
+        await found.add_claim("d")
+
+        class Unanswered(Through):
+            left = 2
+
+            def __init__(self, inner: Transport) -> None:
+                super().__init__(inner)
+                self.takes_back = asyncio.Event()
+
+            async def request(self, method: str, path: str, **more: Any) -> Response:
+                if method == "PATCH" and self.left and path.endswith("/c/status"):
+                    self.left -= 1
+                    if self.left:
+                        raise OutcomeUnknown("no answer")
+                    return failure(403)
+                if method == "GET" and path.endswith("/pods/p"):
+                    self.takes_back.set()
+                    await asyncio.sleep(5.0)
+                return await super().request(method, path, **more)
+
+        unanswered = Unanswered(found.cluster.transport)
+        async with found.settling(unanswered, initial_backoff=120.0, max_backoff=120.0):
+            await found.add_pod("p", claim="c")
+            await asyncio.sleep(1.0)
+            await found.add_pod("q", claim="d")
+            async with asyncio.timeout(600.0):
+                await unanswered.takes_back.wait()
+            await asyncio.sleep(4.0)
+            assert await found.cluster.placed() == {}
+            await until(lambda: found.cluster.all_placed(1))
+            await found.audit()
+
+
 @pytest.mark.parametrize("moment", ["the pod is asked for", "the write is under way"])
 async def test_a_claim_is_not_deallocated_that_the_pods_next_attempt_counts_on(
     moment: str, monkeypatch: pytest.MonkeyPatch

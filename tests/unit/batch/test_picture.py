@@ -117,7 +117,13 @@ def test_a_pod_without_a_group_stands_while_it_is_the_same() -> None:
     second = world.view(first)
     assert set(second.settled) == {KEY, alone}
     show("2")
-    assert set(world.view(second).settled) == {KEY}
+    third = world.view(second)
+    assert set(third.settled) == {KEY}
+    # The queue of its namespace is another now.
+    world.cluster.ledger.usage.set_namespace("default", "other")
+    fourth = world.view(third)
+    assert set(fourth.settled) == {KEY}
+    assert {group.key: group.queue for group in fourth.groups}[alone] == "other"
 
 
 def test_a_view_pauses_though_all_groups_stand() -> None:
