@@ -46,6 +46,15 @@ def test_a_pod_whose_deletion_was_accepted_leaves_whatever_older_reports_arrive(
     assert cluster.pods(read(JOB, Job)) == {}
 
 
+def test_a_deletion_that_is_delivered_twice_changes_nothing_more() -> None:
+    cluster = JobsCluster()
+    cluster.set_job(read(JOB, Job))
+    cluster.set_pod(member(2, phase="Running"))
+    for _ in range(2):
+        cluster.delete_pod(member(3, phase="Running"))
+    assert cluster.pods(read(JOB, Job)) == {}
+
+
 def test_a_pod_of_the_same_name_that_was_made_later_does_not_leave_with_the_first() -> None:
     cluster = JobsCluster()
     cluster.set_job(read(JOB, Job))

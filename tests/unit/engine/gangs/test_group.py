@@ -98,6 +98,13 @@ def test_members_that_share_labels_are_one_sub_group() -> None:
     assert sub_group.values_of({}) == ()
 
 
+def test_a_member_that_lacks_one_of_several_labels_is_in_no_sub_group() -> None:
+    policy = {"name": "part", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part", "rack", "row"]}
+    (sub_group,) = pod_group(subGroupPolicy=[policy]).sub_groups
+    assert sub_group.values_of({"part": "0", "rack": "1", "row": "2"}) == ("0", "1", "2")
+    assert sub_group.values_of({"part": "0", "row": "2"}) == ()
+
+
 def test_a_policy_without_keys_has_no_sub_groups() -> None:
     policy = {"name": "part", "labelSelector": {"matchLabels": {"app": "a"}}}
     (sub_group,) = pod_group(subGroupPolicy=[policy]).sub_groups

@@ -28,9 +28,23 @@ def opened(
     hierarchy: bool = False,
     level: int = 0,
     total: Vector = TOTAL,
+    others: tuple[JobDemand, ...] = (),
 ) -> CapacityAccounts:
     tree = QueueTree([QueueInfo(name="root"), *queues])
-    return CapacityAccounts(tree, jobs, total, hierarchy=hierarchy, ancestor_reclaim_level=level)
+    return CapacityAccounts(
+        tree, jobs, total, others=others, hierarchy=hierarchy, ancestor_reclaim_level=level
+    )
+
+
+@pytest.mark.parametrize("hierarchy", [False, True])
+def test_what_pods_of_no_job_hold_counts_in_their_queue_and_of_queues_that_are_gone_nowhere(
+    hierarchy: bool,
+) -> None:
+    others = tuple(JobDemand.of_others(name, cpu(500)) for name in ("a", "gone"))
+    queue = QueueInfo(name="a", parent="root" if hierarchy else "")
+    accounts = opened(queue, jobs=(holding("a", 1000),), others=others, hierarchy=hierarchy)
+    assert accounts.accounts["a"].allocated["cpu"] == 1500
+    assert accounts.fault == "" and "gone" not in accounts.accounts
 
 
 def test_a_queue_may_hold_what_others_are_not_guaranteed() -> None:

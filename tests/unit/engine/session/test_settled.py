@@ -124,6 +124,15 @@ def test_who_is_not_let_in_lacks_members_has_a_gate_or_asks_for_nothing_is_not_s
     assert not names(rested(scene, how))
 
 
+def test_who_has_a_member_behind_the_queues_gate_is_not_settled_whatever_the_others_wait_for() -> None:
+    scene = four_nodes()
+    scene.group("half")
+    scene.member("half", cpu="3")
+    scene.member("half", cpu="3", schedulingGates=[{"name": QUEUE_ALLOCATION_GATE}])
+    scene.gang("waits", 2, cpu="3")
+    assert names(rested(scene)) == {"waits"}
+
+
 def test_a_job_of_which_a_queue_held_a_task_back_is_not_settled() -> None:
     """Room in the queue would help it, of which nodes do not tell."""
     scene = four_nodes()

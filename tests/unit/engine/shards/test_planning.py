@@ -89,7 +89,8 @@ def test_a_change_of_use_that_says_nothing_new_makes_no_new_plan() -> None:
     world.node("n1", 0)
     world.planner.set_pod("p", "n1", {"cpu": 10_000, "memory": 1})
     before = world.plan()
-    world.planner.set_pod("p", "n1", {"cpu": 10_100, "memory": 7})
+    assert world.planner.set_pod("p", "n1", {"cpu": 10_100, "memory": 7})
+    assert not world.planner.set_pod("p", "n1", {"cpu": 10_100, "memory": 7})
     assert world.plan() is before
 
 

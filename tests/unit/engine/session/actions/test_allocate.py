@@ -9,6 +9,7 @@ import pytest
 
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.model import Task, TaskStatus
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.support.engine import node
 from tests.unit.engine.session.scene import Scene, bound, claimed, conf, status_of, told
 
@@ -125,6 +126,26 @@ def test_a_gang_goes_on_after_a_member_without_a_node_if_it_may_still_become_com
         )
 
 
+def test_a_member_behind_a_gate_of_somebody_else_is_given_no_node() -> None:
+    made = scene(4)
+    made.group("g", minMember=1)
+    made.member("g", schedulingGates=[{"name": "example.com/wait"}])
+    made.member("g")
+    made.member("g", schedulingGates=[{"name": QUEUE_ALLOCATION_GATE}])
+    session, result = made.run()
+    assert "g-0" not in bound(session) and "g-1" in bound(session)
+    assert "g-0" not in told(result), "it waits for no node"
+
+
+@pytest.mark.parametrize(("actions", "placed"), [("enqueue allocate", 0), ("enqueue backfill", 1)])
+def test_a_member_that_asks_for_nothing_is_left_to_backfill(actions: str, placed: int) -> None:
+    made = scene(4)
+    made.group("g", minMember=1)
+    made.member("g", cpu="")
+    session, _ = made.run(conf(actions=actions))
+    assert len(bound(session)) == placed
+
+
 # ---- gangs of sub-groups
 
 
@@ -154,6 +175,8 @@ def two(*names: str, cpu: str = "1") -> list[tuple[str, str]]:
         (4, two("0", "1"), 1, 2, "0011"),
         (5, two("0", "1", "2"), 2, 4, "0011"),
         (3, two("0", "1"), 2, 4, ""),
+        # One part has enough members for the gang, which needs two parts.
+        (3, two("0", "1"), 2, 2, ""),
         # By number, whatever their order.
         (2, two("1", "0"), 1, 2, "00"),
         # A part that fits nowhere keeps no other from a place.
