@@ -125,38 +125,12 @@ def test_an_answer_is_the_same_however_it_is_cut(
     assert connection.reusable
 
 
-@given(answers, st.lists(st.integers(0, 400), max_size=5), st.data())
-def test_an_answer_that_is_cut_short_is_never_taken_for_whole(
-    runner: asyncio.Runner, parts: tuple[bytes, list[int], bool], cuts: list[int], data: st.DataObject
-) -> None:
-    body, sizes, trailer = parts
-    whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + framed(body, sizes, trailer=trailer)
-    short = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    outcome, connection = runner.run(exchanged([p for p in cut(short, cuts) if p], ends=True))
-    assert isinstance(outcome, Broken)
-    assert outcome.unanswered == (not short)
-    assert not connection.reusable
-
-
 @given(
     st.lists(st.binary(min_size=1, max_size=40) | st.sampled_from(OK.splitlines(keepends=True)), max_size=8)
 )
 def test_whatever_arrives_ends_in_an_answer_or_in_broken(runner: asyncio.Runner, pieces: list[bytes]) -> None:
     outcome, _ = runner.run(exchanged(pieces, ends=True))
     assert isinstance(outcome, Response | Broken)
-
-
-@given(st.binary(min_size=1, max_size=30), st.booleans())
-def test_what_follows_an_answer_costs_the_connection_and_not_the_answer(
-    runner: asyncio.Runner, more: bytes, together: bool
-) -> None:
-    # llhttp lets empty lines pass between answers, as RFC 9112 (2.2) asks of servers.
-    if not more.strip(b"\r\n") and together:
-        more += b"H"
-    outcome, connection = runner.run(exchanged([OK + more] if together else [OK, more]))
-    assert isinstance(outcome, Response)
-    assert outcome.body == b"ok"
-    assert not connection.reusable
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,23 @@ async def test_a_process_that_was_stopped_amid_a_write_does_not_send_it_when_it_
     await client.close()
 
 
+async def test_credentials_that_never_come_end_a_request_at_its_deadline_and_not_later() -> None:
+    async def never() -> Mapping[str, str]:
+        await asyncio.Event().wait()
+        return {}
+
+    network = Network()
+    client, began = network.client(headers=never, connect_timeout=7), now()
+    with pytest.raises(NotSent, match="no credentials were to be had in time"):
+        await client.request("POST", "/", body=b"{}", timeout=5)
+    assert now() - began == pytest.approx(5)
+    with pytest.raises(NotSent, match="no credentials were to be had in time"):
+        async with client.stream("/", read_timeout=60):
+            pass
+    assert now() - began == pytest.approx(5 + 7) and network.written == []
+    await client.close()
+
+
 async def test_the_end_waits_a_second_for_the_loop_to_tell_of_an_aborted_connection() -> None:
     """It may never tell, and a process that is to end would stay."""
     network = Network()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from itertools import pairwise
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,11 @@ from agent_scheduler.kube.transport import (
     Endpoint,
     NotSent,
     OutcomeUnknown,
+    PodKey,
     StreamRefused,
     Transport,
+    pod_path,
+    segment,
 )
 from tests.support.scripted import (
     Action,
@@ -40,20 +44,6 @@ pytestmark = pytest.mark.real_time
 async def read(transport: Transport, *, silence: float = 60) -> list[list[bytes]]:
     async with transport.stream("/watch", read_timeout=silence) as batches:
         return [batch async for batch in batches]
-
-
-@pytest.mark.parametrize("code", [302, 409])
-async def test_an_answer_of_any_status_is_a_response(code: int) -> None:
-    said = status(code, "Why", "no")
-    said.headers = {"Location": "/elsewhere", "Retry-After": "7"}
-    async with connected(in_order(said)) as (server, transport):
-        answer = await transport.request("POST", "/a%2Fb?c=d", body=b"{}", timeout=60)
-        assert (answer.status, answer.headers["retry-after"]) == (code, "7")
-        assert b"Why" in answer.body
-        (request,) = server.requests
-        assert (request.method, request.target, request.body) == ("POST", "/a%2Fb?c=d", b"{}")
-        assert request.headers["content-type"] == "application/json"
-        assert request.headers["accept-encoding"] == "identity"
 
 
 async def test_a_base_url_with_a_path_is_kept() -> None:
@@ -150,16 +140,6 @@ async def test_a_cancellation_that_comes_together_with_an_answer_is_never_lost()
             assert done, f"cancelled after {turns % 9} turns, and goes on"
 
 
-async def test_a_transport_that_is_closed_sends_nothing() -> None:
-    async with connected(in_order(Answer())) as (server, transport):
-        await transport.close()
-        with pytest.raises(NotSent, match="closed"):
-            await transport.request("POST", "/", body=b"{}", timeout=60)
-        with pytest.raises(NotSent, match="closed"):
-            await read(transport)
-        assert server.requests == []
-
-
 async def test_a_pool_without_connections_is_refused() -> None:
     with pytest.raises(ValueError, match="pool_size must be at least 1"):
         Http1Transport(Endpoint("http://127.0.0.1"), pool_size=0)
@@ -191,3 +171,21 @@ async def test_a_line_without_end_is_refused() -> None:
         async with aclosing(split_lines(pieces_of([b"12345678", b"12345678"]), limit=10)) as batches:
             async for _ in batches:
                 pass
+
+
+# -- whatever a name is, it stays one segment of a path
+
+
+@pytest.mark.parametrize("name", ["web-0.example", "a_b~c", "n" * 253])
+def test_a_plain_name_stands_for_itself(name: str) -> None:
+    assert segment(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..%2f", "a?b#c", "system:node", "ü", "a\n", "a b"])
+def test_any_other_is_escaped(name: str) -> None:
+    assert unquote(segment(name)) == name
+    assert not set(segment(name)) & set("/?# \n")
+
+
+def test_a_pod_is_below_its_namespace() -> None:
+    assert pod_path(PodKey("team/a", "p", "u")) == "/api/v1/namespaces/team%2Fa/pods/p"
