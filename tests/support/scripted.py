@@ -408,6 +408,12 @@ def in_order(*actions: Action) -> Script:
     return lambda _request: left.pop(0) if len(left) > 1 else left[0]
 
 
+def by_method(**actions: list[Action]) -> Script:
+    """Answers the requests of each method in the order of its list, whose last action goes on for ever."""
+    scripts = {method: in_order(*each) for method, each in actions.items()}
+    return lambda request: scripts[request.method](request)
+
+
 def status(code: int, reason: str = "", message: str = "", **details: Any) -> Answer:
     """A refusal as an API server words it."""
     body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
