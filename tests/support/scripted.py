@@ -408,6 +408,10 @@ def in_order(*actions: Action) -> Script:
     return lambda _request: left.pop(0) if len(left) > 1 else left[0]
 
 
+#: What something on the way says in the place of the API server, whatever was done.
+LOGIN_PAGE = Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"})
+
+
 def by_method(**actions: list[Action]) -> Script:
     """Answers the requests of each method in the order of its list, whose last action goes on for ever."""
     scripts = {method: in_order(*each) for method, each in actions.items()}

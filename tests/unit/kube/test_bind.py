@@ -19,6 +19,7 @@ from agent_scheduler.kube.transport import NotSent, PodKey
 from tests.support import objects
 from tests.support.needed import recorded
 from tests.support.scripted import (
+    LOGIN_PAGE,
     Action,
     Answer,
     FakeTime,
@@ -203,7 +204,7 @@ async def test_a_pod_is_pending_until_the_api_server_shows_its_node(lie: Answer)
 
 
 LIES = [
-    Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}),
+    LOGIN_PAGE,
     Answer(200, b"{}"),
     Answer(200, b""),
     Answer(201, b'{"kind":"Status","apiVersion":"v1","status":"Succ'),

@@ -10,7 +10,17 @@ import pytest
 from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF
-from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, in_order, status
+from tests.support.scripted import (
+    LOGIN_PAGE,
+    Action,
+    Answer,
+    FakeTime,
+    Request,
+    Reset,
+    answering,
+    in_order,
+    status,
+)
 
 BODY = b'{"metadata":{"name":"c","annotations":{"a":"1"}},"spec":{"n":1}}'
 THING: dict[str, Any] = {"kind": "Thing", "apiVersion": "g/v1", "spec": {"n": 1}}
@@ -44,9 +54,10 @@ HAVE_OURS, HAVE_THEIRS = Answer(200, OURS), Answer(200, THEIRS)
     [
         *(
             ([lost, TAKEN, HAVE_OURS], OURS, None, True, "POST POST GET")
-            for lost in (Reset(), status(500, "InternalError"), status(504, "Timeout"))
+            for lost in (Reset(), status(500, "InternalError"), status(504, "Timeout"), LOGIN_PAGE)
         ),
         # What was there before is a conflict, whatever it says, and what is somebody else's.
+        ([Reset(), TAKEN, LOGIN_PAGE, HAVE_OURS], OURS, None, True, "POST POST GET GET"),
         ([TAKEN, HAVE_OURS], OURS, FailureClass.CONFLICT, False, "POST GET"),
         ([TAKEN, HAVE_THEIRS], THEIRS, FailureClass.CONFLICT, False, "POST GET"),
         ([Reset(), TAKEN, HAVE_THEIRS], THEIRS, FailureClass.CONFLICT, True, "POST POST GET"),
@@ -93,7 +104,8 @@ async def test_an_object_is_deleted_by_its_uid() -> None:
 
 @pytest.mark.parametrize("gone", [status(404, "NotFound"), status(409, "Conflict")])
 async def test_an_object_that_is_gone_or_another_one_is_as_good_as_deleted(gone: Action) -> None:
-    assert (await deleted(Reset(), gone))[0] is None
+    failure, requests = await deleted(Reset(), LOGIN_PAGE, gone)
+    assert failure is None and len(requests) == 3
 
 
 async def test_a_deletion_that_keeps_failing_is_given_up() -> None:

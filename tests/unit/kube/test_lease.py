@@ -16,6 +16,7 @@ from agent_scheduler.kube.errors import StoreWentBack
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun, LeaseConfig, boottime
 from agent_scheduler.kube.recorder import ObjectReference
 from tests.support.scripted import (
+    LOGIN_PAGE,
     Action,
     Answer,
     FakeTime,
@@ -284,7 +285,7 @@ async def test_what_others_keep_in_the_lease_stays() -> None:
 LIES = [
     Answer(200, b"junk"),
     Answer(200, b"{}"),
-    Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}),
+    LOGIN_PAGE,
     Answer(200, b'{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"another"}}'),
     Answer(404, b"default backend - 404"),
     Answer(409, b"<html>"),

@@ -9,7 +9,17 @@ import pytest
 
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched, patch_once
-from tests.support.scripted import Action, Answer, FakeTime, Reset, answering, by_method, in_order, status
+from tests.support.scripted import (
+    LOGIN_PAGE,
+    Action,
+    Answer,
+    FakeTime,
+    Reset,
+    answering,
+    by_method,
+    in_order,
+    status,
+)
 
 PATH = "/apis/x/v1/namespaces/t/things/a"
 BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
@@ -42,6 +52,7 @@ FORBIDDEN, GONE = status(403, "Forbidden", "no"), status(404, "NotFound")
 ANOTHER = thing("6", done=True, uid="another")
 BEFORE = thing("5", done=False)
 SENT, LOOKED, AGAIN = ["PATCH"], ["PATCH", "GET"], ["PATCH", "GET", "PATCH"]
+TWICE = ["PATCH", "GET", "GET", "PATCH"]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +62,7 @@ SENT, LOOKED, AGAIN = ["PATCH"], ["PATCH", "GET"], ["PATCH", "GET", "PATCH"]
         # What was lost is looked for, and sent again if it is not there, or can no longer be carried out.
         ([Reset()], [thing("7", done=True)], {}, "7", None, False, LOOKED),
         ([Reset(), thing("6", done=True)], [BEFORE], {}, "6", None, False, AGAIN),
+        ([LOGIN_PAGE, thing("6", done=True)], [LOGIN_PAGE, BEFORE], {}, "6", None, False, TWICE),
         ([Reset(), GONE], [GONE], {}, "", FailureClass.NOT_FOUND, False, LOOKED),
         # A conflict may be with the patch itself.
         ([CONFLICT], [thing("6", done=True)], {}, "6", None, False, LOOKED),

@@ -14,6 +14,7 @@ from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Backoff, Timing
 from tests.support.scripted import (
+    LOGIN_PAGE,
     Action,
     Answer,
     FakeTime,
@@ -245,7 +246,7 @@ async def test_no_more_series_are_remembered_than_allowed() -> None:
 
 @SAID
 @pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize("failure", [status(503), status(429), Reset()])
+@pytest.mark.parametrize("failure", [status(503), status(429), Reset(), LOGIN_PAGE])
 async def test_an_event_is_tried_again_a_few_times(
     failure: Action, warm: bool, say: Callable[[Bench], None]
 ) -> None:
@@ -283,6 +284,7 @@ TAKEN = status(409, "AlreadyExists")
             {"recorded": 2},
         ),
         # The answer was lost: it is not written twice.
+        ([LOGIN_PAGE, TAKEN], [Bench.bound], "POST POST", {"recorded": 1}),
         ([Reset(), TAKEN, Answer()], [Bench.failed] * 2, "POST POST PATCH", {"recorded": 2, "aggregated": 1}),
         ([Reset(), TAKEN], [Bench.bound], "POST POST", {"recorded": 1}),
         # It was refused, as in a namespace that goes away: it is written when it is said again.

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.support.scripted import Action, Answer, eventually, status
+from tests.support.scripted import LOGIN_PAGE, Action, Answer, eventually, status
 
 from .test_reflector import SILENT, World, listing, pod, serving
 
@@ -24,7 +24,7 @@ PAGE = {"Content-Type": "text/html"}
 UNSURE: list[Action] = [
     serving("nodes", "pods"),
     Answer(404, b"default backend"),
-    Answer(200, b"<html>Sign in</html>", PAGE),
+    LOGIN_PAGE,
     Answer(body={"kind": "APIResourceList", "groupVersion": "v1"}),
     Answer(body={"kind": "APIResourceList", "groupVersion": "v2", "resources": []}),
     status(503, "ServiceUnavailable"),
@@ -32,7 +32,7 @@ UNSURE: list[Action] = [
 ]
 #: What is no list of an API server.
 NO_LISTS = [
-    Answer(200, b"<html>Sign in</html>", PAGE),
+    LOGIN_PAGE,
     Answer(200, b""),
     Answer(200, b"{}"),
     Answer(200, b'{"metadata":{"resourceVersion":"99"},"items":[]}'),

@@ -15,6 +15,7 @@ from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.status import PodCondition, StatusWriter
 from agent_scheduler.kube.transport import Named, PodKey
 from tests.support.scripted import (
+    LOGIN_PAGE,
     Action,
     Answer,
     FakeTime,
@@ -213,7 +214,9 @@ async def test_a_report_that_fails_gives_way_to_a_newer_one(
         assert bench.counts == counts
 
 
-@pytest.mark.parametrize("failure", [status(503), status(429), status(500), status(409, "Conflict"), Reset()])
+@pytest.mark.parametrize(
+    "failure", [status(503), status(429), status(500), status(409, "Conflict"), Reset(), LOGIN_PAGE]
+)
 async def test_what_may_pass_is_tried_again(failure: Action) -> None:
     async with writing(failure, failure, Answer()) as bench:
         await bench.report()
