@@ -140,22 +140,21 @@ def test_an_ipv6_service_is_bracketed(tmp_path: Path, authority: Authority) -> N
 
 
 @pytest.mark.parametrize(
-    ("missing", "words"),
-    [("token", "token is missing.*automountServiceAccountToken"), ("ca.crt", "ca.crt is missing")],
+    ("file", "content", "words"),
+    [
+        ("token", None, "token is missing.*automountServiceAccountToken"),
+        ("ca.crt", None, "ca.crt is missing"),
+        ("ca.crt", "nonsense", "ca.crt: not a certificate bundle"),
+    ],
 )
-def test_a_pod_without_its_mount_says_so(
-    tmp_path: Path, authority: Authority, missing: str, words: str
+def test_a_pod_whose_mount_cannot_be_used_says_so(
+    tmp_path: Path, authority: Authority, file: str, content: str | None, words: str
 ) -> None:
     mount(tmp_path)
-    (tmp_path / missing).unlink()
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_text(content)
     with pytest.raises(KubeConfigError, match=words):
-        load_endpoint(environ=pod_environ(), service_account=tmp_path)
-
-
-def test_a_pod_with_a_broken_authority_says_so(tmp_path: Path, authority: Authority) -> None:
-    mount(tmp_path)
-    authority.file.write_text("nonsense")
-    with pytest.raises(KubeConfigError, match=r"ca.crt: not a certificate bundle"):
         load_endpoint(environ=pod_environ(), service_account=tmp_path)
 
 

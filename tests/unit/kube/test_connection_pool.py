@@ -92,17 +92,6 @@ async def test_an_idle_connection_is_given_up_when_certificates_were_replaced_an
         assert server.connections == 2
 
 
-async def test_an_idle_connection_is_closed_after_its_time() -> None:
-    async with wired([[OK]] * 9) as server, client(server, keepalive=20) as transport:
-        await get(transport)
-        await asyncio.sleep(19)
-        assert server.open == 1
-        await asyncio.sleep(21)
-        assert server.open == 0
-        assert await get(transport) == b"ok"
-        assert server.connections == 2
-
-
 async def test_a_connection_that_was_idle_for_too_long_is_not_used_even_if_its_timer_is_late() -> None:
     """The process was suspended: its timers have not run."""
     async with wired([[OK]] * 9) as server, client(server, keepalive=20, pool_size=1) as transport:

@@ -83,20 +83,6 @@ def test_every_name_is_exposed_exactly_as_it_is_called(metrics: Metrics) -> None
     assert "_created" not in text
 
 
-def test_an_attempt_counts_for_its_result_and_profile(metrics: Metrics) -> None:
-    attempts, duration = metrics.profile("a").attempts["scheduled"]
-    attempts.inc()
-    duration.observe(0.002)
-    values = scrape(metrics)
-    assert values['scheduler_schedule_attempts_total{profile="a",result="scheduled"}'] == 1
-    assert values['scheduler_schedule_attempts_total{profile="a",result="error"}'] == 0
-    bucket = "scheduler_scheduling_attempt_duration_seconds_bucket"
-    # A value equal to a bound belongs to the bucket of that bound.
-    assert values[f'{bucket}{{le="0.001",profile="a",result="scheduled"}}'] == 0
-    assert values[f'{bucket}{{le="0.002",profile="a",result="scheduled"}}'] == 1
-    assert values[f'{bucket}{{le="+Inf",profile="a",result="scheduled"}}'] == 1
-
-
 def test_fifteen_attempts_and_more_share_a_label(metrics: Metrics) -> None:
     for attempts in (1, 15, 200):
         metrics.scheduled(attempts, 0.5, after_flush=attempts == 200)
