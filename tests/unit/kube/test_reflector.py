@@ -22,6 +22,7 @@ from agent_scheduler.kube.reflector import (
     WatchTimes,
 )
 from agent_scheduler.kube.retry import Backoff
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects.wire import Pod
 from tests.support.scripted import (
@@ -38,6 +39,7 @@ from tests.support.scripted import (
 )
 
 SILENT = Stream([], end="hang")
+PATIENT = WatchTimes(backoff=Backoff(initial=1, cap=30, jitter=0))
 
 
 def pod(name: str, version: int, *, uid: str | None = None, **spec: Any) -> dict[str, Any]:
@@ -118,15 +120,18 @@ class World:
         return [r.query["resourceVersion"] for r in self.server.requests if "watch" in r.query]
 
     @asynccontextmanager
-    async def run(self, *, times: WatchTimes | None = None, **options: Any) -> AsyncIterator[World]:
-        self.server, transport = answering(self.script)
+    async def run(
+        self, *, times: WatchTimes = PATIENT, transport: Transport | None = None, **options: Any
+    ) -> AsyncIterator[World]:
+        """Against the script, or against the server of `transport`."""
+        self.server, scripted = answering(self.script)
         self.reflector = Reflector(
-            transport,
+            transport or scripted,
             "/api/v1/pods",
             msgspec.json.Decoder(Pod).decode,
             self.handle,
             timing=self.time.timing,
-            times=replace(times or WatchTimes(), backoff=Backoff(initial=1, cap=30, jitter=0)),
+            times=times,
             count=self.count,
             **options,
         )

@@ -1,4 +1,4 @@
-"""The reflector over real HTTP, against an API server that misbehaves in every way that it can.
+"""The reflector against an API server that misbehaves in every way that it can.
 
 Whatever a watch goes through, the handler may rely on what the reflector promises at each change, and once the
 faults are over, what was delivered is what the server has.
@@ -7,15 +7,13 @@ faults are over, what was delivered is what the server has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import orjson
 import pytest
 
-from agent_scheduler.kube.reflector import Reflector, WatchTimes
+from agent_scheduler.kube.reflector import WatchTimes
 from agent_scheduler.kube.retry import Backoff
 from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects.wire import Pod
@@ -71,34 +69,6 @@ class View(World):
             assert new > old or change.type is ChangeType.DELETED
         super().handle(batch)
 
-    @property
-    def versions(self) -> dict[str, str]:
-        return {uid: pod.metadata.resource_version for uid, pod in self.held.items()}
-
-
-@asynccontextmanager
-async def following(
-    cluster: EmbeddedCluster, view: View, *, stall: float | None
-) -> AsyncIterator[asyncio.Task[None]]:
-    reflector = Reflector(
-        cluster.transport,
-        "/api/v1/pods",
-        msgspec.json.Decoder(Pod).decode,
-        view.handle,
-        page_size=4,
-        times=WatchTimes(
-            shortest=1, longest=2, stall=stall, list_timeout=0.4, backoff=Backoff(initial=0.01, cap=0.05)
-        ),
-        count=view.count,
-    )
-    task = asyncio.create_task(reflector.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
 
 async def live(cluster: EmbeddedCluster, turns: Iterable[int]) -> None:
     """Pods come, change, go, and come again under their names. Of some only one event ever tells."""
@@ -125,30 +95,33 @@ ALWAYS = ("resets at any byte", "silence for ever", "too old in the middle", "de
     "what", [each if each in ALWAYS else pytest.param(each, marks=pytest.mark.wide) for each in FAULTS]
 )
 async def test_what_was_handed_over_is_what_the_server_has(what: str) -> None:
-    times, fault = FAULTS[what]
+    strikes, fault = FAULTS[what]
     match: dict[str, Any] = {"path": "/api/v1/pods"}
     if "stale" not in fault:
         match["verbs"] = ["watch"]
     # One list in a row that is too old is refused; more than three are taken for a restored backup.
     often = {"every": 2} if "stale" in fault else {}
-    rule = {"match": match, "first": times, "fault": fault, **often}
+    rule = {"match": match, "first": strikes, "fault": fault, **often}
     injector = Injector(plan_of(orjson.dumps({"seed": 3, "rules": [rule]}).decode()))
     async with embedded_cluster(disturb=injector) as cluster:
         view = View()
-        # A watch that is taken for dead now and then would hide what others lose.
-        stall = 0.4 if "stall" in fault or "hang" in fault else None
-        async with following(cluster, view, stall=stall) as task:
+        times = WatchTimes(
+            shortest=1,
+            longest=2,
+            # A watch that is taken for dead now and then would hide what others lose.
+            stall=0.4 if "stall" in fault or "hang" in fault else None,
+            list_timeout=0.4,
+            backoff=Backoff(initial=0.01, cap=0.05),
+        )
+        async with view.run(times=times, transport=cluster.transport, page_size=4):
             # From here on every event is of a watch.
             await until(lambda: view.counts.get("watch"), seconds=120)
             await live(cluster, range(8))
 
             async def agreed() -> bool:
-                assert not task.done(), task.exception()
-                there = {
-                    pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
-                    for pod in (await cluster.pods()).values()
-                }
-                return view.versions == there
+                assert not view.task.done(), view.task.exception()
+                pods = await cluster.pods()
+                return view.names == {name: pods[name]["metadata"]["resourceVersion"] for name in pods}
 
             await until(agreed, seconds=120)
             assert injector.fired[next(iter(fault))] > 0
