@@ -281,10 +281,8 @@ async def test_what_others_keep_in_the_lease_stays() -> None:
         assert leases.lease["metadata"]["labels"] == {"team": "agents"}
 
 
-#: What is not the API server's, and renews nothing.
+#: What is not the API server's, or about another lease, and renews nothing.
 LIES = [
-    Answer(200, b"junk"),
-    Answer(200, b"{}"),
     LOGIN_PAGE,
     Answer(200, b'{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"another"}}'),
     Answer(404, b"default backend - 404"),

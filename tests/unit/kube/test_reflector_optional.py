@@ -19,7 +19,6 @@ NOWHERE = [
 
 A = pod("a", 10)
 ADDED, CHANGED = ("added", "a", "10"), ("modified", "a", "25")
-PAGE = {"Content-Type": "text/html"}
 #: What does not say that the collection is not served.
 UNSURE: list[Action] = [
     serving("nodes", "pods"),
@@ -29,18 +28,6 @@ UNSURE: list[Action] = [
     Answer(body={"kind": "APIResourceList", "groupVersion": "v2", "resources": []}),
     status(503, "ServiceUnavailable"),
     status(403, "Forbidden"),
-]
-#: What is no list of an API server.
-NO_LISTS = [
-    LOGIN_PAGE,
-    Answer(200, b""),
-    Answer(200, b"{}"),
-    Answer(200, b'{"metadata":{"resourceVersion":"99"},"items":[]}'),
-    Answer(200, b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99"},"items":['),
-    Answer(200, b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}'),
-    Answer(200, b'{"kind":"Status","apiVersion":"v1","metadata":{"resourceVersion":"99"}}'),
-    Answer(403, b"<html>Forbidden</html>", PAGE),
-    Answer(302, b"<html>Found</html>", {"Location": "http://login/"}),
 ]
 
 
@@ -71,7 +58,7 @@ NO_LISTS = [
         ([NOWHERE[0], listing(11, A)], None, False, [ADDED], {"failure": 1}),
         *(
             ([listing(11, A), each, listing(30, pod("a", 25))], None, False, [ADDED, CHANGED], {"failure": 2})
-            for each in NO_LISTS
+            for each in (LOGIN_PAGE, Answer(302, b"<html>Found</html>", {"Location": "http://login/"}))
         ),
     ],
 )

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -271,21 +272,17 @@ def context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def no_folder(*_: object, **__: object) -> None:
+def refuse(*_: object, **__: object) -> Any:
     raise FileNotFoundError("no usable temporary directory")
-
-
-def no_memory(*_: object, **__: object) -> int:
-    raise OSError("not implemented")
 
 
 def test_a_certificate_is_loaded_without_a_folder_that_can_be_written(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate, key = (file.read_bytes() for file in authority.issue("me"))
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", no_folder)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
     load_certificate(context(), certificate, key)
-    monkeypatch.setattr(os, "memfd_create", no_memory)
+    monkeypatch.setattr(os, "memfd_create", refuse)
     with pytest.raises(OSError, match=r"no usable temporary directory.*TMPDIR"):
         load_certificate(context(), certificate, key)
 
@@ -294,7 +291,7 @@ def test_a_certificate_is_loaded_from_a_temporary_file_where_memory_has_none(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     certificate, key = (file.read_bytes() for file in authority.issue("me"))
-    monkeypatch.setattr(os, "memfd_create", no_memory)
+    monkeypatch.setattr(os, "memfd_create", refuse)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = set(tmp_path.iterdir())
     load_certificate(context(), certificate, key)
