@@ -39,6 +39,8 @@ class Request:
     target: str
     headers: dict[str, str]
     body: bytes
+    #: The common name in the client's certificate.
+    peer: str = ""
 
     @property
     def path(self) -> str:
@@ -117,7 +119,7 @@ class ScriptedServer:
         method, target, _ = first.split(" ")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in rest)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        request = Request(method, target, headers, body)
+        request = Request(method, target, headers, body, _common_name(writer))
         self.requests.append(request)
         action = self.script(request)
         if not isinstance(action, Answer | Stream | Reset | Hang):
@@ -159,6 +161,11 @@ class ScriptedServer:
             await writer.drain()
             return True
         return False
+
+
+def _common_name(writer: asyncio.StreamWriter) -> str:
+    subject = (writer.get_extra_info("peercert") or {}).get("subject", ())
+    return next((value for pairs in subject for key, value in pairs if key == "commonName"), "")
 
 
 def content_of(answer: Answer, request: Request) -> bytes:

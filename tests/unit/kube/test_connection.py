@@ -10,34 +10,14 @@ import pytest
 
 from agent_scheduler.kube.connection import Broken, Connection, Limits
 from agent_scheduler.kube.transport import Response
+from tests.support.wires import Network, Wire
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Wire(asyncio.Transport):
-    """A transport without a socket: remembers what was written, and loses the connection when it is aborted."""
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__()
-        self.connection = connection
-        self.written: list[bytes] = []
-        self.aborted = False
-
-    def write(self, data: Any) -> None:
-        self.written.append(bytes(data))
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def abort(self) -> None:
-        if not self.aborted:
-            self.aborted = True
-            asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
-
-
 def opened(limits: Limits | None = None) -> tuple[Connection, Wire]:
     connection = Connection(limits or Limits(), opened=lambda _: None, lost=lambda _: None)
-    wire = Wire(connection)
+    wire = Wire(Network(lambda _wire, _request: None), connection)
     connection.connection_made(wire)
     return connection, wire
 
@@ -58,9 +38,9 @@ async def exchanged(
     """What one request on a connection leads to if these pieces arrive; `ends`: and then the peer closes."""
     connection, wire = opened(limits)
     answer = sent(connection, b"a request", head_only=head_only)
-    assert wire.written == [b"a request"]
+    assert [text for _, text in wire.network.written] == [b"a request"]
     for piece in pieces:
-        if not wire.aborted:
+        if not wire.is_closing():
             connection.data_received(piece)
     if ends:
         connection.connection_lost(None)
