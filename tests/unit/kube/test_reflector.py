@@ -22,7 +22,6 @@ from agent_scheduler.kube.reflector import (
     WatchTimes,
 )
 from agent_scheduler.kube.retry import Backoff
-from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Change, ChangeType
 from agent_scheduler.objects.wire import Pod
 from tests.support.scripted import (
@@ -120,13 +119,10 @@ class World:
         return [r.query["resourceVersion"] for r in self.server.requests if "watch" in r.query]
 
     @asynccontextmanager
-    async def run(
-        self, *, times: WatchTimes = PATIENT, transport: Transport | None = None, **options: Any
-    ) -> AsyncIterator[World]:
-        """Against the script, or against the server of `transport`."""
-        self.server, scripted = answering(self.script)
+    async def run(self, *, times: WatchTimes = PATIENT, **options: Any) -> AsyncIterator[World]:
+        self.server, transport = answering(self.script)
         self.reflector = Reflector(
-            transport or scripted,
+            transport,
             "/api/v1/pods",
             msgspec.json.Decoder(Pod).decode,
             self.handle,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from itertools import pairwise
 from urllib.parse import unquote
 
@@ -119,25 +119,6 @@ async def test_leaving_a_stream_early_closes_its_connection() -> None:
             await anext(batches)
             assert server.open == 1
         await eventually(lambda: server.open == 0)
-
-
-async def test_a_cancellation_that_comes_together_with_an_answer_is_never_lost() -> None:
-    """asyncio.wait_for loses it before Python 3.12, and a watch that cannot be stopped goes on for ever."""
-    async with connected(in_order(status(410, "Expired"))) as (_, transport):
-
-        async def for_ever() -> None:
-            while True:
-                with suppress(StreamRefused):
-                    await read(transport)
-
-        for turns in range(60):
-            task = asyncio.create_task(for_ever())
-            await asyncio.sleep(0.004)
-            for _ in range(turns % 9):
-                await asyncio.sleep(0)
-            task.cancel()
-            done, _ = await asyncio.wait({task}, timeout=60)
-            assert done, f"cancelled after {turns % 9} turns, and goes on"
 
 
 async def test_a_pool_without_connections_is_refused() -> None:

@@ -234,12 +234,6 @@ def test_what_would_be_exposed_wrongly_is_refused(wrong: Callable[[Families], ob
     assert Families().counter("volcano_total_preemption_attempts", "x").type == "counter"
 
 
-def test_two_instances_share_nothing() -> None:
-    one, other = Metrics(version="1"), Metrics(version="1")
-    one.profile("a").attempts["error"][0].inc()
-    assert 'scheduler_schedule_attempts_total{profile="a",result="error"}' not in scrape(other)
-
-
 def test_what_an_owner_counts_is_read_of_it_at_each_scrape() -> None:
     make, owner = Families(), SimpleNamespace(lost=3, waiting={"a": 1})
     make.counter("lost_total", "x", read=lambda of: of.lost)
