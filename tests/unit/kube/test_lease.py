@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time as real_time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -476,42 +475,6 @@ async def test_work_that_cannot_be_stopped_in_time_is_an_error_that_ends_the_pro
             assert led.time.now == began + CONFIG.lease_duration
             assert not led.elector.is_leader
             release.set()
-
-
-@pytest.mark.promise("S9")
-async def test_two_candidates_never_lead_at_the_same_time() -> None:
-    """Both against one server that keeps failing, each change of leader a chance to overlap."""
-    leases, chance = Leases(), random.Random(7)
-    leading: set[str] = set()
-    terms: list[str] = []
-    asked = 0
-
-    def flaky(_: Request) -> Action | None:
-        nonlocal asked
-        asked += 1
-        return Reset() if asked // 12 % 2 else None
-
-    leases.fault = flaky
-
-    async def candidate(identity: str) -> None:
-        async def lead() -> None:
-            terms.append(identity)
-            assert not leading
-            leading.add(identity)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                leading.discard(identity)
-
-        while True:
-            timing = replace(FakeTime().timing, rng=chance.random)
-            config = replace(CONFIG, identity=identity)
-            await LeaderElector(answering(leases)[1], config, timing=timing).run(lead)
-            await asyncio.sleep(60 * chance.random())
-
-    async with running(candidate("a")), running(candidate("b")):
-        await eventually(lambda: len(terms) >= 20)
-    assert set(terms) == {"a", "b"}
 
 
 def test_the_clock_of_a_lease_goes_on_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:

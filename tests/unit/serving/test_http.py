@@ -222,8 +222,8 @@ async def test_one_pod_or_group_is_explained(client: Client, world: World) -> No
 async def test_a_process_without_a_queue_has_no_pages_of_a_scheduler(world: World) -> None:
     async with served(Sources(metrics=world.metrics.exposition, configuration=dict)) as client:
         assert await client.json("/configz") == {"configuration": {}}
-        for page in ("queue", "cache", "explain"):
-            assert await client.get(f"/debug/{page}") == (404, NO_PAGE)
+        for page in ("debug/queue", "debug/cache", "debug/explain", "ui/"):
+            assert await client.get(f"/{page}") == (404, NO_PAGE)
 
 
 async def test_only_reading_is_allowed(client: Client) -> None:
