@@ -18,36 +18,17 @@ from agent_scheduler.telemetry.families import Families, HistogramFamily
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.series import exponential
 
-#: kube-scheduler's metrics that we have: name -> labels and buckets (pkg/scheduler/metrics/metrics.go, 1.37).
-KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...] | None]] = {
-    "scheduler_schedule_attempts_total": ({"result", "profile"}, None),
-    "scheduler_scheduling_attempt_duration_seconds": ({"result", "profile"}, exponential(0.001, 2, 15)),
-    "scheduler_scheduling_algorithm_duration_seconds": (set(), exponential(0.001, 2, 15)),
-    "scheduler_framework_extension_point_duration_seconds": (
-        {"extension_point", "status", "profile"},
-        exponential(0.0001, 2, 12),
-    ),
-    "scheduler_pod_scheduling_attempts": (set(), exponential(1, 2, 5)),
-    "scheduler_pod_scheduling_sli_duration_seconds": ({"attempts"}, exponential(0.01, 2, 20)),
-    "scheduler_pending_pods": ({"queue"}, None),
-    "scheduler_queue_incoming_pods_total": ({"queue", "event"}, None),
-    "scheduler_unschedulable_pods": ({"plugin", "profile"}, None),
-    "scheduler_event_handling_duration_seconds": ({"event"}, exponential(0.0001, 2, 12)),
-    "scheduler_queueing_hint_execution_duration_seconds": (
-        {"plugin", "event", "hint"},
-        exponential(0.00001, 1.5, 20),
-    ),
-    "scheduler_pre_queueing_hint_evaluations_total": ({"plugin", "result"}, None),
-    "scheduler_inflight_events": ({"event"}, None),
-    "scheduler_pod_scheduled_after_flush_total": (set(), None),
-    "scheduler_preemption_attempts_total": (set(), None),
-    "scheduler_preemption_victims": (set(), exponential(1, 2, 7)),
-    "scheduler_cache_size": ({"type"}, None),
-    "scheduler_dra_bindingconditions_allocations_total": ({"profile", "driver", "status"}, None),
-    "scheduler_dra_bindingconditions_wait_duration_seconds": (
-        {"profile", "driver", "status"},
-        exponential(0.1, 2, 14),
-    ),
+#: The buckets of kube-scheduler's histograms that we have (pkg/scheduler/metrics/metrics.go, 1.37).
+KUBE_SCHEDULER = {
+    "scheduler_scheduling_attempt_duration_seconds": exponential(0.001, 2, 15),
+    "scheduler_scheduling_algorithm_duration_seconds": exponential(0.001, 2, 15),
+    "scheduler_framework_extension_point_duration_seconds": exponential(0.0001, 2, 12),
+    "scheduler_pod_scheduling_attempts": exponential(1, 2, 5),
+    "scheduler_pod_scheduling_sli_duration_seconds": exponential(0.01, 2, 20),
+    "scheduler_event_handling_duration_seconds": exponential(0.0001, 2, 12),
+    "scheduler_queueing_hint_execution_duration_seconds": exponential(0.00001, 1.5, 20),
+    "scheduler_preemption_victims": exponential(1, 2, 7),
+    "scheduler_dra_bindingconditions_wait_duration_seconds": exponential(0.1, 2, 14),
 }
 
 
@@ -67,13 +48,13 @@ def scrape(metrics: Metrics) -> dict[str, float]:
     return values
 
 
-def test_names_labels_and_buckets_are_kube_schedulers(metrics: Metrics) -> None:
-    ours = {name: family for name, family in metrics.families.made.items() if name.startswith("scheduler_")}
-    assert ours.keys() == KUBE_SCHEDULER.keys()
-    for name, (labels, bounds) in KUBE_SCHEDULER.items():
-        family = ours[name]
-        assert set(family.label_names) == labels
-        assert (family.bounds if isinstance(family, HistogramFamily) else None) == bounds
+def test_buckets_are_kube_schedulers(metrics: Metrics) -> None:
+    """Names and labels are those of docs/metrics.md, which another test compares."""
+    made = metrics.families.made.items()
+    histograms = {name: family.bounds for name, family in made if isinstance(family, HistogramFamily)}
+    assert {
+        name: each for name, each in histograms.items() if name.startswith("scheduler_")
+    } == KUBE_SCHEDULER
 
 
 def test_every_name_is_exposed_exactly_as_it_is_called(metrics: Metrics) -> None:
