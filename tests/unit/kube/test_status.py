@@ -19,7 +19,6 @@ from tests.support.scripted import (
     Action,
     Answer,
     FakeTime,
-    Hang,
     Reset,
     answering,
     eventually,
@@ -291,15 +290,6 @@ async def test_a_report_is_not_repeated_once_its_pod_is_forgotten(attempts: int,
         await bench.report()
         assert len(bench.server.requests) == at
         assert bench.counts == {"dropped": 1}
-
-
-async def test_reports_keep_to_the_number_of_writes_that_may_be_under_way() -> None:
-    """kubernetes#135900: status patches took the connections and the rate that binds needed."""
-    async with writing(Hang(), budget=Budget(concurrency=4), concurrency=4) as bench:
-        for number in range(500):
-            bench.writer.report(PodKey("t", f"p{number}", f"u{number}"), UNFIT)
-        await asyncio.sleep(1)
-        assert len(bench.server.requests) == 4
 
 
 async def test_a_nomination_is_removed_without_saying_anything_else_of_the_pod() -> None:

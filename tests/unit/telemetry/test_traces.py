@@ -195,17 +195,6 @@ def test_a_trace_is_found_by_the_uid_of_its_pod() -> None:
     assert trace_id("00000000-0000-0000-0000-000000000000") == 1, "0 would be no trace"
 
 
-def test_a_wait_names_the_plugins_that_it_is_for() -> None:
-    it, pod = queued()
-    entry = QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=it.seconds)
-    entry.rejectors = {"NodePorts"}
-    it.traces.queued("unschedulable", "ScheduleAttemptFailure", entry)
-    it.seconds += 1
-    it.traces.scheduled(pod, "n1", it.seconds)
-    waits = [attributes for name, _, _, attributes, _ in it.recorded.spans if name == "unschedulablePods"]
-    assert waits == [{"scheduling.event": "ScheduleAttemptFailure", "scheduling.plugins": {"NodePorts"}}]
-
-
 def test_what_is_traced_is_measured_too() -> None:
     it, metrics = Tracing(), Metrics(version="1")
     observer = TracedObserver(metrics, it.traces, clock=lambda: it.seconds, policy="p")
