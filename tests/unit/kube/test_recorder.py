@@ -175,10 +175,15 @@ async def test_an_event_that_repeats_before_it_was_written_is_written_once() -> 
 )
 async def test_events_that_differ_in_anything_are_different_events(change: dict[str, Any]) -> None:
     async with recording(Answer(201)) as bench:
-        same = {"regarding": POD, "type": "Warning", "reason": "R", "action": "A", "note": "n"}
+        same: dict[str, Any] = {
+            "regarding": POD,
+            "type": "Warning",
+            "reason": "R",
+            "action": "A",
+            "note": "n",
+        }
         for arguments in (same, {**same, **change}):
-            regarding = arguments["regarding"]
-            bench.recorder.event(regarding, **{k: v for k, v in arguments.items() if k != "regarding"})
+            bench.recorder.event(**arguments)
         sent = await bench.sent()
         assert await bench.methods() == ["POST", "POST"]
         assert len({body["metadata"]["name"] for _, body in sent}) == 2

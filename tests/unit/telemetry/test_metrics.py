@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import prometheus_client
 import pytest
@@ -73,27 +72,15 @@ def test_fifteen_attempts_and_more_share_a_label(metrics: Metrics) -> None:
     assert values["scheduler_pod_scheduled_after_flush_total"] == 1
 
 
-_NO_QUEUES = SimpleNamespace(book=QuotaBook(), gated=SimpleNamespace(held={}, reserved={}))
-
-
-def scheduler(**parts: Any) -> SimpleNamespace:
-    """What is read of a scheduler at a scrape."""
-    nobody = PendingCounts(active=0, backoff=0, unschedulable=0, gated=0, in_flight=0)
-    usual = {
-        "queue": SimpleNamespace(pending=lambda: nobody, kept_in_flight=dict),
-        "ledger": SimpleNamespace(rows={}, placements={}, assumed=0, usage=_NO_QUEUES),
-        "binder": SimpleNamespace(in_flight=0, concurrency=0),
-    }
-    return SimpleNamespace(**(usual | parts))
-
-
 def test_gauges_are_what_the_queue_and_the_cache_say_when_scraped(metrics: Metrics) -> None:
     counts = PendingCounts(active=1, backoff=2, unschedulable=3, gated=4, in_flight=5)
     kept = {"NodeAdd": 2}
     queue = SimpleNamespace(pending=lambda: counts, kept_in_flight=lambda: kept)
     pods: list[str] = []
-    ledger = SimpleNamespace(rows={}, placements=pods, assumed=0, usage=_NO_QUEUES)
-    metrics.families.read_from(scheduler(queue=queue, ledger=ledger))
+    usage = SimpleNamespace(book=QuotaBook(), gated=SimpleNamespace(held={}, reserved={}))
+    ledger = SimpleNamespace(rows={}, placements=pods, assumed=0, usage=usage)
+    binder = SimpleNamespace(in_flight=0, concurrency=0)
+    metrics.families.read_from(SimpleNamespace(queue=queue, ledger=ledger, binder=binder))
     pods.append("a")
     assert scrape(metrics)['scheduler_cache_size{type="pods"}'] == 1
     assert scrape(metrics)['scheduler_inflight_events{event="NodeAdd"}'] == 2
