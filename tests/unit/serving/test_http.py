@@ -303,6 +303,9 @@ async def test_tls_is_spoken_with_a_certificate_that_is_replaced_without_a_resta
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"http://127.0.0.1:{port}/livez")
     assert await is_presented()
+    files[0].write_bytes(b"no certificate")
+    for _ in range(3):
+        assert await is_presented()
     expected = write()
     await until(is_presented)
     await server.stop()
