@@ -78,6 +78,17 @@ async def test_an_answer_is_the_same_however_it_is_cut(
 
 
 @pytest.mark.parametrize(
+    "whole", [OK, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"]
+)
+async def test_an_answer_that_is_cut_short_is_never_taken_for_whole(whole: bytes) -> None:
+    for length in range(len(whole)):
+        outcome, connection = await exchanged(cut(whole[:length], 1_000_000), ends=True)
+        assert isinstance(outcome, Broken)
+        assert outcome.unanswered == (length == 0)
+        assert not connection.reusable
+
+
+@pytest.mark.parametrize(
     "head",
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
