@@ -18,6 +18,7 @@ NOWHERE = [
 
 
 A = pod("a", 10)
+LISTED, LATER = listing(11, A), listing(30, pod("a", 25))
 ADDED, CHANGED = ("added", "a", "10"), ("modified", "a", "25")
 #: What does not say that the collection is not served.
 UNSURE: list[Action] = [
@@ -29,37 +30,20 @@ UNSURE: list[Action] = [
     status(503, "ServiceUnavailable"),
     status(403, "Forbidden"),
 ]
+NO_LISTS = [LOGIN_PAGE, Answer(302, b"<html>Found</html>", {"Location": "http://login/"})]
 
 
 @pytest.mark.parametrize(
     ("lists", "served", "optional", "log", "counts"),
     [
         # A collection that the server does not have is empty until it is there.
-        *(([each, each, listing(11, A)], None, True, [ADDED], {"absent": 2}) for each in NOWHERE),
-        *(([NOWHERE[1]] * 2 + [listing(11, A)], said, True, [ADDED], {"failure": 2}) for said in UNSURE),
+        *(([each, each, LISTED], None, True, [ADDED], {"absent": 2}) for each in NOWHERE),
+        *(([NOWHERE[1]] * 2 + [LISTED], said, True, [ADDED], {"failure": 2}) for said in UNSURE),
         # One that was there is not forgotten, nor one that was there and empty: what has been made is not known.
-        *(
-            (
-                [listing(11, A), each, each, listing(30, pod("a", 25))],
-                None,
-                True,
-                [ADDED, CHANGED],
-                {"failure": 3},
-            )
-            for each in NOWHERE
-        ),
-        (
-            [listing(11), NOWHERE[0], listing(30, pod("a", 25))],
-            None,
-            True,
-            [("added", "a", "25")],
-            {"failure": 2},
-        ),
-        ([NOWHERE[0], listing(11, A)], None, False, [ADDED], {"failure": 1}),
-        *(
-            ([listing(11, A), each, listing(30, pod("a", 25))], None, False, [ADDED, CHANGED], {"failure": 2})
-            for each in (LOGIN_PAGE, Answer(302, b"<html>Found</html>", {"Location": "http://login/"}))
-        ),
+        *(([LISTED, each, each, LATER], None, True, [ADDED, CHANGED], {"failure": 3}) for each in NOWHERE),
+        ([listing(11), NOWHERE[0], LATER], None, True, [("added", "a", "25")], {"failure": 2}),
+        ([NOWHERE[0], LISTED], None, False, [ADDED], {"failure": 1}),
+        *(([LISTED, each, LATER], None, False, [ADDED, CHANGED], {"failure": 2}) for each in NO_LISTS),
     ],
 )
 async def test_what_is_no_list_means_absence_only_where_discovery_says_so(
