@@ -46,6 +46,7 @@ async def test_an_object_is_made_with_one_request() -> None:
 
 
 MADE, FREE = Answer(201, OURS), status(404, "NotFound")
+CONFLICT = FailureClass.CONFLICT
 HAVE_OURS, HAVE_THEIRS = Answer(200, OURS), Answer(200, THEIRS)
 
 
@@ -58,18 +59,12 @@ HAVE_OURS, HAVE_THEIRS = Answer(200, OURS), Answer(200, THEIRS)
         ),
         # What was there before is a conflict, whatever it says, and what is somebody else's.
         ([Reset(), TAKEN, LOGIN_PAGE, HAVE_OURS], OURS, None, True, "POST POST GET GET"),
-        ([TAKEN, HAVE_OURS], OURS, FailureClass.CONFLICT, False, "POST GET"),
-        ([TAKEN, HAVE_THEIRS], THEIRS, FailureClass.CONFLICT, False, "POST GET"),
-        ([Reset(), TAKEN, HAVE_THEIRS], THEIRS, FailureClass.CONFLICT, True, "POST POST GET"),
+        ([TAKEN, HAVE_OURS], OURS, CONFLICT, False, "POST GET"),
+        ([TAKEN, HAVE_THEIRS], THEIRS, CONFLICT, False, "POST GET"),
+        ([Reset(), TAKEN, HAVE_THEIRS], THEIRS, CONFLICT, True, "POST POST GET"),
         # A name that becomes free is taken; what comes after that is not what was sent before.
         ([TAKEN, FREE, MADE], OURS, None, False, "POST GET POST"),
-        (
-            [Reset(), TAKEN, FREE, TAKEN, HAVE_OURS],
-            OURS,
-            FailureClass.CONFLICT,
-            True,
-            "POST POST GET POST GET",
-        ),
+        ([Reset(), TAKEN, FREE, TAKEN, HAVE_OURS], OURS, CONFLICT, True, "POST POST GET POST GET"),
         ([status(403, "Forbidden")], {}, FailureClass.PERMANENT, False, "POST"),
     ],
 )

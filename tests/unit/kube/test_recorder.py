@@ -175,13 +175,7 @@ async def test_an_event_that_repeats_before_it_was_written_is_written_once() -> 
 )
 async def test_events_that_differ_in_anything_are_different_events(change: dict[str, Any]) -> None:
     async with recording(Answer(201)) as bench:
-        same: dict[str, Any] = {
-            "regarding": POD,
-            "type": "Warning",
-            "reason": "R",
-            "action": "A",
-            "note": "n",
-        }
+        same = {"regarding": POD, "type": "Warning", "reason": "R", "action": "A", "note": "n"}
         for arguments in (same, {**same, **change}):
             bench.recorder.event(**arguments)
         sent = await bench.sent()
@@ -275,19 +269,14 @@ async def test_trying_ends(say: Callable[[Bench], None], warm: bool, attempts: i
         assert bench.counts == {"failed": 1}
 
 
-TAKEN = status(409, "AlreadyExists")
+MADE, TAKEN, FORGOTTEN = Answer(201), status(409, "AlreadyExists"), status(404, "NotFound")
 
 
 @pytest.mark.parametrize(
     ("actions", "says", "methods", "counts"),
     [
         # The server forgot it: it is begun again, with what was counted.
-        (
-            [Answer(201), status(404, "NotFound"), Answer()],
-            [Bench.failed] * 2,
-            "POST PATCH POST",
-            {"recorded": 2},
-        ),
+        ([MADE, FORGOTTEN, Answer()], [Bench.failed] * 2, "POST PATCH POST", {"recorded": 2}),
         # The answer was lost: it is not written twice.
         ([LOGIN_PAGE, TAKEN], [Bench.bound], "POST POST", {"recorded": 1}),
         ([Reset(), TAKEN, Answer()], [Bench.failed] * 2, "POST POST PATCH", {"recorded": 2, "aggregated": 1}),

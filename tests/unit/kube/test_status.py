@@ -149,19 +149,10 @@ async def test_what_is_news_is_written(reports: list[Any], sent: list[Any]) -> N
             bench.time.now += more.get("after", 0)
             await bench.report(condition, **{key: each for key, each in more.items() if key != "after"})
         nodes = [body["status"].get("nominatedNodeName", ...) for body in bench.sent()]
-        assert [
-            (
-                each["message"],
-                each["status"],
-                each.get("observedGeneration"),
-                "lastTransitionTime" in each,
-                node,
-            )
-            for each, node in zip(bench.conditions(), nodes, strict=True)
-        ] == [
-            (condition.message, condition.status, condition.observed_generation or None, moved, node)
-            for condition, moved, node in sent
-        ]
+        for each, node, (condition, moved, nominated) in zip(bench.conditions(), nodes, sent, strict=True):
+            said = (each["message"], each["status"], each.get("observedGeneration"))
+            assert said == (condition.message, condition.status, condition.observed_generation or None)
+            assert ("lastTransitionTime" in each, node) == (moved, nominated)
         assert bench.counts.get("written", 0) == len(sent)
         assert bench.counts.get("skipped", 0) == len(reports) - len(sent)
 
