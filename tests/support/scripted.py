@@ -39,6 +39,8 @@ class Request:
     target: str
     headers: dict[str, str]
     body: bytes
+    #: The common name in the client's certificate.
+    peer: str = ""
 
     @property
     def path(self) -> str:
@@ -117,7 +119,7 @@ class ScriptedServer:
         method, target, _ = first.split(" ")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in rest)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        request = Request(method, target, headers, body)
+        request = Request(method, target, headers, body, _common_name(writer))
         self.requests.append(request)
         action = self.script(request)
         if not isinstance(action, Answer | Stream | Reset | Hang):
@@ -159,6 +161,11 @@ class ScriptedServer:
             await writer.drain()
             return True
         return False
+
+
+def _common_name(writer: asyncio.StreamWriter) -> str:
+    subject = (writer.get_extra_info("peercert") or {}).get("subject", ())
+    return next((value for pairs in subject for key, value in pairs if key == "commonName"), "")
 
 
 def content_of(answer: Answer, request: Request) -> bytes:
@@ -406,6 +413,16 @@ def in_order(*actions: Action) -> Script:
     """Answers one request after the other; the last action goes on for ever."""
     left = list(actions)
     return lambda _request: left.pop(0) if len(left) > 1 else left[0]
+
+
+#: What something on the way says in the place of the API server, whatever was done.
+LOGIN_PAGE = Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"})
+
+
+def by_method(**actions: list[Action]) -> Script:
+    """Answers the requests of each method in the order of its list, whose last action goes on for ever."""
+    scripts = {method: in_order(*each) for method, each in actions.items()}
+    return lambda request: scripts[request.method](request)
 
 
 def status(code: int, reason: str = "", message: str = "", **details: Any) -> Answer:

@@ -19,7 +19,7 @@ class Wire(asyncio.Transport):
 
     def __init__(self, network: Network, protocol: asyncio.Protocol) -> None:
         super().__init__()
-        self._network = network
+        self.network = network
         self._protocol = protocol
         self._received = b""
         self._closed = False
@@ -27,7 +27,7 @@ class Wire(asyncio.Transport):
         self._due = 0.0
 
     def write(self, data: Any) -> None:
-        self._network.written.append((self._loop.time(), bytes(data)))
+        self.network.written.append((self._loop.time(), bytes(data)))
         self._received += bytes(data)
         while b"\r\n\r\n" in self._received:
             head, _, rest = self._received.partition(b"\r\n\r\n")
@@ -35,7 +35,7 @@ class Wire(asyncio.Transport):
             if len(rest) < length:
                 return
             self._received, request = rest[length:], head + b"\r\n\r\n" + rest[:length]
-            self._network.meet(self, request)
+            self.network.meet(self, request)
 
     def deliver(self, data: bytes) -> None:
         """The client gets the bytes a moment later, all at once, and behind what was sent before."""
@@ -58,7 +58,7 @@ class Wire(asyncio.Transport):
     def _end(self, error: Exception | None) -> None:
         if not self._closed:
             self._closed = True
-            self._network.ended(self)
+            self.network.ended(self)
             self._protocol.connection_lost(error)
 
     def is_closing(self) -> bool:
@@ -67,8 +67,8 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         if not self._closed:
             self._closed = True
-            self._network.ended(self)
-            if not self._network.silent:
+            self.network.ended(self)
+            if not self.network.silent:
                 self._loop.call_soon(self._protocol.connection_lost, None)
 
     close = abort

@@ -49,12 +49,6 @@ class Server:
                 limit.refused()
 
 
-def test_a_server_that_works_on_many_at_a_time_is_given_many() -> None:
-    limit, server = AdaptiveConcurrency(64), Server(200, 0.01)
-    server.serve(limit, 10_000)
-    assert limit.now == 64
-
-
 def test_a_server_that_works_on_one_at_a_time_is_not_kept_full_and_stays_as_fast() -> None:
     limit, server = AdaptiveConcurrency(256), Server(1, 0.001)
     server.serve(limit, 20_000)

@@ -15,7 +15,7 @@ from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, NotSent
 from tests.support.authority import Authority, server_tls
-from tests.support.scripted import Answer, FakeTime, in_order, serving, status
+from tests.support.scripted import Answer, FakeTime, in_order, serving
 
 from .test_exec_plugin import V1
 
@@ -140,22 +140,21 @@ def test_an_ipv6_service_is_bracketed(tmp_path: Path, authority: Authority) -> N
 
 
 @pytest.mark.parametrize(
-    ("missing", "words"),
-    [("token", "token is missing.*automountServiceAccountToken"), ("ca.crt", "ca.crt is missing")],
+    ("file", "content", "words"),
+    [
+        ("token", None, "token is missing.*automountServiceAccountToken"),
+        ("ca.crt", None, "ca.crt is missing"),
+        ("ca.crt", "nonsense", "ca.crt: not a certificate bundle"),
+    ],
 )
-def test_a_pod_without_its_mount_says_so(
-    tmp_path: Path, authority: Authority, missing: str, words: str
+def test_a_pod_whose_mount_cannot_be_used_says_so(
+    tmp_path: Path, authority: Authority, file: str, content: str | None, words: str
 ) -> None:
     mount(tmp_path)
-    (tmp_path / missing).unlink()
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_text(content)
     with pytest.raises(KubeConfigError, match=words):
-        load_endpoint(environ=pod_environ(), service_account=tmp_path)
-
-
-def test_a_pod_with_a_broken_authority_says_so(tmp_path: Path, authority: Authority) -> None:
-    mount(tmp_path)
-    authority.file.write_text("nonsense")
-    with pytest.raises(KubeConfigError, match=r"ca.crt: not a certificate bundle"):
         load_endpoint(environ=pod_environ(), service_account=tmp_path)
 
 
@@ -230,15 +229,6 @@ async def test_a_client_certificate_is_presented(tmp_path: Path, authority: Auth
 # -- users
 
 
-async def test_a_token_goes_with_every_request(tmp_path: Path) -> None:
-    async with serving(in_order(status(401), Answer())) as server:
-        endpoint = load_endpoint(
-            kubeconfig=write(tmp_path, cluster={"server": server.url}, user={"token": "secret"})
-        )
-        assert [await ask(endpoint), await ask(endpoint)] == [401, 200]
-        assert {r.headers["authorization"] for r in server.requests} == {"Bearer secret"}
-
-
 def _unsigned() -> str:
     parts = (base64.urlsafe_b64encode(json.dumps(each).encode()) for each in ({"alg": "none"}, {"exp": 4e9}))
     return ".".join([*(part.decode().rstrip("=") for part in parts), "x"])
@@ -248,6 +238,7 @@ def _unsigned() -> str:
     ("user", "expected"),
     [
         ({}, None),
+        ({"token": "secret"}, "Bearer secret"),
         # Before a token.
         ({"token": "old", "tokenFile": "tok"}, "Bearer rotated"),
         ({"username": "me", "password": "pass"}, "Basic bWU6cGFzcw=="),
@@ -257,7 +248,7 @@ def _unsigned() -> str:
             f"Bearer {_unsigned()}",
         ),
     ],
-    ids=["none", "token file", "password", "legacy provider"],
+    ids=["none", "token", "token file", "password", "legacy provider"],
 )
 async def test_a_user_may_have_credentials_of_each_kind(
     tmp_path: Path, user: dict[str, Any], expected: str | None

@@ -141,11 +141,12 @@ async def test_a_limit_can_be_lifted_and_set() -> None:
     assert slept(time) == 1.0
 
 
-def test_what_has_a_bound_on_requests_under_way_is_not_unlimited() -> None:
+def test_what_has_a_bound_on_requests_under_way_is_not_unlimited_and_sends_nothing_at_once() -> None:
     budget = Budget(concurrency=1)
     assert not budget.is_unlimited
     budget.set_rate(None)
     assert not budget.is_unlimited
+    assert not budget.at_once(lambda: True)
 
 
 @pytest.mark.parametrize("qps", [None, 10.0])
@@ -158,10 +159,6 @@ async def test_what_need_not_wait_is_sent_at_once_and_counted_once_it_was(qps: f
     async with budget.request():
         pass
     assert slept(time) == (0.0 if qps is None else 0.1)
-
-
-async def test_nothing_is_sent_at_once_where_requests_under_way_are_bounded() -> None:
-    assert not Budget(concurrency=1).at_once(lambda: True)
 
 
 async def test_an_impossible_rate_changes_nothing() -> None:

@@ -10,7 +10,17 @@ import pytest
 from agent_scheduler.kube.create import Made, create_once, delete_once
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF
-from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, in_order, status
+from tests.support.scripted import (
+    LOGIN_PAGE,
+    Action,
+    Answer,
+    FakeTime,
+    Request,
+    Reset,
+    answering,
+    in_order,
+    status,
+)
 
 BODY = b'{"metadata":{"name":"c","annotations":{"a":"1"}},"spec":{"n":1}}'
 THING: dict[str, Any] = {"kind": "Thing", "apiVersion": "g/v1", "spec": {"n": 1}}
@@ -36,6 +46,7 @@ async def test_an_object_is_made_with_one_request() -> None:
 
 
 MADE, FREE = Answer(201, OURS), status(404, "NotFound")
+CONFLICT = FailureClass.CONFLICT
 HAVE_OURS, HAVE_THEIRS = Answer(200, OURS), Answer(200, THEIRS)
 
 
@@ -44,21 +55,16 @@ HAVE_OURS, HAVE_THEIRS = Answer(200, OURS), Answer(200, THEIRS)
     [
         *(
             ([lost, TAKEN, HAVE_OURS], OURS, None, True, "POST POST GET")
-            for lost in (Reset(), status(500, "InternalError"), status(504, "Timeout"))
+            for lost in (Reset(), status(500, "InternalError"), status(504, "Timeout"), LOGIN_PAGE)
         ),
         # What was there before is a conflict, whatever it says, and what is somebody else's.
-        ([TAKEN, HAVE_OURS], OURS, FailureClass.CONFLICT, False, "POST GET"),
-        ([TAKEN, HAVE_THEIRS], THEIRS, FailureClass.CONFLICT, False, "POST GET"),
-        ([Reset(), TAKEN, HAVE_THEIRS], THEIRS, FailureClass.CONFLICT, True, "POST POST GET"),
+        ([Reset(), TAKEN, LOGIN_PAGE, HAVE_OURS], OURS, None, True, "POST POST GET GET"),
+        ([TAKEN, HAVE_OURS], OURS, CONFLICT, False, "POST GET"),
+        ([TAKEN, HAVE_THEIRS], THEIRS, CONFLICT, False, "POST GET"),
+        ([Reset(), TAKEN, HAVE_THEIRS], THEIRS, CONFLICT, True, "POST POST GET"),
         # A name that becomes free is taken; what comes after that is not what was sent before.
         ([TAKEN, FREE, MADE], OURS, None, False, "POST GET POST"),
-        (
-            [Reset(), TAKEN, FREE, TAKEN, HAVE_OURS],
-            OURS,
-            FailureClass.CONFLICT,
-            True,
-            "POST POST GET POST GET",
-        ),
+        ([Reset(), TAKEN, FREE, TAKEN, HAVE_OURS], OURS, CONFLICT, True, "POST POST GET POST GET"),
         ([status(403, "Forbidden")], {}, FailureClass.PERMANENT, False, "POST"),
     ],
 )
@@ -93,7 +99,8 @@ async def test_an_object_is_deleted_by_its_uid() -> None:
 
 @pytest.mark.parametrize("gone", [status(404, "NotFound"), status(409, "Conflict")])
 async def test_an_object_that_is_gone_or_another_one_is_as_good_as_deleted(gone: Action) -> None:
-    assert (await deleted(Reset(), gone))[0] is None
+    failure, requests = await deleted(Reset(), LOGIN_PAGE, gone)
+    assert failure is None and len(requests) == 3
 
 
 async def test_a_deletion_that_keeps_failing_is_given_up() -> None:

@@ -10,9 +10,7 @@ from agent_scheduler.kube.errors import (
     Failure,
     FailureClass,
     classify,
-    classify_status,
 )
-from agent_scheduler.kube.errors import Status as WireStatus
 from agent_scheduler.kube.transport import Response
 from tests.support.needed import recorded
 
@@ -39,13 +37,6 @@ def test_a_success_is_no_failure(status: int) -> None:
 @pytest.mark.parametrize("kind", FailureClass)
 def test_what_may_pass_may_be_tried_again(kind: FailureClass) -> None:
     assert Failure(kind).retryable is (kind in (FailureClass.TRANSIENT, FailureClass.UNKNOWN))
-
-
-def test_reason_message_and_fields_come_from_the_status() -> None:
-    body = {"reason": "Invalid", "message": "m", "details": {"causes": [{"field": "metadata.uid"}]}}
-    found = failure(422, body)
-    assert (found.reason, found.message, found.fields) == ("Invalid", "m", ("metadata.uid",))
-    assert str(found) == "422 Invalid: m"
 
 
 def test_a_body_that_is_no_status_is_quoted() -> None:
@@ -77,10 +68,6 @@ def test_the_status_may_say_when_to_come_back() -> None:
     assert failure(429, {"details": {"retryAfterSeconds": 2}}).retry_after == 2
     assert failure(429, {"details": {"retryAfterSeconds": 1e9}}).retry_after == MAX_RETRY_AFTER
     assert failure(429, {"details": {"retryAfterSeconds": 2}}, Retry_After="5").retry_after == 5
-
-
-def test_the_status_of_a_watch_is_read_the_same_way() -> None:
-    assert classify_status(WireStatus(reason="Expired", code=410), code=410).kind is FailureClass.GONE
 
 
 def test_every_recorded_refusal_is_read_with_its_reason() -> None:

@@ -12,6 +12,7 @@ from agent_scheduler.kube import http1
 from agent_scheduler.kube.eviction import Evicted, evict
 from agent_scheduler.kube.transport import FencedTransport, PodKey
 from tests.support.scripted import (
+    LOGIN_PAGE,
     Action,
     Answer,
     FakeTime,
@@ -79,10 +80,11 @@ async def test_a_pod_that_is_not_there_any_more_needs_no_eviction(actions: Any, 
 
 async def test_what_failed_for_now_is_sent_again() -> None:
     outcome, sent, _ = await evicted(
-        status(503, "ServiceUnavailable"), status(409, "Conflict"), Answer(), Reset(), Answer()
+        *(LOGIN_PAGE, status(503, "ServiceUnavailable"), status(409, "Conflict"), Answer()),
+        *(Reset(), LOGIN_PAGE, Answer()),
     )
     assert outcome is Evicted.DELETED
-    assert [request.method for request in sent] == ["PATCH", "PATCH", "PATCH", "DELETE", "DELETE"]
+    assert [request.method for request in sent] == ["PATCH"] * 4 + ["DELETE"] * 3
 
 
 async def test_what_is_refused_for_good_or_too_often_has_failed() -> None:

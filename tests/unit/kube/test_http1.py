@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import uvloop
 
-from agent_scheduler.kube.connection import Limits
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
+from agent_scheduler.kube.http1 import MAX_AGE_SECONDS, Http1Transport
+from agent_scheduler.kube.transport import Endpoint, FencedTransport, NotSent, OutcomeUnknown
 from embedded_kubernetes.certificates import Certificates, make_certificates, server_context
+from tests.support.loop import PROCESS, SimLoop
 from tests.support.needed import ipv6_loopback
-from tests.support.raw_server import OK, End, Step, client, get, post, saying, wired
+from tests.support.raw_server import OK, End, client, get, post, saying, wired
 from tests.support.scripted import eventually
+from tests.support.wires import Network
 
 # -- what is written
 
@@ -142,36 +143,6 @@ async def test_large_answers_and_requests_pass_whole() -> None:
 # -- what a failure means
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [End.CLOSE],
-        [End.RESET],
-        [b"HTTP/1.1 201"],
-        [b"HTTP/1.1 201", End.CLOSE],
-        [OK[:-1], End.CLOSE],
-        [OK[:-1], End.RESET],
-        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", End.CLOSE],
-        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnot a size\r\n"],
-        [b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000],
-        [b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1001],
-        [b"HTTP/1.1 100 Continue\r\n\r\n"],
-        [b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"],
-        [b"nonsense"],
-        [],
-    ],
-)
-async def test_without_a_whole_answer_the_outcome_is_unknown_and_the_connection_gone(
-    steps: list[Step],
-) -> None:
-    async with wired([steps], [[OK]]) as server, client(server, limits=Limits(body=1000)) as transport:
-        with pytest.raises(OutcomeUnknown, match=r"^POST /x: .* \(timeout 30 s\)$"):
-            await post(transport, "/x", timeout=30)
-        await eventually(lambda: server.open == 0)
-        assert await post(transport) == 200
-        assert server.lines == ["POST /x", "POST /"]
-
-
 async def test_a_read_is_repeated_once_and_on_a_fresh_connection() -> None:
     gate = asyncio.Event()
     scripts = [[[gate, OK], [End.CLOSE]], [[gate, OK], [End.CLOSE]], [[End.CLOSE]], [[OK]]]
@@ -185,22 +156,6 @@ async def test_a_read_is_repeated_once_and_on_a_fresh_connection() -> None:
         again = [number for number, text in server.requests if b"/again" in text]
         assert len(again) == 2
         assert again[1] == 2
-
-
-async def test_a_read_is_not_repeated_on_a_connection_that_was_fresh() -> None:
-    async with wired([[End.CLOSE]]) as server, client(server) as transport:
-        with pytest.raises(OutcomeUnknown):
-            await get(transport)
-        assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("steps", [[b"HTTP/1.1 200"], [b"HTTP/1.1 200", End.CLOSE], []])
-async def test_a_read_is_not_repeated_once_an_answer_began_or_time_is_over(steps: list[Step]) -> None:
-    async with wired([[OK], steps]) as server, client(server) as transport:
-        await get(transport)
-        with pytest.raises(OutcomeUnknown):
-            await get(transport, timeout=20)
-        assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("end", [End.CLOSE, End.RESET])
@@ -232,7 +187,8 @@ async def test_each_request_has_a_deadline_of_its_own() -> None:
 
         async def lasted(seconds: float) -> float:
             began = asyncio.get_running_loop().time()
-            with pytest.raises(OutcomeUnknown, match="no answer came in time"):
+            said = rf"^POST /: no answer came in time.* \(timeout {seconds} s\)$"
+            with pytest.raises(OutcomeUnknown, match=said):
                 await get(transport)
                 await post(transport, timeout=seconds)
             return round(asyncio.get_running_loop().time() - began)
@@ -268,6 +224,112 @@ async def test_credentials_that_cannot_be_had_send_nothing_and_are_observed() ->
         with pytest.raises(NotSent, match="no token"):
             await post(transport)
         assert (seen, server.connections) == ([("POST", 0)], 0)
+
+
+# -- what it does after seconds, minutes and a long stop
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_a_watch_on_which_nothing_arrives_ends_after_its_silence() -> None:
+    network = Network(lambda wire, _head: wire.deliver(HEAD + b"2\r\n1\n\r\n"))
+    transport, began = network.client(), now()
+    with pytest.raises(OutcomeUnknown, match="no answer came in time"):
+        async with transport.stream("/watch", read_timeout=330) as batches:
+            async for batch in batches:
+                assert batch == [b"1"]
+    assert now() - began == pytest.approx(330, abs=0.1)
+    await transport.close()
+
+
+async def test_a_watch_that_keeps_talking_outlives_its_silence_and_the_time_for_its_head() -> None:
+    network = Network(lambda wire, _head: wire.deliver(HEAD))
+    transport = network.client(head_timeout=10)
+    loop = asyncio.get_running_loop()
+
+    def talk(number: int) -> None:
+        for connection in transport._pool._open:
+            connection.data_received(b"2\r\n1\n\r\n" if number < 12 else b"0\r\n\r\n")
+
+    for number in range(13):
+        loop.call_later(50 * (number + 1), talk, number)
+    async with transport.stream("/watch", read_timeout=60) as batches:
+        assert [batch async for batch in batches] == [[b"1"]] * 12
+    await transport.close()
+
+
+async def test_connections_in_use_are_replaced_by_and_by_and_idle_ones_are_closed() -> None:
+    network = Network()
+    transport = network.client()
+    for _ in range(3600):
+        assert (await transport.request("PUT", "/lease", body=b"{}", timeout=5)).body == b"ok"
+        await asyncio.sleep(1)
+    assert 3600 / MAX_AGE_SECONDS <= network.opened <= 3600 / (0.7 * MAX_AGE_SECONDS) + 1
+    await asyncio.sleep(31)
+    assert network.open == 0
+    await transport.close()
+
+
+@pytest.mark.parametrize("amid", ["credentials", "dialing"])
+async def test_a_process_that_was_stopped_amid_a_write_does_not_send_it_when_it_goes_on(amid: str) -> None:
+    """SIGSTOP while credentials are fetched or a connection is opened, for longer than the right to write lasts."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+
+    async def headers() -> Mapping[str, str]:
+        await asyncio.sleep(1 if amid == "credentials" else 0)
+        return {}
+
+    network = Network()
+    transport = network.client(headers=headers, connect_timeout=60)
+    until = now() + 10
+
+    async def write() -> None:
+        PROCESS.set("leader")
+        fenced = FencedTransport(transport, lambda: now() < until)
+        with pytest.raises(NotSent, match="may not write any more"):
+            await fenced.request("POST", "/bind", body=b"{}", timeout=60)
+
+    writing = asyncio.create_task(write())
+    await asyncio.sleep(0.005)
+    loop.freeze("leader", 20)
+    await writing
+    assert now() > until
+    assert network.written == []
+    await transport.close()
+
+
+async def test_credentials_that_never_come_end_a_request_at_its_deadline_and_not_later() -> None:
+    async def never() -> Mapping[str, str]:
+        await asyncio.Event().wait()
+        return {}
+
+    network = Network()
+    transport, began = network.client(headers=never, connect_timeout=7), now()
+    with pytest.raises(NotSent, match="no credentials were to be had in time"):
+        await transport.request("POST", "/", body=b"{}", timeout=5)
+    assert now() - began == pytest.approx(5)
+    with pytest.raises(NotSent, match="no credentials were to be had in time"):
+        async with transport.stream("/", read_timeout=60):
+            pass
+    assert now() - began == pytest.approx(5 + 7) and network.written == []
+    await transport.close()
+
+
+async def test_the_end_waits_a_second_for_the_loop_to_tell_of_an_aborted_connection() -> None:
+    """It may never tell, and a process that is to end would stay."""
+    network = Network()
+    transport = network.client()
+    assert (await transport.request("GET", "/x", timeout=5)).status == 200
+    network.silent = True
+    began = now()
+    await transport.close()
+    assert 0.5 < now() - began < 5
 
 
 # -- TLS and addresses

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,35 +17,58 @@ from agent_scheduler.kube.transport import (
     TransportError,
     start_of,
 )
-from tests.support.raw_server import OK, End, Step, client, get, wired
+from tests.support.raw_server import OK, End, Raw, Step, client, get, wired
 
 Outcome = Response | TransportError
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
 
 class Told:
-    """What `answered` was told, in order."""
+    """Starts requests, and has what `answered` was told of them, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, transport: Http1Transport | FencedTransport) -> None:
+        self.transport = transport
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
 
     def start(
-        self, transport: Http1Transport | FencedTransport, *, method: str = "POST", timeout: float = 5.0
+        self,
+        *,
+        method: str = "POST",
+        timeout: float = 5.0,
+        answered: Callable[[Outcome], None] = lambda _: None,
     ) -> bool:
-        return transport.start(method, "/a", body=b"x", timeout=timeout, answered=self.outcomes.put_nowait)
+        def told(outcome: Outcome) -> None:
+            answered(outcome)
+            self.outcomes.put_nowait(outcome)
+
+        return self.transport.start(method, "/a", body=b"x", timeout=timeout, answered=told)
 
     async def next(self) -> Outcome:
         async with asyncio.timeout(60):
             return await self.outcomes.get()
 
+    async def status(self) -> int:
+        outcome = await self.next()
+        assert isinstance(outcome, Response)
+        return outcome.status
+
+
+@asynccontextmanager
+async def warm(*scripts: Any, **options: Any) -> AsyncIterator[tuple[Raw, Http1Transport, Told]]:
+    """A client whose connection has answered a GET, and goes on with the first script."""
+    first, *rest = scripts
+    async with wired([[OK], *first], *rest) as server, client(server, **options) as transport:
+        await get(transport)
+        yield server, transport, Told(transport)
+
 
 async def test_a_request_is_started_on_a_warm_connection_and_leaves_it_warm() -> None:
     async with wired([[OK]] * 4) as server, client(server) as transport:
-        told = Told()
-        assert not told.start(transport), "no connection is open"
+        told = Told(transport)
+        assert not told.start(), "no connection is open"
         await get(transport)
         for _ in range(3):
-            assert told.start(transport)
+            assert told.start()
             assert told.outcomes.empty()
             outcome = await told.next()
             assert isinstance(outcome, Response) and outcome.body == b"ok"
@@ -53,36 +77,25 @@ async def test_a_request_is_started_on_a_warm_connection_and_leaves_it_warm() ->
 
 
 async def test_the_next_request_may_be_started_by_whoever_is_told_of_an_answer() -> None:
-    async with wired([[OK]] * 4) as server, client(server) as transport:
-        await get(transport)
-        seen: list[Outcome] = []
-        over = asyncio.Event()
+    async with warm([[OK]] * 3) as (server, _, told):
+        left = 2
 
-        def answered(outcome: Outcome) -> None:
-            seen.append(outcome)
-            if len(seen) == 3:
-                over.set()
-            else:
-                assert transport.start("POST", "/b", body=b"y", timeout=5, answered=answered)
+        def answered(_: Outcome) -> None:
+            nonlocal left
+            left -= 1
+            assert left < 0 or told.start(answered=answered)
 
-        assert transport.start("POST", "/b", body=b"y", timeout=5, answered=answered)
-        await over.wait()
+        assert told.start(answered=answered)
+        assert [await told.status() for _ in range(3)] == [200] * 3
         assert server.connections == 1
 
 
 async def test_what_follows_an_answer_is_not_taken_for_that_of_a_request_started_on_its_news() -> None:
     """The connection is given up with the answer, so there is none to start on."""
-    async with wired([[OK], [OK + OK]]) as server, client(server) as transport:
-        await get(transport)
+    async with warm([[OK + OK]]) as (_, _, told):
         again: list[bool] = []
-        told = Told()
-
-        def answered(outcome: Outcome) -> None:
-            again.append(told.start(transport))
-            told.outcomes.put_nowait(outcome)
-
-        assert transport.start("POST", "/", body=b"", timeout=5, answered=answered)
-        assert isinstance(await told.next(), Response)
+        assert told.start(answered=lambda _: again.append(told.start()))
+        assert await told.status() == 200
         assert again == [False]
 
 
@@ -98,28 +111,24 @@ async def test_what_follows_an_answer_is_not_taken_for_that_of_a_request_started
 async def test_whatever_breaks_leaves_the_outcome_unknown_and_nothing_is_sent_twice(
     steps: list[Step], reason: str
 ) -> None:
-    async with wired([[OK], steps], [[OK]] * 2) as server, client(server) as transport:
-        await get(transport)
-        told = Told()
-        assert told.start(transport, timeout=20)
+    async with warm([steps], [[OK]] * 2) as (server, transport, told):
+        assert told.start(timeout=20)
         outcome = await told.next()
         assert isinstance(outcome, OutcomeUnknown)
         assert reason in str(outcome) and "POST /a" in str(outcome)
         assert server.lines.count("POST /a") == 1
-        assert not told.start(transport)
+        assert not told.start()
         assert await get(transport) == b"ok"
 
 
 async def test_a_request_is_left_to_the_other_way_where_connections_are_busy_or_it_may_be_repeated() -> None:
     held = asyncio.Event()
-    async with wired([[OK], [held, OK]]) as server, client(server, pool_size=1) as transport:
-        await get(transport)
-        told = Told()
-        assert not told.start(transport, method="GET")
-        assert told.start(transport)
-        assert not told.start(transport)
+    async with warm([[held, OK]], pool_size=1) as (_, _, told):
+        assert not told.start(method="GET")
+        assert told.start()
+        assert not told.start()
         held.set()
-        assert isinstance(await told.next(), Response)
+        assert await told.status() == 200
 
 
 async def test_credentials_are_asked_for_again_after_a_second_and_after_a_refusal() -> None:
@@ -129,32 +138,24 @@ async def test_credentials_are_asked_for_again_after_a_second_and_after_a_refusa
     async def headers() -> Mapping[str, str]:
         return given
 
-    script = [[OK], [OK], [UNAUTHORIZED], [OK], [OK]]
+    script = [[OK], [UNAUTHORIZED], [OK], [OK]]
     options = {"headers": headers, "refused": lambda: refused.append(True)}
-    async with wired(script) as server, client(server, **options) as transport:
-        await get(transport)
-        told = Told()
-        assert told.start(transport)
-        await told.next()
-        assert told.start(transport)
-        outcome = await told.next()
-        assert isinstance(outcome, Response) and outcome.status == 401
+    async with warm(script, **options) as (server, transport, told):
+        assert [told.start(), await told.status()] == [True, 200]
+        assert [told.start(), await told.status()] == [True, 401]
         assert refused == [True]
         given = {"Authorization": "Bearer two"}
-        assert not told.start(transport)
+        assert not told.start()
         await get(transport)
-        assert told.start(transport)
-        await told.next()
+        assert [told.start(), await told.status()] == [True, 200]
         assert [b"Bearer two" in text for _, text in server.requests] == [False, False, False, True, True]
         await asyncio.sleep(1.05)
-        assert not told.start(transport)
+        assert not told.start()
 
 
 async def test_what_is_under_way_when_the_client_closes_is_told_as_unknown() -> None:
-    async with wired([[OK], []]) as server, client(server) as transport:
-        await get(transport)
-        told = Told()
-        assert told.start(transport)
+    async with warm([[]]) as (server, transport, told):
+        assert told.start()
         await server.arrived(2)
         await transport.close()
         assert isinstance(await told.next(), OutcomeUnknown)
@@ -162,13 +163,11 @@ async def test_what_is_under_way_when_the_client_closes_is_told_as_unknown() -> 
 
 async def test_a_process_that_does_not_lead_starts_nothing() -> None:
     leading = True
-    async with wired([[OK]] * 3) as server, client(server) as transport:
-        await get(transport)
-        fenced, told = FencedTransport(transport, lambda: leading), Told()
-        assert told.start(fenced)
-        await told.next()
+    async with warm([[OK]] * 2) as (server, transport, _):
+        told = Told(FencedTransport(transport, lambda: leading))
+        assert [told.start(), await told.status()] == [True, 200]
         leading = False
-        assert not told.start(fenced)
+        assert not told.start()
         assert server.lines.count("POST /a") == 1
 
 

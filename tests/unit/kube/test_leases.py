@@ -19,7 +19,6 @@ class Elector:
     is_leader: bool = True
     leader: str = "me"
     keeps: bool = True
-    expired_for: float = -15.0
     log: list[str] = field(default_factory=list)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
@@ -62,12 +61,6 @@ async def test_which_lease_was_lost_and_to_whom_is_an_error(holder: str, why: st
 
     with pytest.raises(LeaseLost, match=f"^lease l1 {why}$"):
         await leases(Elector(), Elector(keeps=False, leader=holder), Elector()).run(lead)
-
-
-def test_a_lease_that_is_held_long_after_its_end_is_a_problem() -> None:
-    assert leases(Elector(expired_for=20.0), Elector()).problem() is None
-    late = leases(Elector(expired_for=20.1), Elector(), Elector(expired_for=99.0)).problem()
-    assert late == "failed election to renew leadership on lease l0, l2"
 
 
 def test_the_leader_is_who_holds_the_first_lease_that_we_do_not() -> None:

@@ -116,8 +116,7 @@ async def test_a_list_whose_pages_expire_is_begun_anew_with_larger_ones_and_in_t
     """Nothing of what the pages before said is kept, nor of what could not be read in them."""
     odd = page("gone", "a", token="t")
     odd["items"][0]["data"] = 7
-    expired = EXPIRED
-    first = [Answer(200, odd), expired]
+    first = [Answer(200, odd), EXPIRED]
     pages = Pages(*first, *first, *first, Answer(200, page("a", "b", version="9")))
     assert await pages.collect() == ("9", ["a", "b"], set())
     assert [(asked.get("limit"), asked.get("continue")) for asked in pages.asked] == [
@@ -140,22 +139,16 @@ async def test_what_cannot_be_read_is_told_and_named() -> None:
     assert len(pages.unread) == 1
 
 
-async def test_a_first_page_that_is_said_to_be_expired_is_a_failure() -> None:
-    pages = Pages(EXPIRED)
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        ([EXPIRED], FailureClass.GONE),
+        ([Answer(200, page("a", token="t")), status(403, "Forbidden")], FailureClass.PERMANENT),
+        ([Answer(200, page("a"), HTML)], FailureClass.UNKNOWN),
+    ],
+)
+async def test_a_page_that_cannot_be_had_is_a_failure(answers: list[Action], kind: FailureClass) -> None:
+    pages = Pages(*answers)
     with pytest.raises(RequestFailed) as failed:
         await pages.collect()
-    assert failed.value.failure.kind is FailureClass.GONE
-    assert len(pages.asked) == 1
-
-
-async def test_a_later_page_that_is_refused_is_a_failure() -> None:
-    pages = Pages(Answer(200, page("a", token="t")), status(403, "Forbidden"))
-    with pytest.raises(RequestFailed) as failed:
-        await pages.collect()
-    assert failed.value.failure.kind is FailureClass.PERMANENT
-    assert len(pages.asked) == 2
-
-
-async def test_a_page_that_is_not_an_api_servers_is_a_failure() -> None:
-    with pytest.raises(RequestFailed):
-        await Pages(Answer(200, page("a"), HTML)).collect()
+    assert (failed.value.failure.kind, len(pages.asked)) == (kind, len(answers))

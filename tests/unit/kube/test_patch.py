@@ -9,7 +9,17 @@ import pytest
 
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.patch import CALLED_OFF, Patched, patch_once
-from tests.support.scripted import Action, Answer, FakeTime, Request, Reset, answering, status
+from tests.support.scripted import (
+    LOGIN_PAGE,
+    Action,
+    Answer,
+    FakeTime,
+    Reset,
+    answering,
+    by_method,
+    in_order,
+    status,
+)
 
 PATH = "/apis/x/v1/namespaces/t/things/a"
 BODY = b'{"metadata":{"uid":"u","resourceVersion":"5"},"status":{"done":true}}'
@@ -22,24 +32,18 @@ def thing(version: str, *, done: bool, uid: str = "u") -> Answer:
     )
 
 
-class Server:
-    """Answers patches and questions each from a list of its own; the last one goes on for ever."""
-
-    def __init__(self, patches: list[Action], gets: list[Action] | None = None) -> None:
-        self.actions = {"PATCH": patches, "GET": gets or [thing("5", done=False)]}
-        self.asked: list[str] = []
-
-    def __call__(self, request: Request) -> Action:
-        self.asked.append(request.method)
-        actions = self.actions[request.method]
-        return actions.pop(0) if len(actions) > 1 else actions[0]
-
-
 async def patched(
-    server: Server, *, body: bytes = BODY, wanted: Any = lambda: True, **options: Any
-) -> Patched:
+    patches: list[Action],
+    gets: list[Action] | None = None,
+    *,
+    body: bytes = BODY,
+    **options: Any,
+) -> tuple[Patched, list[str]]:
+    """What the patch comes to, and the methods of the requests that it took."""
+    server, transport = answering(by_method(PATCH=patches, GET=gets or [thing("5", done=False)]))
     options = {"timing": FakeTime().timing, **options}
-    return await patch_once(answering(server)[1], PATH, body, wanted=wanted, **options)
+    found = await patch_once(transport, PATH, body, wanted=lambda: True, **options)
+    return found, [request.method for request in server.requests]
 
 
 CONFLICT = status(409, "Conflict", "another version")
@@ -48,6 +52,7 @@ FORBIDDEN, GONE = status(403, "Forbidden", "no"), status(404, "NotFound")
 ANOTHER = thing("6", done=True, uid="another")
 BEFORE = thing("5", done=False)
 SENT, LOOKED, AGAIN = ["PATCH"], ["PATCH", "GET"], ["PATCH", "GET", "PATCH"]
+TWICE = ["PATCH", "GET", "GET", "PATCH"]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +62,7 @@ SENT, LOOKED, AGAIN = ["PATCH"], ["PATCH", "GET"], ["PATCH", "GET", "PATCH"]
         # What was lost is looked for, and sent again if it is not there, or can no longer be carried out.
         ([Reset()], [thing("7", done=True)], {}, "7", None, False, LOOKED),
         ([Reset(), thing("6", done=True)], [BEFORE], {}, "6", None, False, AGAIN),
+        ([LOGIN_PAGE, thing("6", done=True)], [LOGIN_PAGE, BEFORE], {}, "6", None, False, TWICE),
         ([Reset(), GONE], [GONE], {}, "", FailureClass.NOT_FOUND, False, LOOKED),
         # A conflict may be with the patch itself.
         ([CONFLICT], [thing("6", done=True)], {}, "6", None, False, LOOKED),
@@ -76,10 +82,9 @@ async def test_what_a_patch_comes_to(
     is_open: bool,
     asked: list[str],
 ) -> None:
-    server = Server([*patches], [*gets])
-    found = await patched(server, **options)
+    found, sent = await patched(patches, gets, **options)
     assert (found.resource_version, found.failure and found.failure.kind) == (version, failed)
-    assert (found.is_open, server.asked) == (is_open, asked)
+    assert (found.is_open, sent) == (is_open, asked)
     if asked == LOOKED and not failed:
         assert msgspec.json.decode(found.found)["metadata"]["resourceVersion"] == version
 
@@ -97,22 +102,22 @@ async def test_a_lost_patch_that_takes_an_item_out_is_sent_again_while_the_item_
         b'{"metadata":{"uid":"u","resourceVersion":"5"},'
         b'"status":{"reservedFor":[{"$patch":"delete","uid":"p"}]}}'
     )
-    server = Server([Reset(), holding("7", [])], [holding("6", left)])
-    found = await patched(server, body=body, strategic=True)
+    found, sent = await patched([Reset(), holding("7", [])], [holding("6", left)], body=body, strategic=True)
     assert found.failure is None and found.resource_version == ("7" if again else "6")
-    assert server.asked == ["PATCH", "GET", "PATCH"][: 3 if again else 2]
+    assert sent == (AGAIN if again else LOOKED)
 
 
 async def test_a_server_that_asks_for_patience_gets_it() -> None:
     time = FakeTime()
     slow = status(429, "TooManyRequests")
     slow.headers["Retry-After"] = "7"
-    assert await patched(Server([slow, thing("6", done=True)]), timing=time.timing) == Patched("6")
-    assert time.slept == [7]
+    found, _ = await patched([slow, thing("6", done=True)], timing=time.timing)
+    assert (found, time.slept) == (Patched("6"), [7])
 
 
 async def test_what_is_called_off_after_a_lost_answer_may_still_be_carried_out() -> None:
-    server = Server([Reset()])
-    found = await patched(server, wanted=lambda: not server.asked)
+    server, transport = answering(in_order(Reset()))
+    timing = FakeTime().timing
+    found = await patch_once(transport, PATH, BODY, wanted=lambda: not server.requests, timing=timing)
     assert found == Patched("", CALLED_OFF, is_open=True)
-    assert server.asked == ["PATCH"]
+    assert len(server.requests) == 1

@@ -14,6 +14,7 @@ from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.recorder import MAX_NOTE_BYTES, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Backoff, Timing
 from tests.support.scripted import (
+    LOGIN_PAGE,
     Action,
     Answer,
     FakeTime,
@@ -176,8 +177,7 @@ async def test_events_that_differ_in_anything_are_different_events(change: dict[
     async with recording(Answer(201)) as bench:
         same = {"regarding": POD, "type": "Warning", "reason": "R", "action": "A", "note": "n"}
         for arguments in (same, {**same, **change}):
-            regarding = arguments["regarding"]
-            bench.recorder.event(regarding, **{k: v for k, v in arguments.items() if k != "regarding"})
+            bench.recorder.event(**arguments)
         sent = await bench.sent()
         assert await bench.methods() == ["POST", "POST"]
         assert len({body["metadata"]["name"] for _, body in sent}) == 2
@@ -245,7 +245,7 @@ async def test_no_more_series_are_remembered_than_allowed() -> None:
 
 @SAID
 @pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize("failure", [status(503), status(429), Reset()])
+@pytest.mark.parametrize("failure", [status(503), status(429), Reset(), LOGIN_PAGE])
 async def test_an_event_is_tried_again_a_few_times(
     failure: Action, warm: bool, say: Callable[[Bench], None]
 ) -> None:
@@ -269,20 +269,16 @@ async def test_trying_ends(say: Callable[[Bench], None], warm: bool, attempts: i
         assert bench.counts == {"failed": 1}
 
 
-TAKEN = status(409, "AlreadyExists")
+MADE, TAKEN, FORGOTTEN = Answer(201), status(409, "AlreadyExists"), status(404, "NotFound")
 
 
 @pytest.mark.parametrize(
     ("actions", "says", "methods", "counts"),
     [
         # The server forgot it: it is begun again, with what was counted.
-        (
-            [Answer(201), status(404, "NotFound"), Answer()],
-            [Bench.failed] * 2,
-            "POST PATCH POST",
-            {"recorded": 2},
-        ),
+        ([MADE, FORGOTTEN, Answer()], [Bench.failed] * 2, "POST PATCH POST", {"recorded": 2}),
         # The answer was lost: it is not written twice.
+        ([LOGIN_PAGE, TAKEN], [Bench.bound], "POST POST", {"recorded": 1}),
         ([Reset(), TAKEN, Answer()], [Bench.failed] * 2, "POST POST PATCH", {"recorded": 2, "aggregated": 1}),
         ([Reset(), TAKEN], [Bench.bound], "POST POST", {"recorded": 1}),
         # It was refused, as in a namespace that goes away: it is written when it is said again.

@@ -29,7 +29,6 @@ from tests.support.scripted import (
     Answer,
     FakeTime,
     Request,
-    Reset,
     ScriptedTransport,
     Stream,
     answering,
@@ -39,6 +38,7 @@ from tests.support.scripted import (
 )
 
 SILENT = Stream([], end="hang")
+PATIENT = WatchTimes(backoff=Backoff(initial=1, cap=30, jitter=0))
 
 
 def pod(name: str, version: int, *, uid: str | None = None, **spec: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class World:
         return [r.query["resourceVersion"] for r in self.server.requests if "watch" in r.query]
 
     @asynccontextmanager
-    async def run(self, *, times: WatchTimes | None = None, **options: Any) -> AsyncIterator[World]:
+    async def run(self, *, times: WatchTimes = PATIENT, **options: Any) -> AsyncIterator[World]:
         self.server, transport = answering(self.script)
         self.reflector = Reflector(
             transport,
@@ -127,7 +127,7 @@ class World:
             msgspec.json.Decoder(Pod).decode,
             self.handle,
             timing=self.time.timing,
-            times=replace(times or WatchTimes(), backoff=Backoff(initial=1, cap=30, jitter=0)),
+            times=times,
             count=self.count,
             **options,
         )
@@ -228,6 +228,7 @@ ONE = pod("a", 10)
 
 B, BAD_B = pod("b", 12), pod("b", 12) | {"spec": 3}
 FAILURES = WATCH_FAILURES_BEFORE_LIST
+PAUSES: list[float] = [1, 2, 4, 8, 16]
 #: Watches one after the other; where each begins, and the next; pauses; further lists, and why there were any.
 WATCHED: dict[str, tuple[list[Action], list[int], list[float], list[Action], list[str]]] = {
     "each brings something": ([added(20), added(21), added(22)], [11, 20, 21, 22], [], [], []),
@@ -246,13 +247,13 @@ WATCHED: dict[str, tuple[list[Action], list[int], list[float], list[Action], lis
     "a bookmark and an older one": ([Stream([bookmark(50), bookmark(40)])], [11, 50], [], [], []),
     "malformed and old": ([Stream([event("ADDED", ONE | {"spec": 3})])], [11, 11], [1], [], []),
     "malformed and new": ([Stream([event("ADDED", BAD_B)])], [11, 12], [], [], []),
-    "failures in a row": (
-        [status(504)] * FAILURES,
-        [11] * FAILURES + [12],
-        [1, 2, 4, 8, 16],
-        [listing(12)],
-        ["failing"],
-    ),
+    **{
+        f"{what} in a row": ([watch] * FAILURES, [11] * FAILURES + [12], PAUSES, [listing(12)], ["failing"])
+        for what, watch in (
+            ("failures", status(504)),
+            ("lines that are no events", Stream([b"{nonsense}\n"])),
+        )
+    },
 }
 
 
@@ -298,15 +299,6 @@ async def test_the_server_may_say_when_to_list_again() -> None:
     async with world.run():
         await world.reflector.synced.wait()
         assert world.time.slept == [9]
-
-
-async def test_deletions_that_no_watch_saw_are_found_by_the_next_list() -> None:
-    lists = [listing(11, pod("a", 8), pod("b", 9), pod("c", 10)), listing(30, pod("b", 9))]
-    world = World([*lists], [status(410), SILENT])
-    async with world.run():
-        await world.watching(2)
-        assert sorted(world.log[3:]) == [("deleted", "a", "8"), ("deleted", "c", "10")]
-        assert world.names == {"b": "9"}
 
 
 async def test_what_was_made_and_went_before_a_list_is_told_to_be_gone() -> None:
@@ -509,15 +501,6 @@ async def test_a_line_that_is_no_event_is_asked_for_again(line: bytes) -> None:
     assert len([log for log in logs if log["event"] == "malformed_object"]) == 1
 
 
-async def test_a_server_that_repeats_a_line_that_is_no_event_is_listed() -> None:
-    relisted = listing(13, pod("b", 13))
-    spoiled = [Stream([b"{nonsense}\n"], end="hang")] * WATCH_FAILURES_BEFORE_LIST
-    world = World([listing(11), relisted], [*spoiled, SILENT])
-    async with world.run():
-        await world.after(("added", "b", "13"))
-        assert world.counts["list_failing"] == 1
-
-
 async def test_an_object_that_cannot_be_decoded_is_reported_once_and_leaves_the_last_good_version() -> None:
     bad = pod("a", 12) | {"spec": 3}
     lines = event("MODIFIED", bad) + event("ADDED", pod("b", 13))
@@ -536,14 +519,6 @@ async def test_the_deletion_of_an_object_that_cannot_be_decoded_is_a_deletion() 
     world = World([listing(11, pod("a", 10))], [Stream([lines], end="hang")])
     async with world.run():
         await world.after(("added", "a", "10"), ("deleted", "a", "10"))
-
-
-async def test_an_outage_is_survived_and_the_watch_goes_on_from_where_it_was() -> None:
-    down = [Reset() for _ in range(WATCH_FAILURES_BEFORE_LIST - 1)]
-    world = World([listing(11)], [*down, Stream([event("ADDED", pod("a", 12))], end="hang")])
-    async with world.run():
-        await world.after(("added", "a", "12"))
-        assert world.counts["list_initial"] == 1
 
 
 @pytest.mark.parametrize("between", ["quiet", "news"])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.support.scripted import Action, Answer, eventually, status
+from tests.support.scripted import LOGIN_PAGE, Action, Answer, eventually, status
 
 from .test_reflector import SILENT, World, listing, pod, serving
 
@@ -18,61 +18,32 @@ NOWHERE = [
 
 
 A = pod("a", 10)
+LISTED, LATER = listing(11, A), listing(30, pod("a", 25))
 ADDED, CHANGED = ("added", "a", "10"), ("modified", "a", "25")
-PAGE = {"Content-Type": "text/html"}
 #: What does not say that the collection is not served.
 UNSURE: list[Action] = [
     serving("nodes", "pods"),
     Answer(404, b"default backend"),
-    Answer(200, b"<html>Sign in</html>", PAGE),
+    LOGIN_PAGE,
     Answer(body={"kind": "APIResourceList", "groupVersion": "v1"}),
     Answer(body={"kind": "APIResourceList", "groupVersion": "v2", "resources": []}),
     status(503, "ServiceUnavailable"),
     status(403, "Forbidden"),
 ]
-#: What is no list of an API server.
-NO_LISTS = [
-    Answer(200, b"<html>Sign in</html>", PAGE),
-    Answer(200, b""),
-    Answer(200, b"{}"),
-    Answer(200, b'{"metadata":{"resourceVersion":"99"},"items":[]}'),
-    Answer(200, b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99"},"items":['),
-    Answer(200, b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}'),
-    Answer(200, b'{"kind":"Status","apiVersion":"v1","metadata":{"resourceVersion":"99"}}'),
-    Answer(403, b"<html>Forbidden</html>", PAGE),
-    Answer(302, b"<html>Found</html>", {"Location": "http://login/"}),
-]
+NO_LISTS = [LOGIN_PAGE, Answer(302, b"<html>Found</html>", {"Location": "http://login/"})]
 
 
 @pytest.mark.parametrize(
     ("lists", "served", "optional", "log", "counts"),
     [
         # A collection that the server does not have is empty until it is there.
-        *(([each, each, listing(11, A)], None, True, [ADDED], {"absent": 2}) for each in NOWHERE),
-        *(([NOWHERE[1]] * 2 + [listing(11, A)], said, True, [ADDED], {"failure": 2}) for said in UNSURE),
+        *(([each, each, LISTED], None, True, [ADDED], {"absent": 2}) for each in NOWHERE),
+        *(([NOWHERE[1]] * 2 + [LISTED], said, True, [ADDED], {"failure": 2}) for said in UNSURE),
         # One that was there is not forgotten, nor one that was there and empty: what has been made is not known.
-        *(
-            (
-                [listing(11, A), each, each, listing(30, pod("a", 25))],
-                None,
-                True,
-                [ADDED, CHANGED],
-                {"failure": 3},
-            )
-            for each in NOWHERE
-        ),
-        (
-            [listing(11), NOWHERE[0], listing(30, pod("a", 25))],
-            None,
-            True,
-            [("added", "a", "25")],
-            {"failure": 2},
-        ),
-        ([NOWHERE[0], listing(11, A)], None, False, [ADDED], {"failure": 1}),
-        *(
-            ([listing(11, A), each, listing(30, pod("a", 25))], None, False, [ADDED, CHANGED], {"failure": 2})
-            for each in NO_LISTS
-        ),
+        *(([LISTED, each, each, LATER], None, True, [ADDED, CHANGED], {"failure": 3}) for each in NOWHERE),
+        ([listing(11), NOWHERE[0], LATER], None, True, [("added", "a", "25")], {"failure": 2}),
+        ([NOWHERE[0], LISTED], None, False, [ADDED], {"failure": 1}),
+        *(([LISTED, each, LATER], None, False, [ADDED, CHANGED], {"failure": 2}) for each in NO_LISTS),
     ],
 )
 async def test_what_is_no_list_means_absence_only_where_discovery_says_so(

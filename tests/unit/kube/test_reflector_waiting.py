@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -160,61 +159,55 @@ async def test_a_view_is_stale_after_a_silence_that_a_watch_which_is_well_does_n
 # ---- waiters until a view has all that is true now
 
 
-@dataclass
-class Asked(World):
-    """One that can be told to catch up."""
-
-    now: Action = field(default_factory=lambda: listing(20))
-
-    async def catch_up(self, at_least: str = "") -> float:
-        """The seconds that it took."""
-        began = self.time.now
-        await asyncio.wait_for(self.reflector.catch_up(at_least=at_least), 600)
-        return self.time.now - began
+async def catch_up(world: World, at_least: str = "") -> float:
+    """The seconds that it took."""
+    began = world.time.now
+    await asyncio.wait_for(world.reflector.catch_up(at_least=at_least), 600)
+    return world.time.now - began
 
 
 async def test_what_the_watch_has_told_of_already_costs_no_list() -> None:
-    world = Asked([listing(30)], [SILENT])
+    world = World([listing(30)], [SILENT], now=listing(20))
     async with world.run():
         await world.watching(1)
-        await world.catch_up()
+        await catch_up(world)
         assert "list_renewed" not in world.counts
 
 
 async def test_it_waits_for_an_event_or_a_bookmark_of_that_version() -> None:
     watch = Stream([0.25, event("ADDED", pod("a", 15)), 0.25, bookmark(20)], end="hang")
-    world = Asked([listing(11)], [watch])
+    world = World([listing(11)], [watch], now=listing(20))
     async with world.run():
         await world.watching(1)
-        assert await world.catch_up() == 0.5
+        assert await catch_up(world) == 0.5
         assert world.names == {"a": "15"}
         assert "list_renewed" not in world.counts
 
 
 async def test_where_the_watch_stays_silent_the_collection_is_listed() -> None:
-    world = Asked([listing(11), listing(20, pod("a", 20))], [SILENT])
+    world = World([listing(11), listing(20, pod("a", 20))], [SILENT], now=listing(20))
     async with world.run():
         await world.watching(1)
-        assert await world.catch_up() == _CATCH_UP
+        assert await catch_up(world) == _CATCH_UP
         assert world.names == {"a": "20"} and world.counts["list_renewed"] == 1
 
 
 async def test_a_version_of_another_kind_counts_if_it_is_newer() -> None:
     """An answer to the question may be of a replica that lags; what was written before it is known."""
-    world = Asked([listing(21), listing(25)], [SILENT])
+    world = World([listing(21), listing(25)], [SILENT], now=listing(20))
     async with world.run():
         await world.watching(1)
-        await world.catch_up(at_least="21")
+        await catch_up(world, "21")
         assert "list_renewed" not in world.counts
-        await world.catch_up(at_least="25")
+        await catch_up(world, "25")
         assert world.counts["list_renewed"] == 1
 
 
 async def test_versions_that_are_no_numbers_and_questions_that_fail_are_answered_by_a_list() -> None:
-    world = Asked([listing(11), listing(12), listing(13)], [SILENT])
+    world = World([listing(11), listing(12), listing(13)], [SILENT], now=listing(20))
     async with world.run():
         await world.watching(1)
         for answer in (status(500), listing("opaque")):  # type: ignore[arg-type]
             world.now = answer
-            await world.catch_up()
+            await catch_up(world)
         assert world.counts["list_renewed"] == 2

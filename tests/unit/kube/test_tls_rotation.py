@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -20,49 +21,43 @@ from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown
 from tests.support.authority import Authority, server_tls
 from tests.support.raw_server import OK, get, post, wired
 from tests.support.raw_server import client as client_of
-from tests.support.scripted import FakeTime, eventually, listening, port_of
+from tests.support.scripted import (
+    Action,
+    Answer,
+    FakeTime,
+    Request,
+    Script,
+    ScriptedServer,
+    Stream,
+    eventually,
+    serving,
+)
 
 pytestmark = pytest.mark.real_time
 
 UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
 
 
-class Naming:
-    """A server that answers each request with the name in the client's certificate, which it asks for."""
+def naming_it(gate: asyncio.Event | None = None) -> Script:
+    """Answers with the name in the client's certificate, once the event is set, if there is one."""
 
-    def __init__(self, tls: ssl.SSLContext) -> None:
-        self.tls = tls
-        self.connections = self.open = 0
-        self.url = ""
-        self.go_on = asyncio.Event()
-        self.go_on.set()
+    async def script(request: Request) -> Action:
+        if gate is not None:
+            await gate.wait()
+        watched = request.path == "/watch"
+        return (
+            Stream([b"1\n"], end="hang") if watched else Answer(200, (request.peer or "anonymous").encode())
+        )
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.open += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                await self.go_on.wait()
-                if head.startswith(b"GET /watch"):
-                    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n1\n\r\n")
-                    continue
-                certificate = writer.get_extra_info("peercert") or {}
-                names = [v for pairs in certificate.get("subject", ()) for k, v in pairs if k == "commonName"]
-                name = (names or ["anonymous"])[0].encode()
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(name), name))
-        finally:
-            self.open -= 1
+    return script
 
 
 @asynccontextmanager
-async def naming(authority: Authority) -> AsyncIterator[Naming]:
-    tls = server_tls(authority)
+async def naming(authority: Authority) -> AsyncIterator[ScriptedServer]:
+    """A server that asks for the client's certificate, and answers with the name in it."""
+    tls = server_tls(authority, clients=True)
     tls.verify_mode = ssl.CERT_OPTIONAL
-    tls.load_verify_locations(authority.file)
-    server = Naming(tls)
-    async with listening(server.serve, tls=tls) as opened:
-        server.url = f"https://127.0.0.1:{port_of(opened)}"
+    async with serving(naming_it(), tls=tls) as server:
         yield server
 
 
@@ -82,7 +77,7 @@ class Client:
 
 
 @asynccontextmanager
-async def client(server: Naming, authority: Authority) -> AsyncIterator[Client]:
+async def client(server: ScriptedServer, authority: Authority) -> AsyncIterator[Client]:
     time = FakeTime()
     tls = Tls(authority=authority.file, clock=lambda: time.now)
     tls.identify(*authority.issue("old", stem="me"))
@@ -112,14 +107,15 @@ async def test_a_busy_connection_of_the_old_certificate_is_not_used_again_and_a_
     async with naming(authority) as server, client(server, authority) as made:
         async with made.transport.stream("/watch", read_timeout=30) as batches:
             assert await anext(batches) == [b"1"]
-            server.go_on.clear()
+            gate = asyncio.Event()
+            server.script = naming_it(gate)
             busy = asyncio.create_task(get(made.transport))
             await eventually(lambda: server.open == 2)
             authority.issue("new", stem="me")
             fresh = asyncio.create_task(made.later(61))
             with pytest.raises(OutcomeUnknown, match="certificates were replaced"):
                 await anext(batches)
-            server.go_on.set()
+            gate.set()
             assert (await busy, await fresh) == (b"old", "new")
         assert [await made.later(0) for _ in range(5)] == ["new"] * 5
         await eventually(lambda: server.open == 1)
@@ -127,7 +123,8 @@ async def test_a_busy_connection_of_the_old_certificate_is_not_used_again_and_a_
 
 async def test_a_watch_that_still_waits_for_its_answer_is_begun_anew_too(authority: Authority) -> None:
     async with naming(authority) as server, client(server, authority) as made:
-        server.go_on.clear()
+        gate = asyncio.Event()
+        server.script = naming_it(gate)
 
         async def watch() -> None:
             async with made.transport.stream("/watch", read_timeout=30):
@@ -139,7 +136,7 @@ async def test_a_watch_that_still_waits_for_its_answer_is_begun_anew_too(authori
         fresh = asyncio.create_task(made.later(61))
         with pytest.raises(OutcomeUnknown, match="certificates were replaced"):
             await watching
-        server.go_on.set()
+        gate.set()
         assert await fresh == "new"
 
 
@@ -271,21 +268,17 @@ def context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def no_folder(*_: object, **__: object) -> None:
+def refuse(*_: object, **__: object) -> Any:
     raise FileNotFoundError("no usable temporary directory")
-
-
-def no_memory(*_: object, **__: object) -> int:
-    raise OSError("not implemented")
 
 
 def test_a_certificate_is_loaded_without_a_folder_that_can_be_written(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate, key = (file.read_bytes() for file in authority.issue("me"))
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", no_folder)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
     load_certificate(context(), certificate, key)
-    monkeypatch.setattr(os, "memfd_create", no_memory)
+    monkeypatch.setattr(os, "memfd_create", refuse)
     with pytest.raises(OSError, match=r"no usable temporary directory.*TMPDIR"):
         load_certificate(context(), certificate, key)
 
@@ -294,7 +287,7 @@ def test_a_certificate_is_loaded_from_a_temporary_file_where_memory_has_none(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     certificate, key = (file.read_bytes() for file in authority.issue("me"))
-    monkeypatch.setattr(os, "memfd_create", no_memory)
+    monkeypatch.setattr(os, "memfd_create", refuse)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = set(tmp_path.iterdir())
     load_certificate(context(), certificate, key)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
-from itertools import pairwise
+from contextlib import aclosing
+from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.streamed import split_lines
@@ -17,8 +15,11 @@ from agent_scheduler.kube.transport import (
     Endpoint,
     NotSent,
     OutcomeUnknown,
+    PodKey,
     StreamRefused,
     Transport,
+    pod_path,
+    segment,
 )
 from tests.support.scripted import (
     Action,
@@ -40,20 +41,6 @@ pytestmark = pytest.mark.real_time
 async def read(transport: Transport, *, silence: float = 60) -> list[list[bytes]]:
     async with transport.stream("/watch", read_timeout=silence) as batches:
         return [batch async for batch in batches]
-
-
-@pytest.mark.parametrize("code", [302, 409])
-async def test_an_answer_of_any_status_is_a_response(code: int) -> None:
-    said = status(code, "Why", "no")
-    said.headers = {"Location": "/elsewhere", "Retry-After": "7"}
-    async with connected(in_order(said)) as (server, transport):
-        answer = await transport.request("POST", "/a%2Fb?c=d", body=b"{}", timeout=60)
-        assert (answer.status, answer.headers["retry-after"]) == (code, "7")
-        assert b"Why" in answer.body
-        (request,) = server.requests
-        assert (request.method, request.target, request.body) == ("POST", "/a%2Fb?c=d", b"{}")
-        assert request.headers["content-type"] == "application/json"
-        assert request.headers["accept-encoding"] == "identity"
 
 
 async def test_a_base_url_with_a_path_is_kept() -> None:
@@ -84,12 +71,6 @@ async def test_each_exchange_is_observed() -> None:
             await transport.request("POST", "/", body=b"{}", timeout=60)
         await read(transport)
     assert seen == [("POST", 201), ("POST", 0), ("WATCH", 200)]
-
-
-async def test_a_line_of_several_megabytes_passes() -> None:
-    line = b'"' + b"x" * 3_000_000 + b'"'
-    async with connected(in_order(Stream([line + b"\n"]))) as (_, transport):
-        assert [line for batch in await read(transport) for line in batch] == [line]
 
 
 async def test_a_stream_that_is_refused_carries_the_answer() -> None:
@@ -131,63 +112,44 @@ async def test_leaving_a_stream_early_closes_its_connection() -> None:
         await eventually(lambda: server.open == 0)
 
 
-async def test_a_cancellation_that_comes_together_with_an_answer_is_never_lost() -> None:
-    """asyncio.wait_for loses it before Python 3.12, and a watch that cannot be stopped goes on for ever."""
-    async with connected(in_order(status(410, "Expired"))) as (_, transport):
-
-        async def for_ever() -> None:
-            while True:
-                with suppress(StreamRefused):
-                    await read(transport)
-
-        for turns in range(60):
-            task = asyncio.create_task(for_ever())
-            await asyncio.sleep(0.004)
-            for _ in range(turns % 9):
-                await asyncio.sleep(0)
-            task.cancel()
-            done, _ = await asyncio.wait({task}, timeout=60)
-            assert done, f"cancelled after {turns % 9} turns, and goes on"
-
-
-async def test_a_transport_that_is_closed_sends_nothing() -> None:
-    async with connected(in_order(Answer())) as (server, transport):
-        await transport.close()
-        with pytest.raises(NotSent, match="closed"):
-            await transport.request("POST", "/", body=b"{}", timeout=60)
-        with pytest.raises(NotSent, match="closed"):
-            await read(transport)
-        assert server.requests == []
-
-
 async def test_a_pool_without_connections_is_refused() -> None:
     with pytest.raises(ValueError, match="pool_size must be at least 1"):
         Http1Transport(Endpoint("http://127.0.0.1"), pool_size=0)
 
 
-async def pieces_of(parts: list[bytes]) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
+async def pieces_of(content: bytes, step: int) -> AsyncIterator[bytes]:
+    for at in range(0, len(content), step):
+        yield content[at : at + step]
 
 
-@given(
-    lines=st.lists(st.binary().map(lambda line: line.replace(b"\n", b"")), max_size=8),
-    cuts=st.lists(st.integers(0, 200), max_size=8),
-)
-def test_lines_are_the_same_however_they_are_cut(lines: list[bytes], cuts: list[int]) -> None:
-    content = b"\n".join(lines)
-    edges = [0, *sorted(min(cut, len(content)) for cut in cuts), len(content)]
-    parts = [content[a:b] for a, b in pairwise(edges)]
-
-    async def split() -> list[bytes]:
-        async with aclosing(split_lines(pieces_of(parts))) as batches:
-            return [line async for batch in batches for line in batch]
-
-    assert asyncio.run(split()) == [line for line in lines if line]
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+async def test_lines_are_the_same_however_they_are_cut(step: int) -> None:
+    content = b"\na\n\nbc\n\xff\x00d\n\nwithout an end"
+    async with aclosing(split_lines(pieces_of(content, step))) as batches:
+        lines = [line async for batch in batches for line in batch]
+    assert lines == [b"a", b"bc", b"\xff\x00d", b"without an end"]
 
 
 async def test_a_line_without_end_is_refused() -> None:
     with pytest.raises(OutcomeUnknown, match="longer than 10 bytes"):
-        async with aclosing(split_lines(pieces_of([b"12345678", b"12345678"]), limit=10)) as batches:
+        async with aclosing(split_lines(pieces_of(b"1" * 16, 8), limit=10)) as batches:
             async for _ in batches:
                 pass
+
+
+# -- whatever a name is, it stays one segment of a path
+
+
+@pytest.mark.parametrize("name", ["web-0.example", "a_b~c", "n" * 253])
+def test_a_plain_name_stands_for_itself(name: str) -> None:
+    assert segment(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..%2f", "a?b#c", "system:node", "ü", "a\n", "a b"])
+def test_any_other_is_escaped(name: str) -> None:
+    assert unquote(segment(name)) == name
+    assert not set(segment(name)) & set("/?# \n")
+
+
+def test_a_pod_is_below_its_namespace() -> None:
+    assert pod_path(PodKey("team/a", "p", "u")) == "/api/v1/namespaces/team%2Fa/pods/p"

@@ -54,7 +54,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def served(figures: Figures | None, **more: Any) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+async def served(figures: Figures, **more: Any) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     sources = Sources(metrics=lambda: (b"", "text/plain"), configuration=dict, console=figures)
     server = HttpServer(sources, address="127.0.0.1", port=0, **more)
     port = await server.start()
@@ -79,11 +79,6 @@ async def events(answer: aiohttp.ClientResponse, count: int) -> list[tuple[str, 
             fields = dict(line.split(": ", 1) for line in each.decode().splitlines())
             found.append((fields["event"], json.loads(fields["data"])))
     return found[:count]
-
-
-async def test_without_a_console_there_is_no_page() -> None:
-    async with served(None) as (session, base), session.get(f"{base}/ui/") as answer:
-        assert answer.status == 404
 
 
 async def test_its_files_are_open_and_let_in_nothing_from_elsewhere() -> None:

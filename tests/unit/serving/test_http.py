@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from agent_scheduler.config.schema import Serving
 from agent_scheduler.serving import given_certificates
@@ -31,6 +32,7 @@ from agent_scheduler.serving.sources import (
 )
 from agent_scheduler.telemetry.metrics import Metrics
 from tests.support.embedded import until
+from tests.support.needed import ipv6_loopback
 from tests.support.scripted import Hang, answering
 from tests.unit.webhook.test_authority import made
 
@@ -220,8 +222,8 @@ async def test_one_pod_or_group_is_explained(client: Client, world: World) -> No
 async def test_a_process_without_a_queue_has_no_pages_of_a_scheduler(world: World) -> None:
     async with served(Sources(metrics=world.metrics.exposition, configuration=dict)) as client:
         assert await client.json("/configz") == {"configuration": {}}
-        for page in ("queue", "cache", "explain"):
-            assert await client.get(f"/debug/{page}") == (404, NO_PAGE)
+        for page in ("debug/queue", "debug/cache", "debug/explain", "ui/"):
+            assert await client.get(f"/{page}") == (404, NO_PAGE)
 
 
 async def test_only_reading_is_allowed(client: Client) -> None:
@@ -234,14 +236,16 @@ async def test_only_reading_is_allowed(client: Client) -> None:
 # ---- start and stop
 
 
-async def test_a_port_that_is_taken_is_told(world: World) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        server = HttpServer(world.sources(), address="127.0.0.1", port=port)
-        told = f"cannot serve on 127.0.0.1 port {port}: Address already in use$"
-        with pytest.raises(ServingError, match=told):
-            await server.start()
+@pytest.mark.parametrize("address", ["127.0.0.1", "::"])
+async def test_a_port_that_is_taken_is_told(world: World, address: str) -> None:
+    first = HttpServer(world.sources(), address=address, port=0)
+    port = first.listen()
+    server = HttpServer(world.sources(), address=address, port=port)
+    told = f"cannot serve on {address} port {port}: Address already in use$"
+    with pytest.raises(ServingError, match=told):
+        await server.start()
     await server.stop()
+    await first.stop()
 
 
 async def test_what_is_asked_before_the_server_answers_is_answered_then(world: World) -> None:
@@ -286,28 +290,24 @@ async def test_tls_is_spoken_with_a_certificate_that_is_replaced_without_a_resta
             file.write_bytes(content)
         return held.certificate
 
-    first = write()
+    async def is_presented() -> bool:
+        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+        return shown.encode() == expected
+
+    expected = write()
     server = with_tls(world, *map(str, files))
     port = await server.start()
-
-    async def presented() -> bytes:
-        return (await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))).encode()
-
     async with aiohttp.ClientSession() as session:
         async with session.get(f"https://127.0.0.1:{port}/livez", ssl=False) as answer:
             assert await answer.text() == "ok"
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"http://127.0.0.1:{port}/livez")
-    assert await presented() == first
+    assert await is_presented()
     files[0].write_bytes(b"no certificate")
     for _ in range(3):
-        assert await presented() == first
-    second = write()
-
-    async def replaced() -> bool:
-        return await presented() == second
-
-    await until(replaced)
+        assert await is_presented()
+    expected = write()
+    await until(is_presented)
     await server.stop()
 
 
@@ -315,6 +315,64 @@ def test_a_certificate_that_cannot_be_read_is_told(world: World, tmp_path: Path)
     told = r"cannot use the certificate .*none\.pem with the key .*none\.key"
     with pytest.raises(ServingError, match=told):
         with_tls(world, str(tmp_path / "none.pem"), str(tmp_path / "none.key"))
+
+
+# ---- where it listens, and who is warned of what
+
+
+async def answers(host: str, port: int) -> bool:
+    url = f"http://[{host}]:{port}/livez" if ":" in host else f"http://{host}:{port}/livez"
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status == 200
+    except aiohttp.ClientConnectorError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("address", "families"),
+    [
+        ("::", {"127.0.0.1", "::1"}),
+        ("0.0.0.0", {"127.0.0.1"}),
+        ("127.0.0.1", {"127.0.0.1"}),
+        ("::1", {"::1"}),
+    ],
+)
+async def test_all_addresses_are_those_of_both_families(
+    world: World, address: str, families: set[str]
+) -> None:
+    ipv6_loopback()
+    server = HttpServer(world.sources(), address=address, port=0)
+    port = await server.start()
+    try:
+        assert {host for host in ("127.0.0.1", "::1") if await answers(host, port)} == families
+    finally:
+        await server.stop()
+
+
+async def test_a_host_without_ipv6_serves_what_it_has(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    server = HttpServer(world.sources(), address="::", port=0)
+    port = await server.start()
+    try:
+        assert await answers("127.0.0.1", port)
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("authorized", [False, True])
+@pytest.mark.parametrize(
+    ("address", "is_open"),
+    [*((each, True) for each in ("0.0.0.0", "::", "10.0.0.7")), ("127.1.2.3", False), ("::1", False)],
+)
+def test_pages_that_anyone_reaches_are_warned_of(
+    world: World, address: str, is_open: bool, authorized: bool
+) -> None:
+    with capture_logs() as lines:
+        serving = Serving(bind_address=address, authorize_metrics=authorized)
+        server_of(serving, world.sources(), answering(lambda _: Hang())[1])
+    told = [(line["event"], line["log_level"], line["address"]) for line in lines]
+    assert told == ([("pages are open", "warning", address)] if is_open and not authorized else [])
 
 
 # ---- who may read

@@ -67,10 +67,16 @@ class Tracing:
         self.traces.queued(queue, event, QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=self.seconds))
 
 
-def test_times_follow_the_clock_from_when_the_pod_was_first_seen() -> None:
+def queued() -> tuple[Tracing, PodInfo]:
+    """A pod that is traced and waits."""
     it = Tracing()
     pod = it.world.pod("a")
     it.queued(pod)
+    return it, pod
+
+
+def test_times_follow_the_clock_from_when_the_pod_was_first_seen() -> None:
+    it, pod = queued()
     it.seconds += 2
     started = it.seconds
     it.seconds += 1
@@ -83,9 +89,7 @@ def test_times_follow_the_clock_from_when_the_pod_was_first_seen() -> None:
 
 
 def test_a_pod_that_is_queued_anew_before_its_attempt_is_reported_waits_from_then_on() -> None:
-    it = Tracing()
-    pod = it.world.pod("a")
-    it.queued(pod)
+    it, pod = queued()
     started = it.seconds = 101.0
     it.seconds = 102.0
     it.queued(pod, "backoff", "ScheduleAttemptFailure")
@@ -106,9 +110,7 @@ def test_a_pod_that_is_queued_anew_before_its_attempt_is_reported_waits_from_the
 
 
 def test_a_bind_that_failed_is_an_error_within_its_attempt() -> None:
-    it = Tracing()
-    pod = it.world.pod("a")
-    it.queued(pod)
+    it, pod = queued()
     it.seconds += 1
     it.traces.bound(BindOutcome.BOUND_ELSEWHERE, 0.5, pod, "n1")
     it.traces.attempted(pod, "error", 100.5, (), "the API server says no")
@@ -118,9 +120,7 @@ def test_a_bind_that_failed_is_an_error_within_its_attempt() -> None:
 
 
 def test_the_watch_may_show_the_node_before_the_bind_is_answered() -> None:
-    it = Tracing()
-    pod = it.world.pod("a")
-    it.queued(pod)
+    it, pod = queued()
     it.traces.left(pod.uid, "n1")
     it.traces.bound(BindOutcome.BOUND, 0.0, pod, "n1")
     it.traces.scheduled(pod, "n1", it.seconds)
@@ -131,9 +131,7 @@ def test_the_watch_may_show_the_node_before_the_bind_is_answered() -> None:
 
 
 def test_a_pod_that_others_bind_after_an_attempt_ends_its_trace_when_it_left() -> None:
-    it = Tracing()
-    pod = it.world.pod("a")
-    it.queued(pod)
+    it, pod = queued()
     it.traces.attempted(pod, "unschedulable", it.seconds, {"NodePorts"}, "0/1 nodes are available")
     it.queued(pod, "unschedulable", "ScheduleAttemptFailure")
     it.seconds += 3
@@ -147,9 +145,7 @@ def test_a_pod_that_others_bind_after_an_attempt_ends_its_trace_when_it_left() -
 
 
 def test_a_pod_that_comes_back_after_it_left_is_traced_on() -> None:
-    it = Tracing()
-    pod = it.world.pod("a")
-    it.queued(pod)
+    it, pod = queued()
     it.traces.attempted(pod, "error", it.seconds, (), "why")
     it.traces.left(pod.uid, "n1")
     it.queued(pod)
@@ -162,9 +158,7 @@ def test_a_pod_that_comes_back_after_it_left_is_traced_on() -> None:
 
 @pytest.mark.parametrize("node_name", ["", "n1"])
 def test_of_a_pod_that_was_never_tried_nothing_is_told(node_name: str) -> None:
-    it = Tracing()
-    pod = it.world.pod("a")
-    it.queued(pod)
+    it, pod = queued()
     it.traces.left(pod.uid, node_name)
     it.traces.close()
     assert len(it.traces) == 0
@@ -199,19 +193,6 @@ def test_a_trace_is_found_by_the_uid_of_its_pod() -> None:
     assert 0 < trace_id("mirror") < 1 << 128
     assert trace_id("mirror") != trace_id("other")
     assert trace_id("00000000-0000-0000-0000-000000000000") == 1, "0 would be no trace"
-
-
-def test_a_wait_names_the_plugins_that_it_is_for() -> None:
-    it = Tracing()
-    pod = it.world.pod("a")
-    it.queued(pod)
-    entry = QueuedPodInfo(uid=pod.uid, pod=pod, timestamp=it.seconds)
-    entry.rejectors = {"NodePorts"}
-    it.traces.queued("unschedulable", "ScheduleAttemptFailure", entry)
-    it.seconds += 1
-    it.traces.scheduled(pod, "n1", it.seconds)
-    waits = [attributes for name, _, _, attributes, _ in it.recorded.spans if name == "unschedulablePods"]
-    assert waits == [{"scheduling.event": "ScheduleAttemptFailure", "scheduling.plugins": {"NodePorts"}}]
 
 
 def test_what_is_traced_is_measured_too() -> None:

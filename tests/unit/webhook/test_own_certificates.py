@@ -21,7 +21,7 @@ from agent_scheduler.webhook.configurations import (
 )
 from agent_scheduler.webhook.own_certificates import OwnCertificates
 from tests.support.embedded import until
-from tests.support.webhooks import NAME, OWN, SECRET, World, asking, ignored, manifest, webhooks
+from tests.support.webhooks import NAME, OWN, SECRET, World, ignored, manifest, webhooks
 
 
 class Clock:
@@ -248,34 +248,3 @@ async def test_what_somebody_changes_meanwhile_is_not_overwritten() -> None:
             assert (await world.bundles())[0] == {expected}
         found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
         assert found["webhooks"][0]["timeoutSeconds"] == 7
-
-
-async def test_what_somebody_takes_out_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_scheduler.webhook.own_certificates.PERIOD", 0.02)
-    async with webhooks() as world:
-        process = world.start()
-        await world.trusted()
-        await world.merge(f"{MUTATING}/{NAME}", {"webhooks": ignored(manifest("mutating.yaml"))["webhooks"]})
-        async with asking(process, await world.trusted()) as api_server:
-            assert (await api_server.get("/livez"))[0] == 200
-
-
-async def test_a_certificate_that_is_replaced_is_presented_without_a_restart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("agent_scheduler.webhook.own_certificates.PERIOD", 0.02)
-    async with webhooks() as world:
-        process = world.start()
-        before = await world.trusted()
-        await world.merge(SECRET, {"data": None})
-
-        async def trusted() -> bool:
-            text = base64.b64encode((await world.secret()).get("ca.crt", b"")).decode()
-            return bool(text) and (await world.bundles())[1] == {text}
-
-        await until(trusted)
-        async with asking(process, await world.trusted()) as api_server:
-            assert (await api_server.get("/livez"))[0] == 200
-        async with asking(process, before) as stranger:
-            with pytest.raises(Exception, match="certificate verify failed"):
-                await stranger.get("/livez")
