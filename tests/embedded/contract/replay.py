@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -13,17 +12,15 @@ from urllib.parse import parse_qs, quote
 import yaml
 
 from embedded_kubernetes.builtin import BUILTIN
-from tests.embedded.support import MERGE, named, pod
+from tests.embedded.support import DEFINITIONS, MERGE, named, pod
 from tests.support.places import CONFIG
 
-from .comparison import compare
+from .comparison import collected, compare
 from .derivation import Line, Place, blueprint, creatable, is_bound, needed, shown, split
-from .doors import TOKEN, Client
-from .words import collected
+from .doors import Client
 
 #: As the recording has them, where those that are installed have other columns; then those that are installed.
 _CRDS = (Path(__file__).parent / "crds", CONFIG / "crd")
-_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _GROUPS = {resource.group for resource in BUILTIN}
 _PLACEHOLDER = re.compile(r"\{(uid|rv)_([^}]+)\}|\{(rv|cont)\}")
 #: Longer than any watch in a recording asks to last.
@@ -73,8 +70,11 @@ class Replay:
         if line.events is not None:
             return await self._watch(line)
         path = self._known_names(await self._filled(line.path, line))
-        body = await self._body(line)
-        headers = {"Authorization": f"Bearer {TOKEN}", **line.headers}
+        body = line.body
+        if body is not None:
+            text = body if isinstance(body, str) else json.dumps(body)
+            body = (await self._filled(text, line)).encode()
+        headers = {**self._client.own, **line.headers}
         status, answered, raw = await self._client.request(line.method, path, body=body, headers=headers)
         answer = _decoded(raw)
         self._remember(line, answer)
@@ -91,7 +91,7 @@ class Replay:
         if group and group not in _GROUPS and group not in self._installed:
             self._installed.add(group)
             for definition in _definitions(group).values():
-                await self._must("POST", _DEFINITIONS, definition)
+                await self._must("POST", DEFINITIONS, definition)
         for method, path, media, body in _BEFORE.get(line.name, ()):
             await self._must(method, path, body, media=media)
         for place in needed(line):
@@ -103,25 +103,15 @@ class Replay:
                 self._uids[place.name] = created["metadata"]["uid"]
 
     async def _get(self, place: Place) -> dict[str, Any] | None:
-        status, _, raw = await self._client.request(
-            "GET", place.path, headers={"Authorization": f"Bearer {TOKEN}"}
-        )
-        return json.loads(raw) if status == 200 else None
+        status, found = await self._client.call("GET", place.path)
+        return found if status == 200 else None
 
     async def _must(
-        self, method: str, path: str, body: Any, *, media: str = "application/json"
+        self, method: str, path: str, body: Any = None, *, media: str = "application/json"
     ) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media}
-        raw = None if body is None else json.dumps(body).encode()
-        status, _, answer = await self._client.request(method, path, body=raw, headers=headers)
-        assert status < 300, f"a helper request failed: {method} {path}: {status} {answer[:400]!r}"
-        return json.loads(answer)
-
-    async def _body(self, line: Line) -> bytes | None:
-        if line.body is None:
-            return None
-        text = line.body if isinstance(line.body, str) else json.dumps(line.body)
-        return (await self._filled(text, line)).encode()
+        status, answer = await self._client.call(method, path, body, media=media)
+        assert status < 300, f"a helper request failed: {method} {path}: {status} {answer!r}"
+        return answer  # type: ignore[no-any-return]
 
     async def _filled(self, text: str, line: Line) -> str:
         """`text` with every placeholder replaced by what an earlier answer had there."""
@@ -136,7 +126,7 @@ class Replay:
                 value = quote(self._continue, safe="")
             else:
                 collection = split(line.path)[0]
-                listed = await self._must("GET", collection, None)
+                listed = await self._must("GET", collection)
                 value = listed["metadata"]["resourceVersion"]
             filled = filled.replace(match[0], value)
         return filled
@@ -168,18 +158,16 @@ class Replay:
         query = parse_qs(path.partition("?")[2], keep_blank_values=True)
         acts = "resourceVersion={rv}" in line.path
         found: list[Any] = []
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with self._client.watch(path, headers=headers) as (status, lines):
+        async with self._client.watch(path, headers=self._client.own) as (status, lines):
             if acts:
                 for event in expected:
                     await self._act(split(line.path)[0], event, query)
-            iterator = aiter(lines)
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    while len(found) < len(expected) or not expected:
-                        found.append(json.loads(await _next(iterator)))
-            except StopAsyncIteration:
-                pass
+            async with asyncio.timeout(_PATIENCE):
+                async for text in lines:
+                    if text.strip():
+                        found.append(json.loads(text))
+                    if expected and len(found) == len(expected):
+                        break
         differences = [] if status == line.status else [f"status {line.status} expected, {status} found"]
         return differences + compare(expected, found)
 
@@ -198,7 +186,7 @@ class Replay:
         metadata, wanted = current["metadata"], recorded["metadata"]
         if "deletionTimestamp" in wanted and "deletionTimestamp" not in metadata:
             seconds = wanted.get("deletionGracePeriodSeconds", 0)
-            await self._must("DELETE", f"{place.path}?gracePeriodSeconds={seconds}", None)
+            await self._must("DELETE", f"{place.path}?gracePeriodSeconds={seconds}")
         elif is_bound(recorded) and not current["spec"].get("nodeName"):
             await self._bind(place, recorded["spec"]["nodeName"])
         elif wanted.get("labels") != metadata.get("labels"):
@@ -208,7 +196,7 @@ class Replay:
             # It left the selector rather than the server: it was bound, and shown as it was before.
             await self._bind(place, "n1")
         elif event["type"] == "DELETED":
-            await self._must("DELETE", f"{place.path}?gracePeriodSeconds=0", None)
+            await self._must("DELETE", f"{place.path}?gracePeriodSeconds=0")
         elif recorded.get("status") != current.get("status"):
             await self._patch(f"{place.path}/status", {"status": recorded["status"]})
         elif recorded.get("spec") != current.get("spec"):
@@ -221,13 +209,6 @@ class Replay:
 
     async def _patch(self, path: str, body: dict[str, Any]) -> None:
         await self._must("PATCH", path, body, media=MERGE)
-
-
-async def _next(lines: AsyncIterator[bytes]) -> bytes:
-    while True:
-        line = await anext(lines)
-        if line.strip():
-            return line
 
 
 def _decoded(raw: bytes) -> Any:
