@@ -8,15 +8,14 @@ from embedded_kubernetes.builtin import coordination
 from embedded_kubernetes.builtin.eviction import budget_status, decide, matches
 from embedded_kubernetes.errors import ApiError
 
-from ..support import cases, condition, named, refuses
-from . import pod
+from ..support import cases, condition, named, pod, refuses
 
 _NOW = "2026-01-01T00:00:00Z"
 _CLASSES = {"high": named("high", value=1000), "calm": named("calm", value=5, preemptionPolicy="Never")}
 
 
 def _admitted(spec: dict[str, object], default: str | None = None) -> dict[str, object]:
-    body = pod(spec, name="p")
+    body = pod("p", spec=spec)
     coordination.admit_priority(body, _CLASSES.get, lambda: _CLASSES[default] if default else None)
     found = body["spec"]
     return {key: found.get(key) for key in ("priority", "priorityClassName", "preemptionPolicy")}
@@ -47,7 +46,7 @@ def test_a_class_that_is_not_there_or_is_contradicted_is_forbidden(spec):
 
 
 def _running(name: str = "p", *, ready: bool = True, **metadata: object) -> dict[str, object]:
-    found = pod(None, name=name, labels={"app": "a"}, **metadata)
+    found = pod(name, labels={"app": "a"}, **metadata)
     found["status"] = {"phase": "Running", "conditions": [condition("Ready", ready)]}
     return found
 
