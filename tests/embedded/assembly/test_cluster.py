@@ -154,6 +154,10 @@ def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str)
     --devices-per-node 1 --device-nodes -1 | '--device-nodes: must be at least 0, not -1'
     --devices-per-node 1 --device-attach-seconds -1 | '--device-attach-seconds: must be at least 0, not -1.0'
     --controllers *,-nobody | '--controllers: there is no controller -nobody; there are: '
+    --token-auth-file /none/there | '--token-auth-file /none/there: cannot be read'
+    --service-account-signing-key-file /none/there | '--service-account-signing-key-file /none/there: cannot be read'
+    --authorization-mode ABAC | 'agent-scheduler cluster: --authorization-mode: must be one of'
+    --port 0 --audit-log-path /none/there | 'agent-scheduler cluster: --audit-log-path /none/there: cannot be written'
     --port 0 --load /nowhere.yaml | '/nowhere.yaml: cannot be read'
     --port 0 --kubeconfig-out /nowhere/config | '--kubeconfig-out /nowhere/config: cannot be written'
     """)
