@@ -13,6 +13,7 @@ from tests.embedded.support import (
     MERGE,
     PODS,
     STRATEGIC,
+    TABLE,
     TEMPLATES,
     ClaimsWorld,
     cases,
@@ -188,3 +189,17 @@ def test_a_request_has_at_most_eight_choices(world: ClaimsWorld) -> None:
     ]
     del choices[8]
     world.post(CLAIMS, named("many", spec=spec))
+
+
+def test_kubectl_gets_the_state_of_a_claim(world: ClaimsWorld) -> None:
+    steps = [
+        lambda: None,
+        lambda: world.allocate("c"),
+        lambda: world.reserve("c", "p"),
+        lambda: world.delete(f"{CLAIMS}/c"),
+    ]
+    states = []
+    for step in steps:
+        step()
+        states.append(world.get(CLAIMS, accept=TABLE)["rows"][0]["cells"][1])
+    assert states == ["pending", "allocated", "allocated,reserved", "deleted,allocated,reserved"]
