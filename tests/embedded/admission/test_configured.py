@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from embedded_kubernetes.requests import Request, Response
 from tests.embedded.support import (
     ADMISSION,
@@ -26,31 +24,12 @@ def _denies(request: dict[str, Any]) -> dict[str, Any]:
     return {"allowed": False, "status": {"message": "no"}}
 
 
-def test_without_configurations_nobody_is_looked_for(world: World) -> None:
-    assert world.api.registry.reviewers is None
-    world.configure("Validating", webhook("a"))
-    assert world.api.registry.reviewers is not None
-    world.delete(f"{ADMISSION}/validatingwebhookconfigurations/one")
-    assert world.api.registry.reviewers is None
-
-
 def test_a_policy_without_a_binding_asks_nobody(world: World) -> None:
     world.policy("Validating", {"validations": [{"expression": "false"}]})
     assert world.refused("POST", MAPS, config_map()) == (422, "Invalid")
     world.delete(f"{ADMISSION}/validatingadmissionpolicybindings/b")
     assert world.api.registry.reviewers is None
     world.post(MAPS, config_map())
-
-
-async def test_what_a_webhook_changes_is_stored_and_what_one_refuses_is_not() -> None:
-    world = World(hooks={"m": lambda request: request["object"] and labelling("x"), "v": _denies})
-    world.configure("Mutating", webhook("m"))
-    status, made = await world.ask("POST", MAPS, config_map())
-    assert (status, made["metadata"]["labels"]) == (201, {"x": "1"})
-    world.configure("Validating", webhook("v"))
-    status, refused = await world.ask("DELETE", f"{MAPS}/c")
-    assert (status, refused["message"]) == (400, 'admission webhook "v.example.com" denied the request: no')
-    assert world.get(f"{MAPS}/c")["metadata"]["labels"] == {"x": "1"}
 
 
 def meddle(world: World, configuration: str, *request: Any, **more: Any) -> None:
@@ -179,11 +158,3 @@ async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
     assert world.names("/apis/example.com/v1/namespaces/default/things") == []
     found = world.get(f"{DEFINITIONS}/things.example.com")
     assert {one["type"] for one in found["status"]["conditions"]} >= {"Established"}
-
-
-@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_the_server_falls_over_nothing_that_a_webhook_raises(world: World, kind: str) -> None:
-    world.configure(kind, webhook("absent", failurePolicy="Ignore"), webhook("gone"))
-    status, answer = await world.ask("POST", MAPS, config_map())
-    assert (status, answer["reason"]) == (500, "InternalError")
-    assert [name for name, _ in world.asked] == ["absent", "gone"]

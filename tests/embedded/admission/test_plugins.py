@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from ..support import (
     MAPS,
     NODES,
     PODS,
-    PVCS,
-    VOLUMES,
     World,
     mutation,
     named,
     pod,
-    volume,
-    volume_claim,
     webhook,
 )
 
@@ -26,20 +18,6 @@ def _world(*resources: str) -> World:
     world = World(hooks={"m": lambda request: None})
     world.configure("Mutating", webhook("m", *resources))
     return world
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "finalizer"),
-    [
-        (PVCS, volume_claim(), "kubernetes.io/pvc-protection"),
-        (VOLUMES, volume(), "kubernetes.io/pv-protection"),
-    ],
-)
-async def test_claims_and_volumes_are_protected(path: str, body: dict[str, Any], finalizer: str) -> None:
-    world = _world("*")
-    _, made = await world.ask("POST", path, body)
-    assert world.asked[0][1]["object"]["metadata"]["finalizers"] == [finalizer]
-    assert made["metadata"]["finalizers"] == [finalizer]
 
 
 async def test_a_pod_has_its_priority_also_in_an_update_that_leaves_it_out() -> None:
@@ -59,12 +37,6 @@ async def test_a_binding_has_the_labels_of_its_nodes_place() -> None:
     assert (await world.ask("POST", f"{PODS}/p/binding", binding))[0] == 201
     assert world.asked[0][1]["object"]["metadata"]["labels"] == place
     assert world.get(f"{PODS}/p")["metadata"]["labels"] == place
-
-
-async def test_a_namespace_that_is_not_there_is_missed_before_anybody_is_asked() -> None:
-    world = _world("pods")
-    assert (await world.ask("POST", "/api/v1/namespaces/gone/pods", pod("p")))[0] == 404
-    assert world.asked == []
 
 
 def test_a_refusal_names_what_has_no_name_yet_by_what_it_will_have(world: World) -> None:

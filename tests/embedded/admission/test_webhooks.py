@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.auth.audit import event
-from tests.support.virtual import virtual_time
 
 from ..support import (
     ADMISSION,
@@ -77,18 +76,6 @@ async def test_validating_webhooks_wait_side_by_side() -> None:
     world.hooks = dict.fromkeys("abc", waits)
     world.configure("Validating", *(webhook(name) for name in "abc"))
     assert (await world.ask("POST", MAPS, config_map()))[0] == 201
-
-
-@virtual_time
-async def test_the_time_of_a_call_is_bounded() -> None:
-    async def never(request: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
-
-    world = World(hooks={"v": never})
-    world.configure("Validating", webhook("v", timeoutSeconds=1))
-    status, answer = await world.ask("POST", MAPS, config_map())
-    assert status == 500
-    assert answer["message"].endswith('Post "https://hooks/v?timeout=1s": context deadline exceeded')
 
 
 @pytest.mark.parametrize(

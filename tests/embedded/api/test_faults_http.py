@@ -116,15 +116,6 @@ async def test_a_middlebox_answers_with_no_object_of_the_api(says: str) -> None:
             assert await client.is_alive()
 
 
-async def test_a_middlebox_answers_a_watch_with_a_page() -> None:
-    async with faulty({"fault": {"middlebox": {"says": "loginPage"}}}) as served:
-        client = await served.client()
-        client.get(f"{WATCH}{served.world.store.rv}")
-        status, headers = await client.head()
-        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
-        assert len(served.hub) == 0
-
-
 @pytest.mark.parametrize("size", [None, 0, 7])
 async def test_a_body_is_cut_and_framed_as_if_it_were_whole(size: int | None) -> None:
     cut_body = {"cutBody": {} if size is None else {"bytes": size}}

@@ -9,12 +9,10 @@ import pytest
 
 from ..support import (
     DEFINITIONS,
-    DEPLOYMENTS,
     LEASES,
     MAPS,
     MERGE,
     METADATA,
-    NODES,
     PODS,
     PRIORITIES,
     TABLE,
@@ -75,32 +73,6 @@ def test_bodies_of_other_types_are_unsupported(world: World) -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"3", b'{"metadata": 3}', b'{"kind": 7}'])
 def test_bodies_that_are_no_objects_are_bad_requests(world: World, body: bytes) -> None:
     assert world.refused("POST", MAPS, body)[0] in (400, 422)
-
-
-def test_priority_comes_from_the_class_and_the_default_class(world: World) -> None:
-    assert world.pod("none")["spec"]["priority"] == 0
-    for name, value in (("high", 100), ("low", 5)):
-        world.post(PRIORITIES, named(name, value=value, globalDefault=name == "low"))
-    assert world.pod("some")["spec"]["priority"] == 5
-    assert world.pod("high", spec={"priorityClassName": "high"})["spec"]["priority"] == 100
-    system = world.pod("sys", spec={"priorityClassName": "system-node-critical"})
-    assert system["spec"]["priority"] == 2_000_001_000
-    world.delete(f"{PRIORITIES}/high")
-    assert world.refused("POST", PODS, pod("x", spec={"priorityClassName": "high"})) == (403, "Forbidden")
-
-
-def test_a_bind_copies_the_nodes_zone_and_the_bindings_annotations(world: World) -> None:
-    labels = {"topology.kubernetes.io/zone": "z1", "other": "x"}
-    world.post(NODES, named("n1", labels=labels))
-    for name in ("a", "b"):
-        world.pod(name, labels={"app": "x"})
-    assert world.bind("a", "n1", annotations={"k": "v"})[0] == 201
-    bound = world.get(f"{PODS}/a")
-    assert bound["metadata"]["labels"] == {"app": "x", "topology.kubernetes.io/zone": "z1"}
-    assert bound["metadata"]["annotations"] == {"k": "v"}
-    (condition,) = bound["status"]["conditions"]
-    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
-    assert world.get(f"{PODS}/b")["metadata"]["labels"] == {"app": "x"}, "labels are not shared"
 
 
 @pytest.mark.parametrize(
@@ -250,15 +222,6 @@ def test_there_is_one_default_priority_class_at_most(world: World) -> None:
         "Forbidden",
     )
     world.patch(f"{PRIORITIES}/a", {"description": "still the one"})
-
-
-def test_a_workload_without_a_selector_is_told_so(world: World) -> None:
-    body = named("d", spec={"template": {"metadata": {"labels": {"a": "b"}}}})
-    assert world.wrong("POST", DEPLOYMENTS, body) == [
-        "spec.selector",
-        "spec.template.metadata.labels",
-        "spec.template.spec.containers",
-    ]
 
 
 def test_a_device_taint_is_dated(world: World) -> None:

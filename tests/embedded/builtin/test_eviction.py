@@ -67,13 +67,6 @@ def test_an_eviction_takes_one_disruption_from_the_budget():
     assert before["status"]["disruptionsAllowed"] == 2
 
 
-def test_an_eviction_waits_for_a_budget_that_has_no_room():
-    with pytest.raises(ApiError) as refusal:
-        decide(_running(), [_budget()], now=_NOW)
-    assert (refusal.value.code, refusal.value.reason) == (429, "TooManyRequests")
-    assert "Retry-After" not in refusal.value.headers
-
-
 def test_an_eviction_waits_for_a_budget_whose_change_was_not_seen_yet():
     with pytest.raises(ApiError) as refusal:
         decide(_running(), [_budget({"observedGeneration": 0, "disruptionsAllowed": 1})], now=_NOW)

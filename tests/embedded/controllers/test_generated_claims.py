@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.generated_claims import POD_CLAIM_NAME
-from embedded_kubernetes.resource_claims import ResourceClaims
 from tests.embedded.support import CLAIMS, DEFAULT, PODS, TEMPLATES, ClaimsWorld, named
 
 _REQUEST = {"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}
@@ -142,34 +141,6 @@ def test_a_name_that_no_claim_can_have_is_refused_whichever_claim_comes_first(wo
     world.settle()
     assert len(world.claims()) == 1
     assert [reason for reason, _, _ in world.warnings()] == ["FailedResourceClaimCreation"]
-
-
-def test_a_stop_between_the_claim_and_the_pods_status_makes_no_second_claim(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod(gpu="template/t")
-    world.settle()
-    (name,) = world.claims()
-    untold = {"status": {"resourceClaimStatuses": None}}
-    world.controllers = []
-    world.patch(f"{PODS}/p/status", untold)
-    assert world.told() == {}
-    world.controllers = [ResourceClaims(world.api)]
-    world.settle()
-    assert world.told() == {"gpu": name}
-    assert [*world.claims()] == [name]
-
-
-@pytest.mark.wide
-def test_a_burst_of_a_thousand_pods_gets_a_thousand_claims(world: ClaimsWorld) -> None:
-    world.add_template()
-    for number in range(1000):
-        world.add_pod(f"p{number}", gpu="template/t")
-    world.settle()
-    claims = world.claims()
-    assert len(claims) == 1000
-    for number in range(1000):
-        claim = claims[world.told(f"p{number}")["gpu"]]
-        assert claim["metadata"]["ownerReferences"][0]["name"] == f"p{number}"
 
 
 def test_a_claim_that_belongs_to_another_pod_is_not_taken_for_the_pods_own(world: ClaimsWorld) -> None:
