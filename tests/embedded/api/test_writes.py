@@ -95,14 +95,21 @@ def test_bad_bindings_are_refused(world: World, body: Any, refusal: tuple[int, s
     assert "nodeName" not in world.get(f"{PODS}/a")["spec"]
 
 
-def test_unknown_paths_kinds_and_methods_are_told_apart(world: World) -> None:
-    assert world.send("GET", "/apis/nope.example.com/v1/things").status == 404
-    assert world.refused("GET", "/api/v1/nosuch") == (404, "NotFound")
-    assert world.refused("GET", "/api/v1/pods/a") == (404, "NotFound")
-    assert world.refused("GET", f"{PODS}/a/nosuch") == (404, "NotFound")
-    assert world.refused("PUT", PODS, pod("a")) == (405, "MethodNotAllowed")
-    assert world.refused("POST", "/api/v1/pods", pod("a")) == (405, "MethodNotAllowed")
-    assert world.refused("GET", f"{PODS}/a/binding") == (405, "MethodNotAllowed")
+@cases("""
+    method | paths | refusal
+    GET | [/api/v1/nosuch, /api/v1/pods/a, /api/v1/namespaces/default/pods/a/nosuch] | [404, NotFound]
+    GET | [/apis/apps/v0, /apis/apps/v0/deployments, /api/v0/pods] | [404, NotFound]
+    PUT | [/api/v1/namespaces/default/pods] | [405, MethodNotAllowed]
+    POST | [/api/v1/pods] | [405, MethodNotAllowed]
+    GET | [/api/v1/namespaces/default/pods/a/binding] | [405, MethodNotAllowed]
+    """)
+def test_unknown_paths_kinds_and_methods_are_told_apart(
+    world: World, method: str, paths: list[str], refusal: list[Any]
+) -> None:
+    for path in paths:
+        assert [*world.refused(method, path, pod("a"))] == refusal
+    answer = world.send("GET", "/apis/nobody.example.com/v1/things")
+    assert (answer.status, answer.content_type[:10]) == (404, "text/plain")
 
 
 def boxes_definition() -> Object:
@@ -204,12 +211,6 @@ def test_a_form_that_cannot_be_had_is_not_acceptable(
     world.pod("a")
     status, answer = world.call("GET", path, accept=accept)
     assert (status, answer["reason"], answer.get("details")) == (406, "NotAcceptable", details)
-
-
-def test_a_version_that_a_built_in_group_lacks_is_told_by_the_group(world: World) -> None:
-    for path in ("/apis/apps/v0", "/apis/apps/v0/deployments", "/api/v0/pods"):
-        assert world.refused("GET", path) == (404, "NotFound")
-    assert world.send("GET", "/apis/nobody.example.com/v1/things").content_type.startswith("text/plain")
 
 
 def test_there_is_one_default_priority_class_at_most(world: World) -> None:

@@ -204,7 +204,6 @@ def test_a_cluster_that_cannot_start_says_why() -> None:
 
 @cases("""
     options | said
-    {nodes: -1} | 'nodes: must be at least 0, not -1'
     {authorization_mode: ABAC} | 'authorization_mode: must be one of AlwaysAllow, RBAC, not ABAC'
     {controllers: nobody} | 'controllers: there is no controller nobody'
     {faults: {rules: [{fault: {dorp: {}}}]}} | unknown key; did you mean drop?

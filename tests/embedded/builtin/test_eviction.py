@@ -73,29 +73,28 @@ def test_an_eviction_waits_for_a_budget_whose_change_was_not_seen_yet():
     assert refusal.value.headers == {"Retry-After": "10"}
 
 
-@pytest.mark.parametrize("change", [{"status": {"phase": "Pending"}}, {"status": {"phase": "Failed"}}])
-def test_pods_that_do_not_run_are_evicted_without_a_budget(change):
-    assert decide(_running() | change, [_budget()], now=_NOW) is None
-
-
-def test_a_pod_that_no_budget_covers_is_evicted():
-    other = _budget()
-    other["spec"]["selector"] = {"matchLabels": {"app": "other"}}
-    assert decide(_running(), [other], now=_NOW) is None
-
-
 def test_two_budgets_for_one_pod_are_an_error():
     with refuses(500):
         decide(_running(), [_budget(), _budget()], now=_NOW)
 
 
-def test_an_unready_pod_is_evicted_if_enough_others_are_healthy_or_the_budget_says_so():
-    unready = _running(ready=False)
-    assert decide(unready, [_budget({"currentHealthy": 1, "desiredHealthy": 1})], now=_NOW) is None
-    always = _budget({"currentHealthy": 0}, unhealthyPodEvictionPolicy="AlwaysAllow")
-    assert decide(unready, [always], now=_NOW) is None
-    with pytest.raises(ApiError):
-        decide(unready, [_budget({"currentHealthy": 0})], now=_NOW)
+@cases("""
+    pod | status | spec
+    {phase: Pending} | {} | {}
+    {phase: Failed} | {} | {}
+    {} | {} | {selector: {matchLabels: {app: other}}}
+    {conditions: [{type: Ready, status: 'False'}]} | {} | {}
+    {conditions: [{type: Ready, status: 'False'}]} | {currentHealthy: 0} | {unhealthyPodEvictionPolicy: AlwaysAllow}
+    """)
+def test_a_pod_that_no_budget_needs_is_evicted_without_one(pod, status, spec):
+    running = _running()
+    running["status"] |= pod
+    assert decide(running, [_budget(status, **spec)], now=_NOW) is None
+
+
+def test_an_unready_pod_waits_where_too_few_others_are_healthy():
+    with refuses(429):
+        decide(_running(ready=False), [_budget({"currentHealthy": 0})], now=_NOW)
 
 
 @cases("""

@@ -101,6 +101,8 @@ def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():
         resources.requests[x.io/gpu]
     {resources: {limits: {x.io/gpu: '2'}, requests: {x.io/gpu: '1'}}} | Invalid resources.requests
     {resources: {limits: {hugepages-2Mi: 2Mi}}} | Forbidden resources
+    {resources: {limits: {hugepages-2Mi: 3Mi, cpu: '1'}}} | Invalid resources.limits[hugepages-2Mi]; Invalid
+        resources.requests[hugepages-2Mi]
     {resources: {claims: [{name: gpu}]}} | NotFound resources.claims[0]
     {securityContext: {runAsUser: -1}} | Invalid securityContext.runAsUser
     """)
@@ -152,11 +154,10 @@ def test_a_pod_is_refused_for_what_is_wrong_with_it(spec, causes):
 
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @cases("""
-    kind | required | cause
+    kind | terms | cause
     nodeAffinity | {nodeSelectorTerms: []} | Required {}.nodeSelectorTerms
     nodeAffinity | {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Is}]}]} |
         Invalid {}.nodeSelectorTerms[0].matchExpressions[0].operator
@@ -168,16 +169,12 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
         Required {}[0].labelSelector.matchExpressions[0].values
     podAntiAffinity | [{topologyKey: z, matchLabelKeys: [a]}] | Forbidden {}[0].matchLabelKeys
     podAffinity | [{topologyKey: z, namespaces: [A]}] | Invalid {}[0].namespace
+    nodeAffinity | [{weight: 0, preference: {}}] | Invalid {}[0].weight
     """)
-def test_required_affinity_is_refused_for_what_is_wrong_with_it(kind, required, cause):
-    found = refused(POD, pod(spec={"affinity": {kind: {_REQUIRED: required}}}))
-    assert found == cause.format(f"spec.affinity.{kind}.{_REQUIRED}")
-
-
-def test_preferred_affinity_has_a_weight():
-    preferred = {_PREFERRED: [{"weight": 0, "preference": {}}]}
-    found = refused(POD, pod(spec={"affinity": {"nodeAffinity": preferred}}))
-    assert found == f"Invalid spec.affinity.nodeAffinity.{_PREFERRED}[0].weight"
+def test_affinity_is_refused_for_what_is_wrong_with_it(kind, terms, cause):
+    how = "preferredDuringSchedulingIgnoredDuringExecution" if "weight" in cause else _REQUIRED
+    found = refused(POD, pod(spec={"affinity": {kind: {how: terms}}}))
+    assert found == cause.format(f"spec.affinity.{kind}.{how}")
 
 
 @cases("""
@@ -325,11 +322,3 @@ def test_causes_come_in_the_order_in_which_a_real_server_looks():
         "spec.priorityClassName",
         "spec.containers[0].image",
     ]
-
-
-def test_huge_pages_come_in_whole_pages():
-    resources = {"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}}
-    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}]}
-    at = "Invalid spec.containers[0].resources"
-    found = {*refused(POD, named("p", spec=spec)).split("; ")}
-    assert found == {f"{at}.limits[hugepages-2Mi]", f"{at}.requests[hugepages-2Mi]"}
