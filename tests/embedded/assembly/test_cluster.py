@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
 import orjson
 import pytest
@@ -19,7 +16,7 @@ import pytest
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import NotSent
-from embedded_kubernetes import EmbeddedCluster, cluster
+from embedded_kubernetes import EmbeddedCluster, cluster, server
 from embedded_kubernetes.assembly import kubeconfig, write_kubeconfig
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.certificates import make_certificates
@@ -188,37 +185,23 @@ async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp
             await status(kubeconfig(found.url, authority=other, token="secret"))
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.wide), signal.SIGTERM])
-def test_the_command_serves_until_a_signal_and_then_exits_0(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "pod.yaml").write_text(POD.replace("spec: {", "spec: {nodeName: node-00001, "))
-    config = tmp_path / "kubeconfig"
-    command = [
-        sys.executable,
-        *["-m", "agent_scheduler", "cluster", "--port", "0", "--nodes", "3", "--token", "t"],
-    ]
-    process = subprocess.Popen(
-        [*command, "--kubeconfig-out", str(config), "--load", str(tmp_path / "pod.yaml")],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        line = process.stdout.readline()
-        assert "with 3 nodes and what was loaded (1)" in line
-        url = json.loads(config.read_text())["clusters"][0]["cluster"]["server"]
-        assert url in line
-        phase = ""
-        end = time.monotonic() + 60
-        while phase != "Running" and time.monotonic() < end:
-            request = HttpRequest(
-                f"{url}/api/v1/namespaces/default/pods/p", headers={"Authorization": "Bearer t"}
-            )
-            with urlopen(request) as answer:
-                phase = json.load(answer)["status"]["phase"]
-        assert phase == "Running"
-        process.send_signal(number)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_tells_what_it_serves_until_a_signal_and_then_exits_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    told: list[str] = []
+
+    def heard(text: str, *, flush: bool) -> None:
+        told.append(text)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(cluster, "print", heard, raising=False)
+    monkeypatch.setattr(server, "calm_gc", lambda: None)
+    (tmp_path / "pod.yaml").write_text(POD)
+    flags = f"--port 0 --nodes 3 --token t --load {tmp_path / 'pod.yaml'}"
+    assert cluster.main(arguments(*flags.split())) == 0
+    assert cluster.main(arguments(*flags.split(), "--kubeconfig-out", str(tmp_path / "config"))) == 0
+    url = json.loads((tmp_path / "config").read_text())["clusters"][0]["cluster"]["server"]
+    assert told[0].endswith(" --token TOKEN get nodes")
+    said = f"cluster ready at {url} with 3 nodes and what was loaded (1); try: kubectl --kubeconfig {tmp_path}/config"
+    assert told[1] == f"{said} get nodes"
