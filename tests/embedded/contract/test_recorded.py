@@ -22,13 +22,12 @@ Lines = list[dict[str, Any]]
 async def _answers(door: str, lines: Lines) -> list[list[str]]:
     from embedded_kubernetes.auth.options import Options
 
-    from .derivation import Line
     from .doors import api, open_door
     from .replay import Replay
 
     token = "the-token-of-this-test"
     async with open_door(door, api(Options.one_token(token)), token) as client:
-        return await Replay(client, [Line(number, line) for number, line in enumerate(lines)]).run()
+        return await Replay(client, lines).run()
 
 
 async def _access(door: str, lines: Lines) -> list[list[str]]:
