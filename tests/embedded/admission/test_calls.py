@@ -154,12 +154,6 @@ def test_a_service_is_called_by_its_name_at_its_address(world: World) -> None:
         _called(world, port=444)
 
 
-def test_a_service_of_an_external_name_is_that_name(world: World) -> None:
-    spec = {"type": "ExternalName", "externalName": "hooks.example.com"}
-    world.post(SERVICES, named("hook", spec=spec))
-    assert _called(world, port=8443).address == "hooks.example.com:8443"
-
-
 def test_a_service_without_an_address_cannot_be_called(world: World) -> None:
     spec = {"clusterIP": "None", "ports": [{"port": 443}]}
     world.post(SERVICES, named("hook", spec=spec))

@@ -26,12 +26,6 @@ from ..support import (
 )
 
 
-async def test_reviews_are_of_the_first_version_that_the_webhook_and_the_server_know() -> None:
-    world = World(hooks={"v": lambda request: None})
-    world.configure("Validating", webhook("v", admissionReviewVersions=["v9", "v1beta1", "v1"]))
-    assert (await world.ask("POST", MAPS, config_map()))[0] == 201
-
-
 async def test_an_older_answer_needs_no_type_of_its_patch() -> None:
     operations = patching({"op": "add", "path": "/data/x", "value": "y"})
     world = World(hooks={"m": lambda request: {"uid": "other", "patch": operations["patch"]}})

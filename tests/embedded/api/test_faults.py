@@ -101,17 +101,11 @@ def test_a_rule_says_which_of_the_requests_that_match_are_struck(often: Any, num
     assert asked.fired == {"drop": len(numbers)}
 
 
-def test_the_same_seed_strikes_the_same_requests_and_another_seed_others() -> None:
-    rule = {"probability": 0.3, "fault": {"drop": {}}}
-    first, again, other = (struck(injector(rule, seed=seed), BIND, 200) for seed in (1, 1, 2))
-    assert first == again
-    assert first != other
-    assert 30 < len(first) < 90
-
-
-def test_a_rule_takes_no_chance_from_another() -> None:
+def test_the_same_seed_strikes_the_same_requests_whatever_other_rules_there_are() -> None:
     rule = {"match": {"name": "a"}, "probability": 0.3, "fault": {"drop": {}}}
     alone = struck(injector(rule), BIND, 100)
+    assert 15 < len(alone) < 45
+    assert struck(injector(rule, seed=2), BIND, 100) != alone
     beside = injector(rule, {"match": {"name": "b"}, "probability": 0.5, "fault": {"lose": {}}})
     found = []
     for number in range(1, 101):

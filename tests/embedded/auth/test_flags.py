@@ -11,7 +11,7 @@ import pytest
 from embedded_kubernetes import cluster
 from embedded_kubernetes.assembly import options_of
 from embedded_kubernetes.auth.identity import MASTERS
-from embedded_kubernetes.auth.options import OPEN_PATHS, Options
+from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.settings import SettingError
 from tests.embedded.support import cases
 
@@ -27,17 +27,6 @@ def refusal(*flags: str) -> str:
     with pytest.raises(SettingError) as refused:
         read(*flags)
     return refused.value.as_flag()
-
-
-def test_without_flags_nobody_is_asked():
-    options, token = read()
-    assert (options.asks, options.rbac, token) == (False, False, "")
-
-
-def test_a_token_alone_is_required_of_everybody():
-    options, token = read("--token", "t")
-    assert (options.asks, options.rbac, token) == (True, False, "t")
-    assert options.anonymous == OPEN_PATHS
 
 
 def test_rbac_makes_an_administrators_token_unless_one_is_given():

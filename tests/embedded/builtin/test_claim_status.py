@@ -9,7 +9,6 @@ import pytest
 from tests.embedded.support import (
     CLAIMS,
     DEFAULT,
-    DEVICES,
     MERGE,
     PODS,
     STRATEGIC,
@@ -126,12 +125,6 @@ def test_drivers_report_on_allocated_devices_once_and_their_reports_go_with_thes
     assert wrong(world, {"devices": [DEVICE, other]}) == []
     assert wrong(world, {"allocation": None}) == []
     assert world.claims()["c"]["status"] == {}
-
-
-def test_a_status_comes_by_its_subresource_alone(world: ClaimsWorld) -> None:
-    world.change("c", {"status": allocation(DEVICE)})
-    made = world.post(CLAIMS, named("d", spec=DEVICES, status=allocation(DEVICE)))
-    assert made["status"] == world.claims()["c"]["status"] == {}
 
 
 def test_admin_access_is_for_namespaces_that_are_labelled_for_it(world: ClaimsWorld) -> None:

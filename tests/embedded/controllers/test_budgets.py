@@ -90,16 +90,6 @@ def test_a_budget_with_a_new_selector_is_counted_anew(world: World) -> None:
     assert _status(world)["observedGeneration"] == 2
 
 
-def test_a_namesake_of_a_deleted_budget_is_a_budget_of_its_own(world: World) -> None:
-    world.ready_pod("one")
-    _budget(world, minAvailable=1)
-    world.settle()
-    world.delete(f"{BUDGETS}/b")
-    _budget(world, minAvailable="0%")
-    world.settle()
-    assert _numbers(world) == (1, 1, 0, 1)
-
-
 def test_what_was_there_before_the_controller_came_is_counted() -> None:
     world = World(nodes="n1")
     world.ready_pod("one")

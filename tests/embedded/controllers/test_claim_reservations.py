@@ -28,20 +28,6 @@ def test_a_pod_that_is_deleted_before_it_has_a_node_loses_its_reservation_at_onc
     assert not world.is_allocated("shared")
 
 
-def test_a_reservation_for_a_pod_that_is_already_gone_is_withdrawn(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.add_pod(gpu="claim/shared")
-    stale = world.consumers("p")
-    world.delete(f"{PODS}/p")
-    world.add_pod(gpu="claim/shared")
-    world.settle()
-    world.add_pod("other", gpu="claim/shared")
-    world.allocate("shared", "other")
-    world.change("shared/status", {"status": {"reservedFor": stale + world.consumers("other")}})
-    world.settle()
-    assert world.reserved("shared") == ["other"]
-
-
 def test_a_finalizer_of_somebody_else_keeps_the_claim(world: ClaimsWorld) -> None:
     world.add_claim()
     world.allocate("shared")

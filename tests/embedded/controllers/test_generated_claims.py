@@ -122,27 +122,6 @@ def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld)
     assert len({record.owners for record in records}) == 9
 
 
-def test_a_claim_is_judged_anew_when_its_namespace_has_changed(world: ClaimsWorld) -> None:
-    for value, expected in (("true", 1), (None, 1), ("true", 3)):
-        allow_admin_access(world, value)
-        if not world.is_there(f"{TEMPLATES}/t"):
-            world.post(TEMPLATES, named("t", spec=ADMIN_ACCESS))
-        world.add_pod(f"p{len(world.names(PODS))}", gpu="template/t")
-        world.settle(5)
-        assert len(world.claims()) == expected
-
-
-def test_a_name_that_no_claim_can_have_is_refused_whichever_claim_comes_first(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod("good", gpu="template/t")
-    world.settle()
-    # The cut falls behind a dot.
-    world.add_pod(f"{'a' * 52}.{'b' * 30}", gpu="template/t")
-    world.settle()
-    assert len(world.claims()) == 1
-    assert [reason for reason, _, _ in world.warnings()] == ["FailedResourceClaimCreation"]
-
-
 def test_a_claim_that_belongs_to_another_pod_is_not_taken_for_the_pods_own(world: ClaimsWorld) -> None:
     world.add_template()
     world.add_pod(gpu="template/t")

@@ -60,15 +60,6 @@ def bound_to(world: World, name: str = "c") -> str | None:
     return volume
 
 
-def test_a_claim_without_a_class_gets_the_smallest_volume_that_fits(world: World) -> None:
-    for name, size in (("small", "1Gi"), ("fits", "2Gi"), ("large", "9Gi")):
-        add_volume(world, name, size=size)
-    add_claim(world, size="2Gi", storageClassName="")
-    world.settle()
-    assert bound_to(world) == "fits"
-    assert phase(world, f"{VOLUMES}/large") == "Available"
-
-
 @pytest.mark.parametrize("provisioner", ["csi.example.com", "example.com/made"])
 def test_a_volume_is_made_for_a_claim_that_does_not_wait(world: World, provisioner: str) -> None:
     add_class(world, "now", provisioner=provisioner)

@@ -64,11 +64,6 @@ def test_a_pods_readiness_and_restarts_count_sidecars() -> None:
     assert shown == ["2/2", "3 (30s ago)", "10.0.0.1", "40s"]
 
 
-def test_a_finished_pods_row_says_so() -> None:
-    table = tables.table(PODS, [_pod({"phase": "Succeeded"})], meta={}, include="None", now=NOW)
-    assert table["rows"][0]["conditions"][0]["reason"] == "Succeeded"
-
-
 def test_include_decides_what_a_row_carries() -> None:
     obj = _pod({"phase": "Pending"})
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
