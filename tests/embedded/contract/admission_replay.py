@@ -73,50 +73,35 @@ def _compare_calls(expected: list[dict[str, Any]], called: list[Called], validat
             for calls in (wanted, found)
         )
         if beside:
-            one, other = sorted(one, key=_key), sorted(other, key=_key)
+            one, other = (sorted(calls, key=lambda call: call.path) for calls in (one, other))
         paths = [each.path for each in one], [each.path for each in other]
         if paths[0] != paths[1]:
             differences.append(f"calls of {paths[0]} expected, of {paths[1]} found")
             continue
         for number, (recorded, call) in enumerate(zip(one, other, strict=True)):
             where = f"review {number} ({call.path})"
-            differences += compare(_plain(recorded.review, call.review), call.review, where)
+            differences += compare(_renamed(recorded.review, call.review), call.review, where)
             differences += compare(recorded.headers, call.headers, f"{where} headers")
     return differences
-
-
-def _key(call: Called) -> tuple[str, str]:
-    return call.path, json.dumps((call.review or {}).get("request", {}).get("name"))
 
 
 def _once(calls: list[Called]) -> list[Called]:
     """Equal deletes in a row as one."""
 
-    def shown(call: Called) -> str:
-        if not call.review:
-            return call.path
-        request = {key: value for key, value in call.review["request"].items() if key != "uid"}
-        return call.path + json.dumps(request, sort_keys=True)
+    def shown(call: Called) -> tuple[bool, str, str]:
+        request = {**call.review["request"], "uid": ""} if call.review else {}
+        return request.get("operation") == "DELETE", call.path, json.dumps(request, sort_keys=True)
 
-    found = []
-    for _, same in groupby(calls, key=shown):
-        listed = list(same)
-        deletes = listed[0].review and listed[0].review["request"]["operation"] == "DELETE"
-        found += listed[:1] if deletes else listed
+    found: list[Called] = []
+    for (deletes, _, _), same in groupby(calls, key=shown):
+        found += list(same)[: 1 if deletes else None]
     return found
 
 
-def _plain(recorded: Any, found: Any) -> Any:
-    """The recorded review without managedFields, and with the name that was generated in this run."""
-    if not recorded or not found:
-        return recorded
-    request = dict(recorded["request"])
-    for name in ("object", "oldObject"):
-        if "metadata" in (request.get(name) or {}):
-            request[name] = {**request[name], "metadata": {**request[name]["metadata"]}}
-            request[name]["metadata"].pop("managedFields", None)
+def _renamed(recorded: Any, found: Any) -> Any:
+    """The recorded review with the name that was generated in this run."""
+    request = (recorded or {}).get("request", {})
     prefix = (request.get("object") or {}).get("metadata", {}).get("generateName")
-    name = found["request"].get("name", "")
-    if prefix and request.get("name", "").startswith(prefix) and name.startswith(prefix):
-        request["name"] = name
-    return {**recorded, "request": request}
+    if not prefix or not found or not found["request"].get("name", "").startswith(prefix):
+        return recorded
+    return {**recorded, "request": {**request, "name": request.get("name") and found["request"]["name"]}}

@@ -56,11 +56,12 @@ def _names(objects: list[Any]) -> list[str]:
 def _fields(
     expected: dict[str, Any], found: dict[str, Any], where: str, *, skip: frozenset[str] = frozenset()
 ) -> Differences:
+    skip |= {"managedFields"}
     texts = [f"{where}.{key}: missing" for key in expected if key not in found and key not in skip]
     texts += [
         f"{where}.{key}: {found[key]!r} not expected"
         for key in found
-        if key not in expected and key not in skip and key != "managedFields"
+        if key not in expected and key not in skip
     ]
     for key, value in expected.items():
         if key in found and key not in skip:
