@@ -8,8 +8,8 @@ from embedded_kubernetes import tables
 from embedded_kubernetes.printing import human_duration
 from embedded_kubernetes.resource import Resource
 
-from ..support import NOW, cases, named
-from .kinds import PODS, RESOURCES, pod, widget, widgets
+from ..support import NOW, cases, named, pod
+from .kinds import PODS, RESOURCES, widget, widgets
 
 
 def _cells(resource: Resource, obj: dict[str, Any], now: str = NOW) -> dict[str, Any]:
@@ -19,9 +19,8 @@ def _cells(resource: Resource, obj: dict[str, Any], now: str = NOW) -> dict[str,
 
 
 def _pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
-    obj = pod(initContainers=[{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], nodeName="n")
-    obj["metadata"] |= {"creationTimestamp": NOW, **metadata}
-    return {**obj, "status": status}
+    spec = {"initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "nodeName": "n"}
+    return {**pod("a", spec=spec, **{"creationTimestamp": NOW, **metadata}), "status": status}
 
 
 @cases("""
