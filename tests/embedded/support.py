@@ -370,6 +370,13 @@ class World:
         self.post(f"{place}ybindings", named("b", spec={"policyName": "p", **binding}))
 
 
+def hooked(kind: str, says: Hook, *resources: str, **more: Any) -> World:
+    """A server with one webhook, at `w`, that is asked about configmaps, or about `resources`."""
+    world = World(hooks={"w": says})
+    world.configure(kind, webhook("w", *resources, **more))
+    return world
+
+
 DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
 
 

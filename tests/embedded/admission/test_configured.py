@@ -10,11 +10,15 @@ from tests.embedded.support import (
     DEFINITIONS,
     MAPS,
     MERGE,
+    NODES,
     PODS,
     World,
     config_map,
     definition,
+    hooked,
     labelling,
+    mutation,
+    named,
     pod,
     webhook,
 )
@@ -93,8 +97,7 @@ async def test_a_name_that_was_taken_meanwhile_is_a_conflict(world: World) -> No
 
 
 async def test_configurations_and_what_the_server_makes_itself_are_shown_to_nobody() -> None:
-    world = World(hooks={"all": _denies})
-    world.configure("Validating", webhook("all", "*/*"))
+    world = hooked("Validating", _denies, "*/*")
     world.configure("Mutating", webhook("m"), name="two")
     assert world.api.create(("", "configmaps"), config_map("own", namespace="default")) is not None
     assert world.asked == []
@@ -139,8 +142,7 @@ async def test_of_a_collection_each_object_is_shown_and_a_refusal_ends_it(world:
 
 
 async def test_an_answer_of_another_form_waits_for_the_webhook_too() -> None:
-    world = World(hooks={"m": lambda request: labelling("x")})
-    world.configure("Mutating", webhook("m"))
+    world = hooked("Mutating", lambda request: labelling("x"))
     body = b'{"metadata": {"name": "c"}}'
     found = world.api.handle(
         Request("POST", MAPS, body=body, content_type="application/json", accept="application/yaml")
@@ -152,9 +154,38 @@ async def test_an_answer_of_another_form_waits_for_the_webhook_too() -> None:
 
 
 async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
-    world = World(hooks={"v": lambda request: None})
-    world.configure("Validating", webhook("v", "customresourcedefinitions"))
+    world = hooked("Validating", lambda request: None, "customresourcedefinitions")
     assert (await world.ask("POST", DEFINITIONS, definition("things")))[0] == 201
     assert world.names("/apis/example.com/v1/namespaces/default/things") == []
     found = world.get(f"{DEFINITIONS}/things.example.com")
     assert {one["type"] for one in found["status"]["conditions"]} >= {"Established"}
+
+
+# ---- What the server itself completes is there before webhooks are asked.
+
+
+async def test_a_pod_has_its_priority_also_in_an_update_that_leaves_it_out() -> None:
+    world = hooked("Mutating", lambda request: None, "pods")
+    body = pod("p")
+    await world.ask("POST", PODS, body)
+    await world.ask("PUT", f"{PODS}/p", {**body, "metadata": {"name": "p", "labels": {"a": "b"}}})
+    assert [request["object"]["spec"]["priority"] for _, request in world.asked] == [0, 0]
+
+
+async def test_a_binding_has_the_labels_of_its_nodes_place() -> None:
+    world = hooked("Mutating", lambda request: None, "pods/binding")
+    place = {"topology.kubernetes.io/zone": "z"}
+    world.post(NODES, named("n", labels={**place, "other": "1"}))
+    world.pod("p")
+    binding = named("p", target={"name": "n"})
+    assert (await world.ask("POST", f"{PODS}/p/binding", binding))[0] == 201
+    assert world.asked[0][1]["object"]["metadata"]["labels"] == place
+    assert world.get(f"{PODS}/p")["metadata"]["labels"] == place
+
+
+def test_a_refusal_names_what_has_no_name_yet_by_what_it_will_have(world: World) -> None:
+    expression = "object.metadata.annotations.x"
+    mutating = mutation(f'[JSONPatch{{op: "add", path: "/x", value: {expression}}}]')
+    world.policy("Mutating", {"mutations": [mutating]})
+    _, answer = world.call("POST", MAPS, {"metadata": {"generateName": "gen-"}})
+    assert answer["details"]["name"] == "gen-"

@@ -17,6 +17,7 @@ from ..support import (
     World,
     cases,
     config_map,
+    hooked,
     labelling,
     mutation,
     named,
@@ -28,8 +29,11 @@ from ..support import (
 
 async def test_an_older_answer_needs_no_type_of_its_patch() -> None:
     operations = patching({"op": "add", "path": "/data/x", "value": "y"})
-    world = World(hooks={"m": lambda request: {"uid": "other", "patch": operations["patch"]}})
-    world.configure("Mutating", webhook("m", admissionReviewVersions=["v1beta1"]))
+    world = hooked(
+        "Mutating",
+        lambda request: {"uid": "other", "patch": operations["patch"]},
+        admissionReviewVersions=["v1beta1"],
+    )
     _, made = await world.ask("POST", MAPS, config_map())
     assert made["data"] == {"k": "v", "x": "y"}
 
@@ -141,8 +145,7 @@ async def test_a_namespace_that_is_gone_meets_its_selector_with_404() -> None:
     {op: remove, path: 7} | 'remove operation failed to decode path: missing value'
     """)
 async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operation, said) -> None:
-    world = World(hooks={"m": lambda request: patching(operation)})
-    world.configure("Mutating", webhook("m", failurePolicy="Ignore"))
+    world = hooked("Mutating", lambda request: patching(operation), failurePolicy="Ignore")
     status, answer = await world.ask("POST", MAPS, config_map(finalizers=["a.b/c"]))
     assert status == 500
     assert answer["message"].startswith(f"Internal error occurred: {said}")
@@ -157,7 +160,6 @@ async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operati
         version "v9" in scheme "pkg/api/legacyscheme/scheme.go:30"'
     """)
 async def test_a_patch_may_leave_out_the_kind_and_not_change_it(operation: dict[str, Any], said: str) -> None:
-    world = World(hooks={"one": lambda request: patching(operation)})
-    world.configure("Mutating", webhook("one"))
+    world = hooked("Mutating", lambda request: patching(operation))
     status, answer = await world.ask("POST", MAPS, config_map())
     assert (status, answer.get("message", "")) == ((500, said) if said else (201, ""))
