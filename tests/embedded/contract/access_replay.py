@@ -19,9 +19,8 @@ from embedded_kubernetes.auth.authentication import read_tokens
 from embedded_kubernetes.auth.jwt import Keys
 from embedded_kubernetes.auth.options import Options
 
-from .comparison import collected, compare
+from .comparison import collected, compare, compare_heads, opened, texts
 from .doors import Client, api
-from .words import compare_heads, opened, texts
 
 ISSUER = "https://kubernetes.default.svc"
 #: The static token file of the recorded server.

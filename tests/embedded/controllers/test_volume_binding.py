@@ -86,20 +86,16 @@ def test_a_claim_that_waits_for_its_consumer_is_left_alone_until_a_node_is_selec
     ]
 
 
-def test_a_volume_that_is_down_for_another_claim_is_not_given_away(world: World) -> None:
+def test_a_volume_that_is_down_for_another_claim_or_an_earlier_namesake_is_not_given_away(
+    world: World,
+) -> None:
     add_volume(world, "v", claimRef={"namespace": "default", "name": "other"})
     add_claim(world, storageClassName="")
     add_claim(world, "wants-it", storageClassName="", volumeName="v")
+    add_volume(world, "w", claimRef={"namespace": "default", "name": "namesake", "uid": "earlier"})
+    add_claim(world, "namesake", storageClassName="", volumeName="w")
     world.settle()
-    assert bound_to(world) is None
-    assert bound_to(world, "wants-it") is None
-
-
-def test_a_volume_that_is_down_for_an_earlier_namesake_of_the_claim_is_not_given_away(world: World) -> None:
-    add_volume(world, "v", claimRef={"namespace": "default", "name": "c", "uid": "earlier"})
-    add_claim(world, storageClassName="", volumeName="v")
-    world.settle()
-    assert bound_to(world) is None
+    assert [bound_to(world, name) for name in ("c", "wants-it", "namesake")] == [None] * 3
 
 
 @pytest.mark.parametrize(("policy", "there"), [("Retain", True), ("Delete", False)])

@@ -213,22 +213,18 @@ def said(world: DriverWorld) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def test_a_device_is_attached_so_long_after_it_was_allocated() -> None:
-    world = attaching(5.0)
+@pytest.mark.parametrize(("failing", "condition"), [((), ATTACHED), (("n1",), ATTACH_FAILED)])
+def test_a_device_is_attached_so_long_after_it_was_allocated_or_fails_on_the_nodes_that_are_named(
+    failing: tuple[str, ...], condition: str
+) -> None:
+    world = attaching(5.0, *failing)
     (spec,) = world.pool("n1")
     assert all(each["bindingConditions"] == [ATTACHED] and each["bindsToNode"] for each in spec["devices"])
     allocate(world, "gpu-0", "gpu-1")
     world.settle(4.9)
     assert said(world) == {}
     world.settle(0.2)
-    assert said(world) == {"gpu-0": [(ATTACHED, "True")], "gpu-1": [(ATTACHED, "True")]}
-
-
-def test_an_attachment_fails_on_the_nodes_that_are_named() -> None:
-    world = attaching(1.0, "n1")
-    allocate(world, "gpu-0")
-    world.settle(1.0)
-    assert said(world) == {"gpu-0": [(ATTACH_FAILED, "True")]}
+    assert said(world) == {"gpu-0": [(condition, "True")], "gpu-1": [(condition, "True")]}
 
 
 def test_a_claim_that_was_given_back_meanwhile_is_told_nothing() -> None:
