@@ -138,15 +138,6 @@ async def test_a_slow_request_is_carried_out_though_its_client_has_gone() -> Non
         assert served.world.names(PODS) == []
 
 
-async def test_an_answer_may_come_late_and_keeps_its_place() -> None:
-    async with deleting({"delay": {"after": "1h"}}) as (served, client):
-        client.get("/healthz")
-        await carried_out(served, True)
-        assert await client.silent()
-        served.timers.advance(HOUR)
-        assert await client.statuses(2) == [200, 200]
-
-
 @pytest.mark.parametrize(
     "fault", [{"delay": {"after": "1h"}}, {"delay": {"before": "1h"}}, {"lose": {"after": "1h"}}]
 )

@@ -17,15 +17,6 @@ from tests.embedded.support import NAMESPACES, PODS, World, cases, pod, until
 JSON = "Content-Type: application/json\n"
 
 
-async def test_pipelined_requests_are_answered_in_order(client: Client) -> None:
-    for name in "abc":
-        client.post(PODS, pod(name))
-        client.get(f"{PODS}/{name}")
-    for name in "abc":
-        assert await client.statuses() == [201]
-        assert (await client.object())["metadata"]["name"] == name
-
-
 async def test_requests_with_known_headers_are_answered_like_the_first_of_their_kind() -> None:
     async with serving(auth=Options.one_token("secret")) as served:
         client = await served.client()
@@ -152,13 +143,6 @@ async def test_a_watch_streams_chunks_and_ends_at_its_timeout_before_the_request
     served.timers.advance(1)
     assert await client.chunk() == b""
     assert await client.answer() == (200, b"ok")
-
-
-async def test_a_client_that_leaves_takes_its_watch_with_it(served: Served) -> None:
-    client = await served.watching()
-    assert len(served.hub) == 1
-    client.writer.close()
-    await until(lambda: len(served.hub) == 0)
 
 
 async def test_a_client_that_does_not_read_is_cut_off_and_the_others_are_not(served: Served) -> None:

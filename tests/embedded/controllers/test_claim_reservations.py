@@ -39,17 +39,6 @@ def test_a_finalizer_of_somebody_else_keeps_the_claim(world: ClaimsWorld) -> Non
     assert "allocation" not in found["status"]
 
 
-def test_the_drivers_words_on_a_device_go_with_its_allocation(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.add_pod(node="n1", gpu="claim/shared")
-    world.allocate("shared", "p")
-    device = {"driver": "d.example.com", "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
-    world.change("shared/status", {"status": {"devices": [device]}})
-    world.delete(f"{PODS}/p", gracePeriodSeconds=0)
-    world.settle()
-    assert world.claims()["shared"]["status"] == {}
-
-
 def test_a_claim_reserved_for_something_else_than_pods_is_left_alone(world: ClaimsWorld) -> None:
     world.add_claim()
     world.allocate("shared")

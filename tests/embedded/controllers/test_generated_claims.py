@@ -70,14 +70,6 @@ def test_a_pod_waits_for_its_template_says_so_once_and_gets_its_claim_when_the_t
     assert len(world.claims()) == 2
 
 
-def test_a_warning_that_is_repeated_is_counted(world: ClaimsWorld) -> None:
-    world.add_pod(gpu="template/t")
-    world.settle()
-    world.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}})
-    world.settle()
-    assert [count for _, _, count in world.warnings()] == [2]
-
-
 def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: ClaimsWorld) -> None:
     allow_admin_access(world, "true")
     world.post(TEMPLATES, named("t", spec=ADMIN_ACCESS))

@@ -95,13 +95,6 @@ def test_more_devices_than_a_slice_can_have_are_published_in_several() -> None:
     assert world.generation("n1") == 1
 
 
-def test_only_the_nodes_that_are_named_have_devices() -> None:
-    world = DriverWorld(on=frozenset({"n2", "later"}))
-    world.add_node("later")
-    world.settle()
-    assert [len(world.pool(node)) for node in ("n1", "n2", "later")] == [0, 1, 1]
-
-
 def test_a_node_that_is_replaced_at_once_has_the_slices_of_its_own(world: DriverWorld) -> None:
     (before,) = {each for each in world.slice_names() if each.startswith("n1-")}
     world.delete("/api/v1/nodes/n1")
