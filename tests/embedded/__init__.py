@@ -1,8 +1,8 @@
 """Tests of the embedded Kubernetes API server, which are to leave this repository together with it.
 
-They use `tests.embedded.support`, general tools of `tests.support` (needed, places, examples, stateful, virtual) and
-nothing of `agent_scheduler`. The exceptions test where the two meet: assembly/test_cluster.py (the `cluster` command),
-api/test_fault_plan.py (its errors) and cel/test_signatures.py (functions of CEL that both have).
+They use `tests.embedded.support`, general tools of `tests.support` (needed, objects, places, examples, stateful and
+virtual), and nothing of `agent_scheduler`. The exceptions test where the two meet: assembly/test_cluster.py (the
+`cluster` command), api/test_fault_plan.py (its errors) and cel/test_checking.py (functions of CEL that both have).
 
 Each folder tests the modules and packages of `embedded_kubernetes` that `FOLDERS` lists for it:
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
+from aiohttp import web
 
+from embedded_kubernetes.certificates import make_certificates, server_context
 from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
 from embedded_kubernetes.server import Server
@@ -194,3 +197,23 @@ def injector(*rules: dict[str, Any], seed: int = 1) -> Injector:
 async def faulty(*rules: dict[str, Any], **options: Any) -> AsyncIterator[Served]:
     async with serving(disturb=injector(*rules), **options) as served:
         yield served
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def answering(handler: Handler, *names: str) -> AsyncIterator[tuple[str, bytes]]:
+    """The address of an HTTPS server with a certificate for these names, and who signed it."""
+    made = make_certificates(names, now=time.time())
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_context(made))
+        await site.start()
+        port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr, attr-defined]
+        yield f"127.0.0.1:{port}", made.authority
+    finally:
+        await runner.cleanup()

@@ -25,8 +25,9 @@ from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.requests import Request, Response, Stream
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 from embedded_kubernetes.store import Store
+from tests.support.objects import Object as Object
+from tests.support.objects import container as container
 
-Object = dict[str, Any]
 Hook = Callable[[Object], Any]
 
 NAMESPACES, NODES, VOLUMES = (f"/api/v1/{plural}" for plural in ("namespaces", "nodes", "persistentvolumes"))
@@ -69,13 +70,9 @@ def named(name: str, **fields: Any) -> Object:
     return {"metadata": {"name": name, **metadata}, **fields}
 
 
-def container(name: str = "c", **fields: Any) -> Object:
-    return {"name": name, "image": "i", **fields}
-
-
 def asking(name: str = "c", *, limits: Mapping[str, str] | None = None, **requests: str) -> Object:
     """A container that requests these amounts."""
-    return container(name, resources={"requests": requests, **({"limits": dict(limits)} if limits else {})})
+    return container(name, requests=requests, limits=limits or None)
 
 
 def pod(name: str = "", *, spec: Mapping[str, Any] | None = None, **metadata: Any) -> Object:
@@ -368,6 +365,13 @@ class World:
         place = f"{ADMISSION}/{kind.lower()}admissionpolic"
         self.post(f"{place}ies", named("p", spec=spec))
         self.post(f"{place}ybindings", named("b", spec={"policyName": "p", **binding}))
+
+
+def hooked(kind: str, says: Hook, *resources: str, **more: Any) -> World:
+    """A server with one webhook, at `w`, that is asked about configmaps, or about `resources`."""
+    world = World(hooks={"w": says})
+    world.configure(kind, webhook("w", *resources, **more))
+    return world
 
 
 DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}

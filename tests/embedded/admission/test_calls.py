@@ -4,44 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
 from embedded_kubernetes.admission.calls import Call, CallFailed, Https, NoClient, call_of
-from embedded_kubernetes.certificates import make_certificates, server_context
+from tests.embedded.sockets import Handler, answering
 from tests.embedded.support import SERVICES, World, named
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+async def _plain(request: web.Request) -> web.Response:
+    return web.Response(text=request.host)
 
 
 @asynccontextmanager
-async def _hook(handler: Handler, *names: str) -> AsyncIterator[tuple[str, bytes]]:
-    """The address of a server with a certificate for these names, and who signed it."""
-    made = make_certificates(names or ("127.0.0.1",), now=time.time())
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_context(made))
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]
-        yield f"127.0.0.1:{port}", made.authority
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
-async def _https() -> AsyncIterator[Https]:
+async def _asked(handler: Handler = _plain, *names: str) -> AsyncIterator[tuple[Https, str, bytes]]:
+    """A client, the address of a server with a certificate for these names, and who signed that."""
     https = Https()
-    try:
-        yield https
-    finally:
-        await https.close()
+    async with answering(handler, *(names or ("127.0.0.1",))) as (address, authority):
+        try:
+            yield https, address, authority
+        finally:
+            await https.close()
 
 
 @pytest.mark.parametrize(("status", "method"), [(302, "GET"), (307, "POST"), (308, "POST")])
@@ -51,7 +37,7 @@ async def test_a_redirect_is_followed(status: int, method: str) -> None:
             return web.Response(status=status, headers={"Location": "/new"})
         return web.Response(text=f"{request.method} {request.path} {await request.text()}".strip())
 
-    async with _hook(handle) as (address, authority), _https() as https:
+    async with _asked(handle) as (https, address, authority):
         answer = await https(Call(f"https://{address}/old", b"body", authority))
         assert answer.body.decode() == f"{method} /new {'body' if method == 'POST' else ''}".strip()
 
@@ -60,7 +46,7 @@ async def test_redirects_have_an_end() -> None:
     async def handle(request: web.Request) -> web.Response:
         return web.Response(status=307, headers={"Location": "/again"})
 
-    async with _hook(handle) as (address, authority), _https() as https:
+    async with _asked(handle) as (https, address, authority):
         with pytest.raises(CallFailed, match="stopped after 10 redirects"):
             await https(Call(f"https://{address}/", b"", authority))
 
@@ -75,7 +61,7 @@ async def test_a_connection_that_was_closed_while_it_was_kept_is_replaced() -> N
             asyncio.get_running_loop().call_soon(request.transport.abort)
         return web.Response(text="x")
 
-    async with _hook(handle) as (address, authority), _https() as https:
+    async with _asked(handle) as (https, address, authority):
         for _ in range(3):
             try:
                 await https(Call(f"https://{address}/", b"", authority))
@@ -85,12 +71,9 @@ async def test_a_connection_that_was_closed_while_it_was_kept_is_replaced() -> N
 
 
 async def test_a_client_that_was_closed_opens_again_for_the_next_call() -> None:
-    async def handle(request: web.Request) -> web.Response:
-        return web.Response(text="x")
-
-    async with _hook(handle) as (address, authority), _https() as https:
+    async with _asked() as (https, address, authority):
         for _ in range(2):
-            assert (await https(Call(f"https://{address}/", b"", authority))).body == b"x"
+            assert (await https(Call(f"https://{address}/", b"", authority))).body == address.encode()
             await https.close()
 
 
@@ -102,7 +85,7 @@ async def test_who_hangs_up_without_an_answer_is_not_asked_again() -> None:
         request.transport.close()
         return web.Response(text="x")
 
-    async with _hook(handle) as (address, authority), _https() as https:
+    async with _asked(handle) as (https, address, authority):
         with pytest.raises(CallFailed, match="EOF"):
             await https(Call(f"https://{address}/", b"", authority))
         assert len(called) == 1
@@ -116,10 +99,7 @@ async def test_who_hangs_up_without_an_answer_is_not_asked_again() -> None:
     ],
 )
 async def test_a_certificate_of_another_name_is_refused(names: tuple[str, ...], said: str) -> None:
-    async def handle(request: web.Request) -> web.Response:
-        return web.Response()
-
-    async with _hook(handle, *names) as (address, authority), _https() as https:
+    async with _asked(_plain, *names) as (https, address, authority):
         with pytest.raises(CallFailed) as failed:
             await https(Call(f"https://{address}/", b"", authority))
         assert str(failed.value).endswith(f"x509: {said}")
@@ -128,10 +108,7 @@ async def test_a_certificate_of_another_name_is_refused(names: tuple[str, ...], 
 
 
 async def test_a_service_shows_a_certificate_of_its_own_name() -> None:
-    async def handle(request: web.Request) -> web.Response:
-        return web.Response(text=request.host)
-
-    async with _hook(handle, "hook.default.svc", "b.c") as (address, authority), _https() as https:
+    async with _asked(_plain, "hook.default.svc", "b.c") as (https, address, authority):
         answer = await https(Call("https://hook.default.svc:443/", b"", authority, address))
         assert answer.body == b"hook.default.svc:443"
         with pytest.raises(CallFailed) as failed:
@@ -147,7 +124,7 @@ async def test_plain_http_and_names_that_nobody_has_are_failures() -> None:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, _https() as https:
+    async with server, _asked() as (https, *_):
         with pytest.raises(CallFailed, match=r"does not look like a TLS handshake|EOF"):
             await https(Call(f"https://127.0.0.1:{port}/", b""))
         with pytest.raises(CallFailed, match=r"dial tcp: lookup nosuch\.invalid: no such host"):
@@ -155,7 +132,7 @@ async def test_plain_http_and_names_that_nobody_has_are_failures() -> None:
 
 
 async def test_certificates_that_are_none_are_no_client() -> None:
-    async with _https() as https:
+    async with _asked() as (https, *_):
         with pytest.raises(NoClient, match="unable to parse bytes as PEM block"):
             await https(Call("https://127.0.0.1/", b"", b"none"))
 
@@ -175,12 +152,6 @@ def test_a_service_is_called_by_its_name_at_its_address(world: World) -> None:
     assert call.address == f"{made['spec'].get('clusterIP')}:443"
     with pytest.raises(CallFailed, match='no service port 444 found for service "hook"'):
         _called(world, port=444)
-
-
-def test_a_service_of_an_external_name_is_that_name(world: World) -> None:
-    spec = {"type": "ExternalName", "externalName": "hooks.example.com"}
-    world.post(SERVICES, named("hook", spec=spec))
-    assert _called(world, port=8443).address == "hooks.example.com:8443"
 
 
 def test_a_service_without_an_address_cannot_be_called(world: World) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from embedded_kubernetes.requests import Request, Response
 from tests.embedded.support import (
     ADMISSION,
     DEFINITIONS,
     MAPS,
     MERGE,
+    NODES,
     PODS,
     World,
     config_map,
     definition,
+    hooked,
     labelling,
+    mutation,
+    named,
     pod,
     webhook,
 )
@@ -26,31 +28,12 @@ def _denies(request: dict[str, Any]) -> dict[str, Any]:
     return {"allowed": False, "status": {"message": "no"}}
 
 
-def test_without_configurations_nobody_is_looked_for(world: World) -> None:
-    assert world.api.registry.reviewers is None
-    world.configure("Validating", webhook("a"))
-    assert world.api.registry.reviewers is not None
-    world.delete(f"{ADMISSION}/validatingwebhookconfigurations/one")
-    assert world.api.registry.reviewers is None
-
-
 def test_a_policy_without_a_binding_asks_nobody(world: World) -> None:
     world.policy("Validating", {"validations": [{"expression": "false"}]})
     assert world.refused("POST", MAPS, config_map()) == (422, "Invalid")
     world.delete(f"{ADMISSION}/validatingadmissionpolicybindings/b")
     assert world.api.registry.reviewers is None
     world.post(MAPS, config_map())
-
-
-async def test_what_a_webhook_changes_is_stored_and_what_one_refuses_is_not() -> None:
-    world = World(hooks={"m": lambda request: request["object"] and labelling("x"), "v": _denies})
-    world.configure("Mutating", webhook("m"))
-    status, made = await world.ask("POST", MAPS, config_map())
-    assert (status, made["metadata"]["labels"]) == (201, {"x": "1"})
-    world.configure("Validating", webhook("v"))
-    status, refused = await world.ask("DELETE", f"{MAPS}/c")
-    assert (status, refused["message"]) == (400, 'admission webhook "v.example.com" denied the request: no')
-    assert world.get(f"{MAPS}/c")["metadata"]["labels"] == {"x": "1"}
 
 
 def meddle(world: World, configuration: str, *request: Any, **more: Any) -> None:
@@ -114,8 +97,7 @@ async def test_a_name_that_was_taken_meanwhile_is_a_conflict(world: World) -> No
 
 
 async def test_configurations_and_what_the_server_makes_itself_are_shown_to_nobody() -> None:
-    world = World(hooks={"all": _denies})
-    world.configure("Validating", webhook("all", "*/*"))
+    world = hooked("Validating", _denies, "*/*")
     world.configure("Mutating", webhook("m"), name="two")
     assert world.api.create(("", "configmaps"), config_map("own", namespace="default")) is not None
     assert world.asked == []
@@ -160,8 +142,7 @@ async def test_of_a_collection_each_object_is_shown_and_a_refusal_ends_it(world:
 
 
 async def test_an_answer_of_another_form_waits_for_the_webhook_too() -> None:
-    world = World(hooks={"m": lambda request: labelling("x")})
-    world.configure("Mutating", webhook("m"))
+    world = hooked("Mutating", lambda request: labelling("x"))
     body = b'{"metadata": {"name": "c"}}'
     found = world.api.handle(
         Request("POST", MAPS, body=body, content_type="application/json", accept="application/yaml")
@@ -173,17 +154,38 @@ async def test_an_answer_of_another_form_waits_for_the_webhook_too() -> None:
 
 
 async def test_a_new_definition_is_served_once_webhooks_let_it_pass() -> None:
-    world = World(hooks={"v": lambda request: None})
-    world.configure("Validating", webhook("v", "customresourcedefinitions"))
+    world = hooked("Validating", lambda request: None, "customresourcedefinitions")
     assert (await world.ask("POST", DEFINITIONS, definition("things")))[0] == 201
     assert world.names("/apis/example.com/v1/namespaces/default/things") == []
     found = world.get(f"{DEFINITIONS}/things.example.com")
     assert {one["type"] for one in found["status"]["conditions"]} >= {"Established"}
 
 
-@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_the_server_falls_over_nothing_that_a_webhook_raises(world: World, kind: str) -> None:
-    world.configure(kind, webhook("absent", failurePolicy="Ignore"), webhook("gone"))
-    status, answer = await world.ask("POST", MAPS, config_map())
-    assert (status, answer["reason"]) == (500, "InternalError")
-    assert [name for name, _ in world.asked] == ["absent", "gone"]
+# ---- What the server itself completes is there before webhooks are asked.
+
+
+async def test_a_pod_has_its_priority_also_in_an_update_that_leaves_it_out() -> None:
+    world = hooked("Mutating", lambda request: None, "pods")
+    body = pod("p")
+    await world.ask("POST", PODS, body)
+    await world.ask("PUT", f"{PODS}/p", {**body, "metadata": {"name": "p", "labels": {"a": "b"}}})
+    assert [request["object"]["spec"]["priority"] for _, request in world.asked] == [0, 0]
+
+
+async def test_a_binding_has_the_labels_of_its_nodes_place() -> None:
+    world = hooked("Mutating", lambda request: None, "pods/binding")
+    place = {"topology.kubernetes.io/zone": "z"}
+    world.post(NODES, named("n", labels={**place, "other": "1"}))
+    world.pod("p")
+    binding = named("p", target={"name": "n"})
+    assert (await world.ask("POST", f"{PODS}/p/binding", binding))[0] == 201
+    assert world.asked[0][1]["object"]["metadata"]["labels"] == place
+    assert world.get(f"{PODS}/p")["metadata"]["labels"] == place
+
+
+def test_a_refusal_names_what_has_no_name_yet_by_what_it_will_have(world: World) -> None:
+    expression = "object.metadata.annotations.x"
+    mutating = mutation(f'[JSONPatch{{op: "add", path: "/x", value: {expression}}}]')
+    world.policy("Mutating", {"mutations": [mutating]})
+    _, answer = world.call("POST", MAPS, {"metadata": {"generateName": "gen-"}})
+    assert answer["details"]["name"] == "gen-"

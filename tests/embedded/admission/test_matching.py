@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.admission.matching import labels_match
-from tests.embedded.support import MAPS, World, config_map, webhook
 
 
 @pytest.mark.parametrize(
@@ -28,12 +27,3 @@ def test_everything_in_a_selector_has_to_hold() -> None:
     assert labels_match(selector, {"a": "1", "b": ""})
     assert not labels_match(selector, {"a": "1"})
     assert not labels_match(selector, {"b": "1"})
-
-
-async def test_either_of_the_two_objects_may_be_selected() -> None:
-    world = World(hooks={"v": lambda request: None})
-    world.post(MAPS, config_map(labels={"a": "1"}))
-    world.configure("Validating", webhook("v", objectSelector={"matchLabels": {"a": "1"}}))
-    for labels, called in (({}, 1), ({"a": "1"}, 2), ({"a": "1"}, 3), ({}, 4), ({"b": "1"}, 4)):
-        await world.ask("PUT", f"{MAPS}/c", config_map(labels=labels))
-        assert len(world.asked) == called

@@ -66,10 +66,3 @@ def test_an_empty_type_of_patch_is_none() -> None:
     found = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
     with pytest.raises(review.BadAnswer, match=r'invalid response\.patchType of ""'):
         review.verified(found, b"[]", version="v1", uid="u", mutating=True)
-
-
-def test_of_a_refusals_details_those_fields_are_told_that_there_are() -> None:
-    causes = [{"field": "f", "more": 1}]
-    details = {"name": "n", "uid": "", "retryAfterSeconds": 3, "more": 1, "causes": causes}
-    refused = review.refusal("a.b.c", {"code": 429, "message": "m", "details": details})
-    assert refused.details == {"name": "n", "retryAfterSeconds": 3, "causes": [{"field": "f"}]}

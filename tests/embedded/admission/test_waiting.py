@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from tests.embedded.sockets import injector, serving
-from tests.embedded.support import MAPS, World, config_map, labelling, until, webhook
+from tests.embedded.support import MAPS, config_map, hooked, labelling, until
 
 
 async def test_requests_behind_one_that_waits_keep_their_order_and_others_go_on() -> None:
@@ -18,8 +18,7 @@ async def test_requests_behind_one_that_waits_keep_their_order_and_others_go_on(
         await released.wait()
         return labelling("x")
 
-    world = World(hooks={"m": waits})
-    world.configure("Mutating", webhook("m"))
+    world = hooked("Mutating", waits)
     async with serving(world) as served:
         client, other = await served.client(), await served.client()
         client.post(MAPS, config_map("a"))
@@ -43,8 +42,7 @@ async def test_a_client_that_goes_away_takes_its_request_along() -> None:
         finally:
             ended.set()
 
-    world = World(hooks={"m": never})
-    world.configure("Mutating", webhook("m"))
+    world = hooked("Mutating", never)
     async with serving(world) as served:
         client = await served.client()
         client.post(MAPS, config_map("a"))
@@ -57,8 +55,7 @@ async def test_a_client_that_goes_away_takes_its_request_along() -> None:
 async def test_a_fault_meets_a_request_that_waited_for_a_webhook() -> None:
     match = {"resource": "configmaps", "verbs": ["create"]}
     rule = {"match": match, "first": 1, "fault": {"lose": {}}}
-    world = World(hooks={"m": lambda request: labelling("x")})
-    world.configure("Mutating", webhook("m"))
+    world = hooked("Mutating", lambda request: labelling("x"))
     async with serving(world, disturb=injector(rule)) as served:
         client, other = await served.client(), await served.client()
         client.post(MAPS, config_map("a"))
@@ -72,8 +69,7 @@ async def test_an_error_of_the_server_itself_is_answered() -> None:
     def fails(request: dict[str, Any]) -> None:
         raise KeyError("a fault of the transport")
 
-    world = World(hooks={"m": fails})
-    world.configure("Mutating", webhook("m"))
+    world = hooked("Mutating", fails)
     async with serving(world) as served:
         client = await served.client()
         client.post(MAPS, config_map("a"))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.auth.audit import event
-from tests.support.virtual import virtual_time
 
 from ..support import (
     ADMISSION,
@@ -18,6 +17,7 @@ from ..support import (
     World,
     cases,
     config_map,
+    hooked,
     labelling,
     mutation,
     named,
@@ -27,16 +27,13 @@ from ..support import (
 )
 
 
-async def test_reviews_are_of_the_first_version_that_the_webhook_and_the_server_know() -> None:
-    world = World(hooks={"v": lambda request: None})
-    world.configure("Validating", webhook("v", admissionReviewVersions=["v9", "v1beta1", "v1"]))
-    assert (await world.ask("POST", MAPS, config_map()))[0] == 201
-
-
 async def test_an_older_answer_needs_no_type_of_its_patch() -> None:
     operations = patching({"op": "add", "path": "/data/x", "value": "y"})
-    world = World(hooks={"m": lambda request: {"uid": "other", "patch": operations["patch"]}})
-    world.configure("Mutating", webhook("m", admissionReviewVersions=["v1beta1"]))
+    world = hooked(
+        "Mutating",
+        lambda request: {"uid": "other", "patch": operations["patch"]},
+        admissionReviewVersions=["v1beta1"],
+    )
     _, made = await world.ask("POST", MAPS, config_map())
     assert made["data"] == {"k": "v", "x": "y"}
 
@@ -77,18 +74,6 @@ async def test_validating_webhooks_wait_side_by_side() -> None:
     world.hooks = dict.fromkeys("abc", waits)
     world.configure("Validating", *(webhook(name) for name in "abc"))
     assert (await world.ask("POST", MAPS, config_map()))[0] == 201
-
-
-@virtual_time
-async def test_the_time_of_a_call_is_bounded() -> None:
-    async def never(request: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
-
-    world = World(hooks={"v": never})
-    world.configure("Validating", webhook("v", timeoutSeconds=1))
-    status, answer = await world.ask("POST", MAPS, config_map())
-    assert status == 500
-    assert answer["message"].endswith('Post "https://hooks/v?timeout=1s": context deadline exceeded')
 
 
 @pytest.mark.parametrize(
@@ -160,8 +145,7 @@ async def test_a_namespace_that_is_gone_meets_its_selector_with_404() -> None:
     {op: remove, path: 7} | 'remove operation failed to decode path: missing value'
     """)
 async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operation, said) -> None:
-    world = World(hooks={"m": lambda request: patching(operation)})
-    world.configure("Mutating", webhook("m", failurePolicy="Ignore"))
+    world = hooked("Mutating", lambda request: patching(operation), failurePolicy="Ignore")
     status, answer = await world.ask("POST", MAPS, config_map(finalizers=["a.b/c"]))
     assert status == 500
     assert answer["message"].startswith(f"Internal error occurred: {said}")
@@ -176,7 +160,6 @@ async def test_a_patch_that_does_not_apply_is_told_in_the_librarys_words(operati
         version "v9" in scheme "pkg/api/legacyscheme/scheme.go:30"'
     """)
 async def test_a_patch_may_leave_out_the_kind_and_not_change_it(operation: dict[str, Any], said: str) -> None:
-    world = World(hooks={"one": lambda request: patching(operation)})
-    world.configure("Mutating", webhook("one"))
+    world = hooked("Mutating", lambda request: patching(operation))
     status, answer = await world.ask("POST", MAPS, config_map())
     assert (status, answer.get("message", "")) == ((500, said) if said else (201, ""))

@@ -51,11 +51,7 @@ class ApiMachine(Reads):
         registry = self.world.api.registry
         self.served = {kind: registry.stored((group, kind)) for kind, (group, _) in KINDS.items()}
         self.models = {kind: Model(HISTORY) for kind in KINDS}
-        spaces = {
-            kind: [found, ""] if kind == "priorityclasses" else ["", *found]
-            for kind, (_, found) in KINDS.items()
-        }
-        self.places = [(kind, ns) for kind in KINDS for ns in dict.fromkeys(spaces[kind])]
+        self.places = [(kind, ns) for kind, (_, found) in KINDS.items() for ns in dict.fromkeys(("", *found))]
 
     def teardown(self) -> None:
         if sys.exception() is None:

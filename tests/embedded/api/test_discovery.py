@@ -5,31 +5,18 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.crd import resource_of
 from embedded_kubernetes.discovery import respond
-from embedded_kubernetes.resource import Resource
 
-from ..support import cases
-
-
-def _custom(version: str) -> Resource:
-    return Resource(
-        group="x.example.com",
-        version=version,
-        kind="Foo",
-        plural="foos",
-        singular="foo",
-        namespaced=True,
-        status=True,
-        custom=True,
-    )
+from ..support import cases, definition
 
 
 def test_custom_groups_follow_the_built_in_ones_and_prefer_their_stablest_version():
-    answer = respond(
-        "/apis", "", [*BUILTIN, _custom("v1alpha1"), _custom("v2"), _custom("v1beta2"), _custom("v1")]
-    )
+    versions = ("v1alpha1", "v2", "v1beta2", "v1")
+    custom = [resource_of(definition(name=version), version) for version in versions]
+    answer = respond("/apis", "", [*BUILTIN, *custom])
     last = answer[0]["groups"][-1]
-    assert last["name"] == "x.example.com"
+    assert last["name"] == "example.com"
     assert [version["version"] for version in last["versions"]] == ["v2", "v1", "v1beta2", "v1alpha1"]
     assert last["preferredVersion"]["version"] == "v2"
 

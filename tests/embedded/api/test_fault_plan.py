@@ -87,29 +87,23 @@ def test_a_rule_has_exactly_one_fault(given: str) -> None:
     assert told.endswith(f"; allowed: exactly one of {', '.join(KINDS)}")
 
 
-@pytest.mark.parametrize("name", ["missing.yaml", "."])
-def test_a_file_that_cannot_be_read_ends_the_command_with_2(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("missing.yaml", ": cannot be read: "),
+        (".", ": cannot be read: "),
+        ("f.yaml", ":2: rules[0].fault.dorp: unknown key; did you mean drop?"),
+    ],
+)
+def test_a_file_that_holds_no_plan_ends_the_command_with_2_before_it_serves(
+    name: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "f.yaml").write_text("rules:\n- fault: {dorp: {}}\n")
     assert main(["cluster", "--port", "0", "--faults", str(tmp_path / name)]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    (line,) = told.err.splitlines()
-    assert line.startswith(f"agent-scheduler cluster: {tmp_path / name}: cannot be read: ")
-
-
-def test_a_plan_that_is_none_ends_the_command_with_2_before_it_serves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "f.yaml"
-    file.write_text("rules:\n- fault: {dorp: {}}\n")
-    assert main(["cluster", "--port", "0", "--faults", str(file)]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    (line,) = told.err.splitlines()
-    assert line.startswith(
-        f"agent-scheduler cluster: {file}:2: rules[0].fault.dorp: unknown key; did you mean drop?"
-    )
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"agent-scheduler cluster: {tmp_path / name}{told}")
 
 
 def test_the_sample_and_the_page_show_plans_that_are_accepted() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from embedded_kubernetes.fault_streams import Distortion, End, Pause, Step
 from embedded_kubernetes.faults import Injector, Target, target_of
-from embedded_kubernetes.requests import Disturbance, Request
+from embedded_kubernetes.requests import Request
 
 from ..sockets import injector
 from ..support import LEASES, NODES, PODS, cases, named
@@ -101,17 +101,11 @@ def test_a_rule_says_which_of_the_requests_that_match_are_struck(often: Any, num
     assert asked.fired == {"drop": len(numbers)}
 
 
-def test_the_same_seed_strikes_the_same_requests_and_another_seed_others() -> None:
-    rule = {"probability": 0.3, "fault": {"drop": {}}}
-    first, again, other = (struck(injector(rule, seed=seed), BIND, 200) for seed in (1, 1, 2))
-    assert first == again
-    assert first != other
-    assert 30 < len(first) < 90
-
-
-def test_a_rule_takes_no_chance_from_another() -> None:
+def test_the_same_seed_strikes_the_same_requests_whatever_other_rules_there_are() -> None:
     rule = {"match": {"name": "a"}, "probability": 0.3, "fault": {"drop": {}}}
     alone = struck(injector(rule), BIND, 100)
+    assert 15 < len(alone) < 45
+    assert struck(injector(rule, seed=2), BIND, 100) != alone
     beside = injector(rule, {"match": {"name": "b"}, "probability": 0.5, "fault": {"lose": {}}})
     found = []
     for number in range(1, 101):
@@ -126,32 +120,6 @@ def test_the_first_rule_that_strikes_decides_and_the_next_one_does_not_see_the_r
     kinds = ["drop" if fault.drop else "lose" for fault in map(asked, [BIND] * 8) if fault is not None]
     assert kinds == ["drop", "lose", "drop", "drop", "lose", "drop"]
     assert asked.report() == ["fault drop: fired 4 times", "fault lose: fired 2 times"]
-
-
-@pytest.mark.parametrize(
-    ("fault", "does"),
-    [
-        ({"delay": {"before": "2s", "after": "500ms"}}, Disturbance(delay=2, late=0.5)),
-        ({"drop": {"after": "1s"}}, Disturbance(delay=1, drop=True)),
-        ({"lose": {"after": "1s"}}, Disturbance(late=1, lose=True)),
-        ({"hang": {}}, Disturbance(delay=math.inf, drop=True)),
-        ({"hang": {"lasts": "3s"}}, Disturbance(delay=3, drop=True)),
-        ({"hang": {"commit": True, "lasts": "3s"}}, Disturbance(late=3, lose=True)),
-    ],
-)
-def test_a_fault_of_a_request_is_what_the_carrier_does(fault: Any, does: Disturbance) -> None:
-    assert injector({"fault": fault})(BIND) == does
-
-
-def test_a_refusal_is_as_given_or_as_its_status_implies() -> None:
-    asked = injector(
-        {"count": 1, "fault": {"error": {"status": 429, "retryAfter": 2}}},
-        {"count": 1, "fault": {"error": {"status": 504, "reason": "Odd", "message": "m", "commit": True}}},
-    )
-    first, second = asked(BIND), asked(BIND)
-    assert (first.error.code, first.error.reason, first.commits) == (429, "TooManyRequests", False)
-    assert first.error.details == {"retryAfterSeconds": 2}
-    assert (second.error.reason, second.error.message, second.commits) == ("Odd", "m", True)
 
 
 @pytest.mark.parametrize("of", ["assigned", "deleting", "exists", "gated", "modified", "uid"])

@@ -21,34 +21,20 @@ def world() -> World:
     return world
 
 
-def test_a_chunked_list_with_a_selector_does_not_count_what_remains(world: World) -> None:
-    page = world.get(f"{PODS}?limit=2&labelSelector=odd")
-    assert [item["metadata"]["name"] for item in page["items"]] == ["p1", "p3"]
-    assert "continue" in page["metadata"] and "remainingItemCount" not in page["metadata"]
-
-
-def test_an_expired_continue_is_gone() -> None:
-    world = World(history=2)
-    for name in ALL:
-        world.pod(name)
-    token = world.get(f"{PODS}?limit=3")["metadata"]["continue"]
-    for name in "xyz":
-        world.pod(name)
-    assert world.refused("GET", f"{PODS}?limit=3&continue={token}") == (410, "Expired")
-
-
 @pytest.mark.parametrize(
     ("query", "refusal"),
     [
         ("continue=zzz", (400, "BadRequest")),
         ("continue=eyJ2IjoxfQ", (400, "BadRequest")),
         ("resourceVersion=abc", (500, "")),
-        ("resourceVersion=99999999", (504, "Timeout")),
         ("resourceVersionMatch=Exact", (422, "Invalid")),
         ("resourceVersionMatch=Exact&resourceVersion=0", (422, "Invalid")),
         ("resourceVersionMatch=Newer&resourceVersion=1", (422, "Invalid")),
         ("sendInitialEvents=true", (422, "Invalid")),
+        ("limit=", (400, "BadRequest")),
         ("limit=x", (400, "BadRequest")),
+        ("limit=9223372036854775808", (400, "BadRequest")),
+        ("timeoutSeconds=1s", (400, "BadRequest")),
         ("labelSelector=a%20b%20c", (400, "BadRequest")),
         ("labelSelector=-a%3Db", (400, "BadRequest")),
         ("fieldSelector=spec.nosuch%3Dx", (400, "BadRequest")),
@@ -136,8 +122,3 @@ def test_every_wrong_option_of_a_list_is_told(world: World) -> None:
             ("FieldValueForbidden", "sendInitialEvents"),
         ],
     )
-
-
-@pytest.mark.parametrize("query", ["limit=", "limit=two", "timeoutSeconds=1s", "limit=9223372036854775808"])
-def test_numbers_of_a_list_must_be_numbers(world: World, query: str) -> None:
-    assert world.refused("GET", f"{PODS}?{query}") == (400, "BadRequest")

@@ -8,31 +8,17 @@ from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.requests import Request, Response
 from tests.embedded.support import DEFAULT, DEPLOYMENTS, PODS, World
 
+_BELOW = """pods pods/ pods// pods/a pods/a/ pods/a/status pods/a/status/ pods/a/status/more pods//status
+pods/a/nothing pods/%61 status finalize nosuch nodes"""
 _ALIKE = [
-    PODS,
-    f"{PODS}/",
-    f"{PODS}//",
-    f"{PODS}/a",
-    f"{PODS}/a/",
-    f"{PODS}/a/status",
-    f"{PODS}/a/status/",
-    f"{PODS}/a/status/more",
-    f"{PODS}//status",
-    f"{PODS}/a/nothing",
-    f"{PODS}/%61",
+    *(f"{DEFAULT}/{path}" for path in _BELOW.split()),
+    DEFAULT,
     f"{PODS.replace('default', 'd%65fault')}/a",
     "/api/v1/watch/namespaces/default/pods",
     "/api/v1/watch/namespaces/default/pods/a",
-    DEFAULT,
-    "/api/v1/namespaces/default/status",
-    "/api/v1/namespaces/default/finalize",
-    "/api/v1/namespaces/default/nosuch",
-    "/api/v1/namespaces/default/nodes",
     "/api/v1/namespaces/other/pods/a",
-    DEPLOYMENTS,
-    "/apis/apps/v1/namespaces/default/deployments/a",
-    "/apis/apps/v1/namespaces/default/deployments/a/scale",
-    "/apis/apps/v2/namespaces/default/deployments",
+    *(f"{DEPLOYMENTS}{path}" for path in ("", "/a", "/a/scale")),
+    DEPLOYMENTS.replace("v1", "v2"),
 ]
 
 

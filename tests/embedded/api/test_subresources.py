@@ -119,13 +119,6 @@ def test_a_scale_is_refused_when_stale_negative_or_of_another_object(world: Worl
     assert world.get(path)["spec"] == {"replicas": 4}
 
 
-def test_a_dry_run_of_a_scale_changes_nothing(world: World) -> None:
-    path = _workload(world, "deployments")
-    answer = world.patch(f"{path}?dryRun=All", {"spec": {"replicas": 9}})
-    assert answer["spec"] == {"replicas": 9}
-    assert world.get(path)["spec"] == {"replicas": 3}
-
-
 def _account(world: World) -> str:
     world.post(ACCOUNTS, named("a"))
     return f"{ACCOUNTS}/a/token"

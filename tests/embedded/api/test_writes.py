@@ -9,12 +9,10 @@ import pytest
 
 from ..support import (
     DEFINITIONS,
-    DEPLOYMENTS,
     LEASES,
     MAPS,
     MERGE,
     METADATA,
-    NODES,
     PODS,
     PRIORITIES,
     TABLE,
@@ -28,18 +26,31 @@ from ..support import (
     pod,
 )
 
+JSON, YAML = "application/json", "application/yaml"
 
-def test_an_update_of_another_objects_uid_is_a_conflict(world: World) -> None:
+
+@pytest.mark.parametrize(
+    ("method", "body", "kind", "refusal"),
+    [
+        ("PUT", config_map("a", uid="other"), JSON, (409, "Conflict")),
+        ("PUT", config_map("b"), JSON, (400, "BadRequest")),
+        ("PUT", config_map("a", namespace="kube-system"), JSON, (400, "BadRequest")),
+        ("PATCH", {"metadata": {"name": "b"}}, MERGE, (400, "BadRequest")),
+        ("PATCH", {"metadata": {"namespace": "kube-system"}}, MERGE, (400, "BadRequest")),
+        ("POST", config_map("b", resourceVersion="5"), JSON, (500, "")),
+        ("POST", config_map("b"), "application/cbor", (415, "UnsupportedMediaType")),
+        ("POST", config_map("b"), "text/plain", (415, "UnsupportedMediaType")),
+        ("POST", b"a: [", YAML, (400, "BadRequest")),
+        *(("POST", body, JSON, (400, "BadRequest")) for body in (b"", b"[]", b"null", b"3", b'{"kind": 7}')),
+        ("POST", b'{"metadata": 3}', JSON, (400, "BadRequest")),
+    ],
+)
+def test_a_write_is_refused_for_what_its_body_is(
+    world: World, method: str, body: Any, kind: str, refusal: tuple[int, str]
+) -> None:
     world.post(MAPS, config_map("a"))
-    assert world.refused("PUT", f"{MAPS}/a", config_map("a", uid="other")) == (409, "Conflict")
-
-
-@pytest.mark.parametrize("metadata", [{"name": "b"}, {"name": "a", "namespace": "kube-system"}])
-def test_an_update_that_names_another_object_is_a_bad_request(world: World, metadata: Any) -> None:
-    world.post(MAPS, config_map("a"))
-    body = {**config_map("a"), "metadata": metadata}
-    assert world.refused("PUT", f"{MAPS}/a", body) == (400, "BadRequest")
-    assert world.refused("PATCH", f"{MAPS}/a", {"metadata": metadata}, kind=MERGE)[0] == 400
+    path = MAPS if method == "POST" else f"{MAPS}/a"
+    assert world.refused(method, path, body, kind=kind) == refusal
 
 
 def test_only_kinds_that_allow_it_are_created_by_an_update(world: World) -> None:
@@ -47,10 +58,6 @@ def test_only_kinds_that_allow_it_are_created_by_an_update(world: World) -> None
     assert world.send("PUT", f"{LEASES}/l", lease).status == 201
     assert world.refused("PUT", f"{LEASES}/l", lease) == (422, "Invalid"), "leases name their version"
     assert world.refused("PUT", f"{MAPS}/a", config_map("a")) == (404, "NotFound")
-
-
-def test_a_create_may_not_name_a_version(world: World) -> None:
-    assert world.refused("POST", MAPS, config_map("a", resourceVersion="5")) == (500, "")
 
 
 def test_generated_names_are_the_prefix_and_five_letters_and_differ(world: World) -> None:
@@ -63,44 +70,7 @@ def test_generated_names_are_the_prefix_and_five_letters_and_differ(world: World
 
 def test_bodies_may_be_yaml(world: World) -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n"
-    assert world.post(MAPS, text, kind="application/yaml")["data"] == {"k": "v"}
-    assert world.refused("POST", MAPS, b"a: [", kind="application/yaml") == (400, "BadRequest")
-
-
-def test_bodies_of_other_types_are_unsupported(world: World) -> None:
-    for kind in ("application/cbor", "text/plain"):
-        assert world.refused("POST", MAPS, config_map("a"), kind=kind) == (415, "UnsupportedMediaType")
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b"3", b'{"metadata": 3}', b'{"kind": 7}'])
-def test_bodies_that_are_no_objects_are_bad_requests(world: World, body: bytes) -> None:
-    assert world.refused("POST", MAPS, body)[0] in (400, 422)
-
-
-def test_priority_comes_from_the_class_and_the_default_class(world: World) -> None:
-    assert world.pod("none")["spec"]["priority"] == 0
-    for name, value in (("high", 100), ("low", 5)):
-        world.post(PRIORITIES, named(name, value=value, globalDefault=name == "low"))
-    assert world.pod("some")["spec"]["priority"] == 5
-    assert world.pod("high", spec={"priorityClassName": "high"})["spec"]["priority"] == 100
-    system = world.pod("sys", spec={"priorityClassName": "system-node-critical"})
-    assert system["spec"]["priority"] == 2_000_001_000
-    world.delete(f"{PRIORITIES}/high")
-    assert world.refused("POST", PODS, pod("x", spec={"priorityClassName": "high"})) == (403, "Forbidden")
-
-
-def test_a_bind_copies_the_nodes_zone_and_the_bindings_annotations(world: World) -> None:
-    labels = {"topology.kubernetes.io/zone": "z1", "other": "x"}
-    world.post(NODES, named("n1", labels=labels))
-    for name in ("a", "b"):
-        world.pod(name, labels={"app": "x"})
-    assert world.bind("a", "n1", annotations={"k": "v"})[0] == 201
-    bound = world.get(f"{PODS}/a")
-    assert bound["metadata"]["labels"] == {"app": "x", "topology.kubernetes.io/zone": "z1"}
-    assert bound["metadata"]["annotations"] == {"k": "v"}
-    (condition,) = bound["status"]["conditions"]
-    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
-    assert world.get(f"{PODS}/b")["metadata"]["labels"] == {"app": "x"}, "labels are not shared"
+    assert world.post(MAPS, text, kind=YAML)["data"] == {"k": "v"}
 
 
 @pytest.mark.parametrize(
@@ -123,14 +93,21 @@ def test_bad_bindings_are_refused(world: World, body: Any, refusal: tuple[int, s
     assert "nodeName" not in world.get(f"{PODS}/a")["spec"]
 
 
-def test_unknown_paths_kinds_and_methods_are_told_apart(world: World) -> None:
-    assert world.send("GET", "/apis/nope.example.com/v1/things").status == 404
-    assert world.refused("GET", "/api/v1/nosuch") == (404, "NotFound")
-    assert world.refused("GET", "/api/v1/pods/a") == (404, "NotFound")
-    assert world.refused("GET", f"{PODS}/a/nosuch") == (404, "NotFound")
-    assert world.refused("PUT", PODS, pod("a")) == (405, "MethodNotAllowed")
-    assert world.refused("POST", "/api/v1/pods", pod("a")) == (405, "MethodNotAllowed")
-    assert world.refused("GET", f"{PODS}/a/binding") == (405, "MethodNotAllowed")
+@cases("""
+    method | paths | refusal
+    GET | [/api/v1/nosuch, /api/v1/pods/a, /api/v1/namespaces/default/pods/a/nosuch] | [404, NotFound]
+    GET | [/apis/apps/v0, /apis/apps/v0/deployments, /api/v0/pods] | [404, NotFound]
+    PUT | [/api/v1/namespaces/default/pods] | [405, MethodNotAllowed]
+    POST | [/api/v1/pods] | [405, MethodNotAllowed]
+    GET | [/api/v1/namespaces/default/pods/a/binding] | [405, MethodNotAllowed]
+    """)
+def test_unknown_paths_kinds_and_methods_are_told_apart(
+    world: World, method: str, paths: list[str], refusal: list[Any]
+) -> None:
+    for path in paths:
+        assert [*world.refused(method, path, pod("a"))] == refusal
+    answer = world.send("GET", "/apis/nobody.example.com/v1/things")
+    assert (answer.status, answer.content_type[:10]) == (404, "text/plain")
 
 
 def boxes_definition() -> Object:
@@ -234,12 +211,6 @@ def test_a_form_that_cannot_be_had_is_not_acceptable(
     assert (status, answer["reason"], answer.get("details")) == (406, "NotAcceptable", details)
 
 
-def test_a_version_that_a_built_in_group_lacks_is_told_by_the_group(world: World) -> None:
-    for path in ("/apis/apps/v0", "/apis/apps/v0/deployments", "/api/v0/pods"):
-        assert world.refused("GET", path) == (404, "NotFound")
-    assert world.send("GET", "/apis/nobody.example.com/v1/things").content_type.startswith("text/plain")
-
-
 def test_there_is_one_default_priority_class_at_most(world: World) -> None:
     world.post(PRIORITIES, named("a", value=1, globalDefault=True))
     second = named("b", value=2, globalDefault=True)
@@ -250,15 +221,6 @@ def test_there_is_one_default_priority_class_at_most(world: World) -> None:
         "Forbidden",
     )
     world.patch(f"{PRIORITIES}/a", {"description": "still the one"})
-
-
-def test_a_workload_without_a_selector_is_told_so(world: World) -> None:
-    body = named("d", spec={"template": {"metadata": {"labels": {"a": "b"}}}})
-    assert world.wrong("POST", DEPLOYMENTS, body) == [
-        "spec.selector",
-        "spec.template.metadata.labels",
-        "spec.template.spec.containers",
-    ]
 
 
 def test_a_device_taint_is_dated(world: World) -> None:

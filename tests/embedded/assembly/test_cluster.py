@@ -4,45 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
-import orjson
 import pytest
 
 from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import NotSent
-from embedded_kubernetes import EmbeddedCluster, cluster
+from embedded_kubernetes import EmbeddedCluster, cluster, server
 from embedded_kubernetes.assembly import kubeconfig, write_kubeconfig
-from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.certificates import make_certificates
-from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.loading import LoadError, create
-from embedded_kubernetes.requests import Request, Response
 from embedded_kubernetes.settings import SettingError, Settings
 from embedded_kubernetes.simulated_nodes import nodes
-from embedded_kubernetes.store import Store
-from tests.embedded.support import NODES, cases, named
-
-
-@pytest.fixture
-def api() -> Api:
-    numbers = iter(range(10_000))
-    return Api(Store(clock=time.time, uid=lambda: f"00000000-0000-0000-0000-{next(numbers):012d}"), BUILTIN)
-
-
-def get(api: Api, path: str) -> dict[str, object]:
-    answer = api.handle(Request("GET", path))
-    assert isinstance(answer, Response)
-    assert answer.status == 200, answer.body
-    return orjson.loads(answer.body)
+from tests.embedded.support import NODES, World, cases, definition, named
 
 
 def arguments(*flags: str) -> argparse.Namespace:
@@ -52,33 +31,21 @@ def arguments(*flags: str) -> argparse.Namespace:
 
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n"
-CRD = """\
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: widgets.example.com}
-spec:
-  group: example.com
-  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
+LOOSE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+CRD = json.dumps(definition(schema=LOOSE))
 
 
-def test_files_are_loaded_whatever_their_order(api: Api, tmp_path: Path) -> None:
+def test_files_are_loaded_whatever_their_order(world: World, tmp_path: Path) -> None:
     custom = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: shop}\nsize: 3\n"
     space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
-    (tmp_path / "a.yaml").write_text(f"{custom}---\n{POD}---\n---\n{CRD}")
+    (tmp_path / "a.yaml").write_text(f"{custom}---\n{POD}---\n---\n{CRD}\n")
     (tmp_path / "b.yaml").write_text(space)
-    assert create(api, [tmp_path / "a.yaml", tmp_path / "b.yaml"]) == 4
-    assert get(api, "/apis/example.com/v1/namespaces/shop/widgets/w")["size"] == 3
-    get(api, "/api/v1/namespaces/default/pods/p")
+    assert create(world.api, [tmp_path / "a.yaml", tmp_path / "b.yaml"]) == 4
+    assert world.get("/apis/example.com/v1/namespaces/shop/widgets/w")["size"] == 3
+    world.get("/api/v1/namespaces/default/pods/p")
 
 
-def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
+def test_a_dump_of_another_cluster_is_loaded(world: World, tmp_path: Path) -> None:
     about = {"apiVersion": "v1", "kind": "Node", "uid": "u", "resourceVersion": "5"}
     node = named("n", **about, status={"allocatable": {"cpu": "1"}})
     listed = {
@@ -92,9 +59,9 @@ def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
     typed = {"apiVersion": "v1", "kind": "ConfigMapList", "items": [named("c", data={"a": "b"})]}
     (tmp_path / "dump.json").write_text(json.dumps(listed))
     (tmp_path / "typed.json").write_text(json.dumps(typed))
-    create(api, [tmp_path / "dump.json", tmp_path / "typed.json"])
-    assert get(api, "/api/v1/nodes/n")["status"]["allocatable"] == {"cpu": "1"}  # type: ignore[index]
-    assert get(api, "/api/v1/namespaces/default/configmaps/c")["data"] == {"a": "b"}
+    create(world.api, [tmp_path / "dump.json", tmp_path / "typed.json"])
+    assert world.get("/api/v1/nodes/n")["status"]["allocatable"] == {"cpu": "1"}
+    assert world.get("/api/v1/namespaces/default/configmaps/c")["data"] == {"a": "b"}
 
 
 @pytest.mark.parametrize(
@@ -109,10 +76,10 @@ def test_a_dump_of_another_cluster_is_loaded(api: Api, tmp_path: Path) -> None:
         (POD.replace("image: i", "image: ''"), "x.yaml, document 1, Pod p: "),
     ],
 )  # fmt: skip
-def test_a_bad_manifest_is_refused_with_its_place(api: Api, tmp_path: Path, text: str, said: str) -> None:
+def test_a_bad_manifest_is_refused_with_its_place(world: World, tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(LoadError) as refused:
-        create(api, [tmp_path / "x.yaml"])
+        create(world.api, [tmp_path / "x.yaml"])
     assert said in str(refused.value)
 
 
@@ -154,6 +121,10 @@ def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any], said: str)
     --devices-per-node 1 --device-nodes -1 | '--device-nodes: must be at least 0, not -1'
     --devices-per-node 1 --device-attach-seconds -1 | '--device-attach-seconds: must be at least 0, not -1.0'
     --controllers *,-nobody | '--controllers: there is no controller -nobody; there are: '
+    --token-auth-file /none/there | '--token-auth-file /none/there: cannot be read'
+    --service-account-signing-key-file /none/there | '--service-account-signing-key-file /none/there: cannot be read'
+    --authorization-mode ABAC | 'agent-scheduler cluster: --authorization-mode: must be one of'
+    --port 0 --audit-log-path /none/there | 'agent-scheduler cluster: --audit-log-path /none/there: cannot be written'
     --port 0 --load /nowhere.yaml | '/nowhere.yaml: cannot be read'
     --port 0 --kubeconfig-out /nowhere/config | '--kubeconfig-out /nowhere/config: cannot be written'
     """)
@@ -184,37 +155,23 @@ async def test_a_kubeconfig_of_the_cluster_leads_to_it_through_tls_and_token(tmp
             await status(kubeconfig(found.url, authority=other, token="secret"))
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.wide), signal.SIGTERM])
-def test_the_command_serves_until_a_signal_and_then_exits_0(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "pod.yaml").write_text(POD.replace("spec: {", "spec: {nodeName: node-00001, "))
-    config = tmp_path / "kubeconfig"
-    command = [
-        sys.executable,
-        *["-m", "agent_scheduler", "cluster", "--port", "0", "--nodes", "3", "--token", "t"],
-    ]
-    process = subprocess.Popen(
-        [*command, "--kubeconfig-out", str(config), "--load", str(tmp_path / "pod.yaml")],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        line = process.stdout.readline()
-        assert "with 3 nodes and what was loaded (1)" in line
-        url = json.loads(config.read_text())["clusters"][0]["cluster"]["server"]
-        assert url in line
-        phase = ""
-        end = time.monotonic() + 60
-        while phase != "Running" and time.monotonic() < end:
-            request = HttpRequest(
-                f"{url}/api/v1/namespaces/default/pods/p", headers={"Authorization": "Bearer t"}
-            )
-            with urlopen(request) as answer:
-                phase = json.load(answer)["status"]["phase"]
-        assert phase == "Running"
-        process.send_signal(number)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_tells_what_it_serves_until_a_signal_and_then_exits_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    told: list[str] = []
+
+    def heard(text: str, *, flush: bool) -> None:
+        told.append(text)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(cluster, "print", heard, raising=False)
+    monkeypatch.setattr(server, "calm_gc", lambda: None)
+    (tmp_path / "pod.yaml").write_text(POD)
+    flags = f"--port 0 --nodes 3 --token t --load {tmp_path / 'pod.yaml'}"
+    assert cluster.main(arguments(*flags.split())) == 0
+    assert cluster.main(arguments(*flags.split(), "--kubeconfig-out", str(tmp_path / "config"))) == 0
+    url = json.loads((tmp_path / "config").read_text())["clusters"][0]["cluster"]["server"]
+    assert told[0].endswith(" --token TOKEN get nodes")
+    said = f"cluster ready at {url} with 3 nodes and what was loaded (1); try: kubectl --kubeconfig {tmp_path}/config"
+    assert told[1] == f"{said} get nodes"

@@ -118,16 +118,6 @@ def test_roles_decide_what_the_token_of_a_service_account_may_do() -> None:
     ]
 
 
-def test_kubeconfigs_are_of_the_administrator_or_of_a_token() -> None:
-    with EmbeddedCluster(tls=True, token="t") as found:
-        file = found.kubeconfig
-        assert json.loads(file.read_text()) == found.kubeconfig_dict()
-        assert found.kubeconfig_dict()["users"][0]["user"] == {"token": "t"}
-        assert found.kubeconfig_dict("other")["users"][0]["user"] == {"token": "other"}
-        assert found.kubeconfig_dict()["clusters"][0]["cluster"]["server"] == found.url
-    assert not file.exists()
-
-
 def test_faults_come_and_go_while_it_runs() -> None:
     plan = {"rules": [{"match": {"resource": "pods"}, "fault": {"error": {"status": 503}}}]}
     with EmbeddedCluster(faults=plan) as found:
@@ -214,7 +204,6 @@ def test_a_cluster_that_cannot_start_says_why() -> None:
 
 @cases("""
     options | said
-    {nodes: -1} | 'nodes: must be at least 0, not -1'
     {authorization_mode: ABAC} | 'authorization_mode: must be one of AlwaysAllow, RBAC, not ABAC'
     {controllers: nobody} | 'controllers: there is no controller nobody'
     {faults: {rules: [{fault: {dorp: {}}}]}} | unknown key; did you mean drop?

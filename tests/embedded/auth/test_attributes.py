@@ -6,7 +6,6 @@ import pytest
 
 from embedded_kubernetes.auth.attributes import NoRequest, attributes_of
 from embedded_kubernetes.requests import Request
-from tests.embedded.support import cases
 
 from .people import Guarded
 
@@ -20,39 +19,6 @@ def asked(request: str) -> str:
         return f"{found.verb} {found.path}"
     group = f".{found.group}" if found.group else ""
     return f"{found.verb} {found.combined}{group} {found.namespace or '-'} {found.name or '-'}"
-
-
-@cases("""
-    request_ | expected
-    GET /api/v1/namespaces/a/pods/p | get pods a p
-    HEAD /api/v1/namespaces/a/pods/p | get pods a p
-    GET /api/v1/namespaces/a/pods | list pods a -
-    GET /api/v1/pods | list pods - -
-    GET /api/v1/pods?watch=1 | watch pods - -
-    GET /api/v1/pods?watch=false | list pods - -
-    GET /api/v1/pods?watch | watch pods - -
-    GET /api/v1/watch/namespaces/a/pods/p | watch pods a p
-    GET /api/v1/namespaces/a/pods/p?watch=1 | get pods a p
-    POST /api/v1/namespaces/a/pods | create pods a -
-    PUT /api/v1/namespaces/a/pods/p | update pods a p
-    PATCH /api/v1/namespaces/a/pods/p/status | patch pods/status a p
-    DELETE /api/v1/namespaces/a/pods/p | delete pods a p
-    DELETE /api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp | deletecollection pods a -
-    POST /api/v1/namespaces/a/pods/p/binding | create pods/binding a p
-    GET /api/v1/namespaces/a/pods/p/proxy/metrics | get pods/proxy a p
-    GET /api/v1/namespaces/a | get namespaces a a
-    GET /api/v1/namespaces | list namespaces - -
-    PUT /api/v1/namespaces/a/finalize | update namespaces/finalize a a
-    GET /apis/apps/v1/namespaces/a/deployments/web/scale | get deployments/scale.apps a web
-    GET /api/v1/namespaces/a/configmaps/x%3Ay | get configmaps a x:y
-    GET /api/v1 | get /api/v1
-    GET /apis/apps/v1 | get /apis/apps/v1
-    GET /api/v1/ | get /api/v1/
-    HEAD /metrics | head /metrics
-    POST / | post /
-    """)
-def test_requests(request_, expected):
-    assert asked(request_) == expected
 
 
 @pytest.mark.parametrize(

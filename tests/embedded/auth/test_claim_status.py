@@ -68,11 +68,6 @@ def test_a_reservation_needs_binding_as_an_allocation_does(server):
     assert patched(server, {"reservedFor": None})[0] == 422, "nor is one taken back"
 
 
-def test_what_is_left_as_it_was_needs_no_more(server):
-    assert patched(server, {"allocation": allocation()}, by="admin")[0] == 200
-    assert patched(server, {"allocation": allocation()})[0] == 200
-
-
 def test_a_report_needs_the_right_for_its_driver(server):
     assert patched(server, {"allocation": allocation()}, by="admin")[0] == 200
     code, answer = patched(server, {"devices": [REPORT]})

@@ -11,7 +11,7 @@ import pytest
 from embedded_kubernetes import cluster
 from embedded_kubernetes.assembly import options_of
 from embedded_kubernetes.auth.identity import MASTERS
-from embedded_kubernetes.auth.options import OPEN_PATHS, Options
+from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.settings import SettingError
 from tests.embedded.support import cases
 
@@ -27,17 +27,6 @@ def refusal(*flags: str) -> str:
     with pytest.raises(SettingError) as refused:
         read(*flags)
     return refused.value.as_flag()
-
-
-def test_without_flags_nobody_is_asked():
-    options, token = read()
-    assert (options.asks, options.rbac, token) == (False, False, "")
-
-
-def test_a_token_alone_is_required_of_everybody():
-    options, token = read("--token", "t")
-    assert (options.asks, options.rbac, token) == (True, False, "t")
-    assert options.anonymous == OPEN_PATHS
 
 
 def test_rbac_makes_an_administrators_token_unless_one_is_given():
@@ -86,24 +75,3 @@ def test_a_key_file_has_an_rsa_key(tmp_path: Path):
     keys.verify(keys.sign({"a": 1}))
     wrong = written(ec.generate_private_key(ec.SECP256R1()))
     assert "no PEM file with an RSA private key" in refusal("--service-account-signing-key-file", wrong)
-
-
-@cases("""
-    flags | said
-    --token-auth-file /none/there | '--token-auth-file /none/there: cannot be read'
-    --service-account-signing-key-file /none/there | cannot be read
-    """)
-def test_what_cannot_be_followed_is_named(flags: str, said: str):
-    assert said in refusal(*flags.split())
-
-
-@cases("""
-    flags | said
-    --authorization-mode ABAC | 'agent-scheduler cluster: --authorization-mode: must be one of'
-    --audit-log-path /none/there | 'agent-scheduler cluster: --audit-log-path /none/there: cannot be written'
-    """)
-def test_the_command_ends_with_one_error(flags: str, said: str, capsys: pytest.CaptureFixture[str]):
-    parser = argparse.ArgumentParser()
-    cluster.add_arguments(parser)
-    assert cluster.main(parser.parse_args(["--port", "0", *flags.split()])) == 1
-    assert said in capsys.readouterr().err

@@ -6,30 +6,11 @@ import pytest
 
 from embedded_kubernetes.auth.gate import FURTHER
 from embedded_kubernetes.auth.options import ADMIN, Options
-from tests.embedded.support import APPLY, LEASES, PODS, World, container, named
+from tests.embedded.support import LEASES, PODS, World, container, named
 
-from .people import ANN, Guarded, rule
+from .people import ANN, rule
 
 GROUP = "coordination.k8s.io"
-
-
-@pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_what_an_update_or_an_apply_makes_needs_create(server, method):
-    verb = {"PUT": "update", "PATCH": "patch"}[method]
-    server.grant("change", [rule(verb, "leases", group=GROUP)], ANN)
-    body = named("mine", apiVersion=f"{GROUP}/v1", kind="Lease")
-    query, kind = ("", "application/json") if method == "PUT" else ("?fieldManager=t", APPLY)
-    code, answer = server.by("ann", method, f"{LEASES}/mine{query}", body, kind=kind)
-    assert code == 403
-    assert 'cannot create resource "leases"' in answer["message"]
-    assert server.by("admin", "GET", f"{LEASES}/mine")[0] == 404
-    server.grant("create", [rule("create", "leases", group=GROUP, names="mine")], ANN)
-    assert server.by("ann", method, f"{LEASES}/mine{query}", body, kind=kind)[0] == 201
-
-
-def test_anonymous_requests_can_be_refused():
-    server = Guarded(anonymous=False)
-    assert [server.send("GET", path).status for path in ("/healthz", PODS)] == [401, 401]
 
 
 def test_without_rbac_who_is_known_may_do_everything():

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from embedded_kubernetes.auth.aggregation import Aggregation
 from embedded_kubernetes.auth.authentication import ACCEPTED_FOR
 
 from ..support import cases, named
@@ -88,24 +87,3 @@ def test_a_token_after_two_spaces_is_warned_of(server, header, warned):
     assert (
         any("contains extra space" in value for name, value in answer.headers if name == "Warning") is warned
     )
-
-
-def test_gathered_rules_follow_what_is_gathered(server):
-    aggregation = Aggregation(server.api.registry)
-    path = f"{RBAC}/clusterroles"
-    selector = {"matchLabels": {"to": "sum"}}
-
-    def rules(name: str) -> Any:
-        while aggregation.advance() is not None:
-            pass
-        return server.by("admin", "GET", f"{path}/{name}")[1]["rules"]
-
-    gathers = {"aggregationRule": {"clusterRoleSelectors": [selector]}, "rules": [rule("delete", "nodes")]}
-    server.made(path, {"metadata": {"name": "sum", "labels": {"to": "more"}}, **gathers})
-    more = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "more"}}]}}
-    server.made(path, {"metadata": {"name": "a-more"}, **more})
-    for name, resource in (("b", "pods"), ("a", "nodes"), ("c", "pods")):
-        server.made(path, named(name, labels={"to": "sum"}, rules=[rule("get", resource)]))
-    assert rules("sum") == rules("a-more") == [rule("get", "nodes"), rule("get", "pods")]
-    server.by("admin", "DELETE", f"{path}/a")
-    assert rules("sum") == rules("a-more") == [rule("get", "pods")]

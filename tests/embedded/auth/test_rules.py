@@ -9,34 +9,12 @@ from hypothesis import strategies as st
 from embedded_kubernetes.auth.attributes import Attributes, of_path
 from embedded_kubernetes.auth.rules import EVERYTHING, Rule, missing
 
-from ..support import cases
-
 PODS = Rule(("get", "list"), ("",), ("pods",))
 
 
 def asked(verb: str, resource: str, *, group: str = "", name: str = "") -> Attributes:
     kind, _, below = resource.partition("/")
     return Attributes(verb, group, "v1", kind, below, "ns", name)
-
-
-@cases("""
-    resources | resource | allowed
-    pods | pods | true
-    pods | pods/status | false
-    pods/status | pods/status | true
-    pods/status | pods | false
-    '*' | pods | true
-    '*' | pods/status | true
-    '*/scale' | deployments/scale | true
-    '*/scale' | deployments | false
-    '*/scale' | deployments/status | false
-    pods/* | pods/status | false
-    pods/* | pods | false
-    '*/*' | pods/status | false
-    '*/*' | pods | false
-    """)
-def test_what_stands_for_a_resource(resources, resource, allowed):
-    assert Rule(("get",), ("",), (resources,)).allows(asked("get", resource)) is allowed
 
 
 def test_verb_group_and_name_have_to_fit():

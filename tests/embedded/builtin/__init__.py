@@ -45,11 +45,6 @@ def places(causes: str) -> list[str]:
     return [cause.partition(" ")[2] for cause in causes.split("; ")]
 
 
-def pod(spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-    given = {"containers": [{"name": "c", "image": "i"}], **(spec or {})}
-    return {"metadata": metadata, "spec": given}
-
-
 def updated(
     resource: Resource, old: dict[str, Any], new: dict[str, Any], subresource: str = ""
 ) -> tuple[dict[str, Any], str]:

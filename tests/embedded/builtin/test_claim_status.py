@@ -9,10 +9,10 @@ import pytest
 from tests.embedded.support import (
     CLAIMS,
     DEFAULT,
-    DEVICES,
     MERGE,
     PODS,
     STRATEGIC,
+    TABLE,
     TEMPLATES,
     ClaimsWorld,
     cases,
@@ -127,12 +127,6 @@ def test_drivers_report_on_allocated_devices_once_and_their_reports_go_with_thes
     assert world.claims()["c"]["status"] == {}
 
 
-def test_a_status_comes_by_its_subresource_alone(world: ClaimsWorld) -> None:
-    world.change("c", {"status": allocation(DEVICE)})
-    made = world.post(CLAIMS, named("d", spec=DEVICES, status=allocation(DEVICE)))
-    assert made["status"] == world.claims()["c"]["status"] == {}
-
-
 def test_admin_access_is_for_namespaces_that_are_labelled_for_it(world: ClaimsWorld) -> None:
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}]
     spec = {"devices": {"requests": requests}}
@@ -188,3 +182,17 @@ def test_a_request_has_at_most_eight_choices(world: ClaimsWorld) -> None:
     ]
     del choices[8]
     world.post(CLAIMS, named("many", spec=spec))
+
+
+def test_kubectl_gets_the_state_of_a_claim(world: ClaimsWorld) -> None:
+    steps = [
+        lambda: None,
+        lambda: world.allocate("c"),
+        lambda: world.reserve("c", "p"),
+        lambda: world.delete(f"{CLAIMS}/c"),
+    ]
+    states = []
+    for step in steps:
+        step()
+        states.append(world.get(CLAIMS, accept=TABLE)["rows"][0]["cells"][1])
+    assert states == ["pending", "allocated", "allocated,reserved", "deleted,allocated,reserved"]

@@ -36,18 +36,6 @@ def _ingress(name: str, **spec: Any) -> dict[str, Any]:
     )
 
 
-def test_it_is_created_read_listed_watched_and_deleted(world: World) -> None:
-    watch = world.watch(f"{_PATH}?watch=1")
-    made = world.post(_PATH, _ingress("i"))
-    assert (made["metadata"]["generation"], made["status"]) == (1, {"loadBalancer": {}})
-    assert world.get(f"{_PATH}/i") == made
-    assert world.names(_PATH) == ["i"]
-    changed = world.patch(f"{_PATH}/i", {"spec": {"ingressClassName": "d"}})
-    assert changed["metadata"]["generation"] == 2
-    world.delete(f"{_PATH}/i")
-    assert watch.seen() == [("ADDED", "i"), ("MODIFIED", "i"), ("DELETED", "i")]
-
-
 def test_kubectl_prints_and_explains_it(world: World) -> None:
     world.post(_PATH, _ingress("i"))
     world.post(_PATH, _ingress("j", ingressClassName=None, rules=None))

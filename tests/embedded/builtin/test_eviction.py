@@ -8,15 +8,14 @@ from embedded_kubernetes.builtin import coordination
 from embedded_kubernetes.builtin.eviction import budget_status, decide, matches
 from embedded_kubernetes.errors import ApiError
 
-from ..support import cases, condition, named, refuses
-from . import pod
+from ..support import cases, condition, named, pod, refuses
 
 _NOW = "2026-01-01T00:00:00Z"
 _CLASSES = {"high": named("high", value=1000), "calm": named("calm", value=5, preemptionPolicy="Never")}
 
 
 def _admitted(spec: dict[str, object], default: str | None = None) -> dict[str, object]:
-    body = pod(spec, name="p")
+    body = pod("p", spec=spec)
     coordination.admit_priority(body, _CLASSES.get, lambda: _CLASSES[default] if default else None)
     found = body["spec"]
     return {key: found.get(key) for key in ("priority", "priorityClassName", "preemptionPolicy")}
@@ -47,7 +46,7 @@ def test_a_class_that_is_not_there_or_is_contradicted_is_forbidden(spec):
 
 
 def _running(name: str = "p", *, ready: bool = True, **metadata: object) -> dict[str, object]:
-    found = pod(None, name=name, labels={"app": "a"}, **metadata)
+    found = pod(name, labels={"app": "a"}, **metadata)
     found["status"] = {"phase": "Running", "conditions": [condition("Ready", ready)]}
     return found
 
@@ -68,28 +67,10 @@ def test_an_eviction_takes_one_disruption_from_the_budget():
     assert before["status"]["disruptionsAllowed"] == 2
 
 
-def test_an_eviction_waits_for_a_budget_that_has_no_room():
-    with pytest.raises(ApiError) as refusal:
-        decide(_running(), [_budget()], now=_NOW)
-    assert (refusal.value.code, refusal.value.reason) == (429, "TooManyRequests")
-    assert "Retry-After" not in refusal.value.headers
-
-
 def test_an_eviction_waits_for_a_budget_whose_change_was_not_seen_yet():
     with pytest.raises(ApiError) as refusal:
         decide(_running(), [_budget({"observedGeneration": 0, "disruptionsAllowed": 1})], now=_NOW)
     assert refusal.value.headers == {"Retry-After": "10"}
-
-
-@pytest.mark.parametrize("change", [{"status": {"phase": "Pending"}}, {"status": {"phase": "Failed"}}])
-def test_pods_that_do_not_run_are_evicted_without_a_budget(change):
-    assert decide(_running() | change, [_budget()], now=_NOW) is None
-
-
-def test_a_pod_that_no_budget_covers_is_evicted():
-    other = _budget()
-    other["spec"]["selector"] = {"matchLabels": {"app": "other"}}
-    assert decide(_running(), [other], now=_NOW) is None
 
 
 def test_two_budgets_for_one_pod_are_an_error():
@@ -97,13 +78,23 @@ def test_two_budgets_for_one_pod_are_an_error():
         decide(_running(), [_budget(), _budget()], now=_NOW)
 
 
-def test_an_unready_pod_is_evicted_if_enough_others_are_healthy_or_the_budget_says_so():
-    unready = _running(ready=False)
-    assert decide(unready, [_budget({"currentHealthy": 1, "desiredHealthy": 1})], now=_NOW) is None
-    always = _budget({"currentHealthy": 0}, unhealthyPodEvictionPolicy="AlwaysAllow")
-    assert decide(unready, [always], now=_NOW) is None
-    with pytest.raises(ApiError):
-        decide(unready, [_budget({"currentHealthy": 0})], now=_NOW)
+@cases("""
+    pod | status | spec
+    {phase: Pending} | {} | {}
+    {phase: Failed} | {} | {}
+    {} | {} | {selector: {matchLabels: {app: other}}}
+    {conditions: [{type: Ready, status: 'False'}]} | {} | {}
+    {conditions: [{type: Ready, status: 'False'}]} | {currentHealthy: 0} | {unhealthyPodEvictionPolicy: AlwaysAllow}
+    """)
+def test_a_pod_that_no_budget_needs_is_evicted_without_one(pod, status, spec):
+    running = _running()
+    running["status"] |= pod
+    assert decide(running, [_budget(status, **spec)], now=_NOW) is None
+
+
+def test_an_unready_pod_waits_where_too_few_others_are_healthy():
+    with refuses(429):
+        decide(_running(ready=False), [_budget({"currentHealthy": 0})], now=_NOW)
 
 
 @cases("""

@@ -57,6 +57,35 @@ _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storag
     Node | {status: {capacity: {a.io/b: '1.5'}, allocatable: {cpu: '1'}}} | Invalid status.capacity.a.io/b
     ClusterRole | {metadata: {name: a:b}, rules: [{verbs: [get]}]} | Required rules[0].apiGroups; Required
         rules[0].resources
+    RuntimeClass | {handler: Not A Label} | Invalid handler
+    RuntimeClass | {handler: h, overhead: {podFixed: {cpu: '-1'}}} | Invalid overhead.podFixed[cpu]
+    RuntimeClass | {handler: h, scheduling: {tolerations: [{operator: Exists}, {operator: Exists}]}} |
+        Duplicate scheduling.tolerations[1]
+    Job | {spec: {template: {spec: {restartPolicy: Always, containers: [{name: c, image: i}]}}}} | NotSupported
+        spec.template.spec.restartPolicy
+    Job | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}, parallelism:
+        -1}} | Invalid spec.parallelism
+    Job | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}, completionMode:
+        Indexed, parallelism: 2}} | Required spec.completions
+    Job | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}, manualSelector:
+        true}} | Required spec.selector
+    CronJob | {spec: {jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c,
+        image: i}]}}}}}} | Required spec.schedule
+    CronJob | {spec: {schedule: '* *', jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers:
+        [{name: c, image: i}]}}}}}} | Invalid spec.schedule
+    CronJob | {spec: {schedule: TZ=UTC * * * * *, jobTemplate: {spec: {template: {spec: {restartPolicy: Never,
+        containers: [{name: c, image: i}]}}}}}} | Invalid spec.schedule
+    EndpointSlice | {addressType: IPv4, endpoints: [{addresses: [x]}]} | Invalid endpoints[0].addresses[0]
+    EndpointSlice | {addressType: Pigeon, endpoints: []} | NotSupported addressType
+    EndpointSlice | {addressType: IPv4, endpoints: [], ports: [{port: 1}, {port: 2}]} | Duplicate ports[1].name
+    NetworkPolicy | {spec: {podSelector: {}, ingress: [{from: [{}]}]}} | Required spec.ingress[0].from[0]
+    NetworkPolicy | {spec: {podSelector: {}, policyTypes: [Sideways]}} | NotSupported spec.policyTypes[0]
+    IngressClass | {spec: {}} | Required spec.controller
+    IngressClass | {spec: {controller: a.b/c, parameters: {kind: K}}} | Required spec.parameters.name
+    FlowSchema | {spec: {matchingPrecedence: 20000}} | Invalid spec.matchingPrecedence; Required
+        spec.priorityLevelConfiguration.name
+    PriorityLevelConfiguration | {spec: {type: Limited}} | Required spec.limited
+    ControllerRevision | {revision: -1} | Invalid revision; Required data
     """)
 def test_an_object_is_refused_for_what_is_wrong_with_it(kind, body, causes):
     assert refused(KINDS[kind], body) == causes
@@ -78,6 +107,7 @@ def test_an_object_is_refused_for_what_is_wrong_with_it(kind, body, causes):
     StorageClass | {provisioner: x} | {provisioner: y} | Forbidden provisioner
     StorageClass | {provisioner: x} | {volumeBindingMode: WaitForFirstConsumer} | Invalid volumeBindingMode
     PriorityClass | {value: 1} | {value: 2} | Forbidden value
+    RuntimeClass | {handler: a} | {handler: b} | Invalid handler
     ResourceClaim | {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}} | {spec: {devices:
         {}}} | Invalid spec
     ResourceClaimTemplate | {spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}}} |
@@ -103,15 +133,15 @@ def test_what_must_not_change_does_not(kind, before, change, causes):
             "Invalid metadata.ownerReferences",
         ),
         ({"name": "a" * 254}, "Invalid metadata.name"),
+        (
+            {"generateName": "Bad-", "name": "Bad-abcde"},
+            "Invalid metadata.generateName; Invalid metadata.name",
+        ),
+        ({"annotations": {"a": "x" * 300_000}}, "TooLong metadata.annotations"),
     ],
 )
 def test_metadata_is_refused_for_what_is_wrong_with_it(metadata, cause):
     assert refused(KINDS["ConfigMap"], {"metadata": metadata}) == cause
-
-
-def test_annotations_have_a_size_that_they_may_not_exceed():
-    found = refused(KINDS["ConfigMap"], {"metadata": {"annotations": {"a": "x" * 300_000}}})
-    assert found == "TooLong metadata.annotations"
 
 
 def test_an_object_being_deleted_takes_no_new_finalizers():
@@ -163,11 +193,6 @@ def test_a_core_event_read_in_the_new_shape_shows_no_empty_reporter():
     """)
 def test_a_new_event_must_say_when_who_and_what(body, causes):
     assert places(refused(KINDS["Event.new"], body)) == causes
-
-
-def test_a_bad_generate_name_is_told_beside_the_name_made_of_it():
-    causes = refused(KINDS["ConfigMap"], {"metadata": {"generateName": "Bad-", "name": "Bad-abcde"}})
-    assert causes == "Invalid metadata.generateName; Invalid metadata.name"
 
 
 def test_what_may_change_in_a_stateful_set_is_told_of_its_spec():

@@ -141,51 +141,6 @@ def test_a_job_may_be_suspended_and_widened_but_not_given_another_template(world
         assert world.refused("PATCH", f"{JOBS}/x", {"spec": spec}, kind=MERGE) == (422, "Invalid")
 
 
-@cases("""
-    path | body | fields
-    /apis/node.k8s.io/v1/runtimeclasses | {handler: Not A Label} | [handler]
-    /apis/node.k8s.io/v1/runtimeclasses | {handler: h, overhead: {podFixed: {cpu: '-1'}}} |
-        ['overhead.podFixed[cpu]']
-    /apis/node.k8s.io/v1/runtimeclasses | {handler: h, scheduling: {tolerations: [{operator: Exists}, {operator:
-        Exists}]}} | ['scheduling.tolerations[1]']
-    /apis/batch/v1/namespaces/default/jobs | {spec: {template: {spec: {restartPolicy: Always, containers: [{name:
-        c, image: i}]}}}} | [spec.template.spec.restartPolicy]
-    /apis/batch/v1/namespaces/default/jobs | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c,
-        image: i}]}}, parallelism: -1}} | [spec.parallelism]
-    /apis/batch/v1/namespaces/default/jobs | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c,
-        image: i}]}}, completionMode: Indexed, parallelism: 2}} | [spec.completions]
-    /apis/batch/v1/namespaces/default/jobs | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c,
-        image: i}]}}, manualSelector: true}} | [spec.selector]
-    /apis/batch/v1/namespaces/default/cronjobs | {spec: {jobTemplate: {spec: {template: {spec: {restartPolicy:
-        Never, containers: [{name: c, image: i}]}}}}}} | [spec.schedule]
-    /apis/batch/v1/namespaces/default/cronjobs | {spec: {schedule: '* *', jobTemplate: {spec: {template: {spec:
-        {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}} | [spec.schedule]
-    /apis/batch/v1/namespaces/default/cronjobs | {spec: {schedule: TZ=UTC * * * * *, jobTemplate: {spec: {template:
-        {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}} | [spec.schedule]
-    /apis/discovery.k8s.io/v1/namespaces/default/endpointslices | {addressType: IPv4, endpoints: [{addresses:
-        [x]}]} | ['endpoints[0].addresses[0]']
-    /apis/discovery.k8s.io/v1/namespaces/default/endpointslices | {addressType: Pigeon, endpoints: []} |
-        [addressType]
-    /apis/discovery.k8s.io/v1/namespaces/default/endpointslices | {addressType: IPv4, endpoints: [], ports: [{port:
-        1}, {port: 2}]} | ['ports[1].name']
-    /apis/networking.k8s.io/v1/namespaces/default/networkpolicies | {spec: {podSelector: {}, ingress: [{from:
-        [{}]}]}} | ['spec.ingress[0].from[0]']
-    /apis/networking.k8s.io/v1/namespaces/default/networkpolicies | {spec: {podSelector: {}, policyTypes:
-        [Sideways]}} | ['spec.policyTypes[0]']
-    /apis/networking.k8s.io/v1/ingressclasses | {spec: {}} | [spec.controller]
-    /apis/networking.k8s.io/v1/ingressclasses | {spec: {controller: a.b/c, parameters: {kind: K}}} |
-        [spec.parameters.name]
-    /apis/flowcontrol.apiserver.k8s.io/v1/flowschemas | {spec: {matchingPrecedence: 20000}} |
-        [spec.matchingPrecedence, spec.priorityLevelConfiguration.name]
-    /apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations | {spec: {type: Limited}} | [spec.limited]
-    /apis/apps/v1/namespaces/default/controllerrevisions | {revision: -1} | [revision, data]
-    """)
-def test_an_object_is_refused_for_what_is_wrong_with_it(
-    world: World, path: str, body: dict[str, Any], fields: list[str]
-) -> None:
-    assert world.wrong("POST", path, {**NAMED, **body}) == fields
-
-
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [
@@ -205,13 +160,6 @@ def test_an_object_is_stored_with_its_defaults(
     world.post(path, {**NAMED, **body})
     found = world.get(f"{path}/x")
     assert {field: found[field] for field in expected} == expected
-
-
-def test_a_runtime_class_keeps_its_handler(world: World) -> None:
-    _runtime_class(world)
-    patch = {"handler": "other"}
-    refusal = world.refused("PATCH", f"{CLASSES}/kata", patch, kind=MERGE)
-    assert refusal == (422, "Invalid")
 
 
 @pytest.mark.parametrize(

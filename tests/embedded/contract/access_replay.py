@@ -1,4 +1,4 @@
-"""Replays a recording about authentication and authorization, in which every request is a line.
+"""Replays recordings in which every request is a line: here, the one about authentication and authorization.
 
 Texts are compared word for word, but for what the recording leaves open: volatile values, the order of rules in a
 SelfSubjectRulesReview, and which of several bindings that allow something is named.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from functools import reduce
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -18,9 +19,8 @@ from embedded_kubernetes.auth.authentication import read_tokens
 from embedded_kubernetes.auth.jwt import Keys
 from embedded_kubernetes.auth.options import Options
 
-from .comparison import compare
+from .comparison import collected, compare, compare_heads, opened, texts
 from .doors import Client, api
-from .words import collected, compare_heads, compare_watches, decoded, opened, saved, texts
 
 ISSUER = "https://kubernetes.default.svc"
 #: The static token file of the recorded server.
@@ -51,7 +51,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.keys = Keys()
-        self._ahead = 0.0
+        self.ahead = 0.0
         options = Options(
             rbac=True, tokens=read_tokens(_USERS), issuer=ISSUER, audiences=(ISSUER,), keys=self.keys
         )
@@ -60,10 +60,7 @@ class Recorded:
         self._aggregation = Aggregation(self.api.registry)
 
     def now(self) -> float:
-        return time.time() + self._ahead
-
-    def wait(self) -> None:
-        self._ahead += _WAITED
+        return time.time() + self.ahead
 
     def settle(self) -> None:
         """What the controller does after a request."""
@@ -75,9 +72,10 @@ class AccessReplay:
     """One pass over the lines of a file."""
 
     def __init__(self, client: Client, recorded: Recorded, lines: list[dict[str, Any]]) -> None:
-        self._client = client
+        self.client = client
         self._recorded = recorded
         self._lines = lines
+        #: Values of earlier responses, by the names that later lines have for them.
         self._saved: dict[str, str] = {}
 
     async def run(self) -> list[list[str]]:
@@ -86,7 +84,7 @@ class AccessReplay:
         deleted = False
         for line in self._lines:
             if deleted and not line["name"].startswith("set up"):
-                self._recorded.wait()
+                self._recorded.ahead += _WAITED
             deleted = line["name"].startswith("set up: delete")
             found.append(await collected(self._replay(line)))
             self._recorded.settle()
@@ -95,62 +93,70 @@ class AccessReplay:
     async def _replay(self, line: dict[str, Any]) -> list[str]:
         for name, minted in (line.get("mint") or {}).items():
             self._saved[name] = await self._mint(minted)
-        request = line.get("request") or {"headers": line.get("headers") or {}}
-        headers = {name: self._filled(value) for name, value in (request["headers"] or {}).items()}
-        if "watch" in line:
-            return await compare_watches(self._client, self._filled(line["watch"]), headers, line)
+        line = self.filled(line)
+        if "watch" not in line:
+            return await self.exchange(line)
+        async with self.client.watch(line["watch"], headers=line["headers"]) as (status, lines):
+            found = [json.loads(text) async for text in lines if text.strip()]
+        differences = (
+            [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
+        )
+        return differences + compare(line["events"], found)
+
+    def filled(self, line: dict[str, Any]) -> dict[str, Any]:
+        """The line with the values of this run."""
+        return json.loads(_SAVED.sub(lambda match: self._saved.get(match[1], match[0]), json.dumps(line)))  # type: ignore[no-any-return]
+
+    async def exchange(self, line: dict[str, Any]) -> list[str]:
+        """Send the request of a line, and compare the answer."""
+        request, expected = line["request"], line["response"]
         body = request["body"]
         if body is not None:
-            text = body if isinstance(body, str) else json.dumps(body)
-            body = self._filled(text).encode()
-        path = self._filled(request["path"])
-        status, answered, raw = await self._client.request(
-            request["method"], path, body=body, headers=headers
+            body = (body if isinstance(body, str) else json.dumps(body)).encode()
+        status, headers, raw = await self.client.request(
+            request["method"], request["path"], body=body, headers=request["headers"] or {}
         )
-        self._saved |= saved(line, raw)
-        differences = compare_heads(line["response"], status, answered)
-        return differences + await self._compare(line["response"]["body"], decoded(answered, raw))
-
-    def _filled(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._filled(each) for each in value]
-        return _SAVED.sub(lambda match: self._saved[match[1]], value)
+        if expected["status"] == 0:
+            # The recorded server panicked.
+            return [] if status >= 500 else [f"an error expected, {status} found"]
+        is_json = headers.get("content-type", "").startswith("application/json") and raw
+        found = json.loads(raw) if is_json else raw.decode()
+        for name, at in (line.get("save") or {}).items():
+            self._saved[name] = reduce(lambda value, part: value[part], at.split("."), found)
+        wanted, found = await self._alike(expected["body"], found)
+        heads = compare_heads(expected, status, headers)
+        return [*heads, *compare(opened(wanted, found), found), *texts(wanted, found)]
 
     async def _mint(self, minted: dict[str, Any]) -> str:
         """A token that the recorder signed itself."""
         namespace, name = minted["namespace"], minted["serviceAccount"]
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
-        status, _, raw = await self._client.request(
-            "GET", path, body=None, headers={"Authorization": "Bearer admin-token"}
-        )
-        uid = json.loads(raw)["metadata"]["uid"] if status == 200 else ""
-        now = int(self._recorded.now())
-        private: dict[str, Any] = {
-            "namespace": namespace,
-            "serviceaccount": {"name": name, "uid": minted.get("uid", uid)},
+        status, account = await self.client.call("GET", path)
+        uid = account["metadata"]["uid"] if status == 200 else ""
+        good = {
+            "iss": ISSUER,
+            "sub": f"system:serviceaccount:{namespace}:{name}",
+            "iat": 0,
+            "nbf": 0,
+            "exp": 3600,
         }
-        claims = {
-            "iss": minted.get("iss", ISSUER),
-            "aud": minted.get("aud", [ISSUER]),
-            "sub": minted.get("sub", f"system:serviceaccount:{namespace}:{name}"),
-            "iat": now + minted.get("iat", 0),
-            "nbf": now + minted.get("nbf", 0),
-            "exp": now + minted.get("exp", 3600),
-            "kubernetes.io": private,
-        }
+        claims = {claim: minted.get(claim, value) for claim, value in good.items()}
+        claims |= {claim: int(self._recorded.now()) + claims[claim] for claim in ("iat", "nbf", "exp")}
+        about = {"name": name, "uid": minted.get("uid", uid)}
+        claims |= {"aud": [ISSUER], "kubernetes.io": {"namespace": namespace, "serviceaccount": about}}
         keys = self._recorded.keys
-        if minted.get("signedBy") == "another key":
+        if minted["signedBy"] == "another key":
             keys = Keys(rsa.generate_private_key(public_exponent=65537, key_size=2048))
         return keys.sign(claims, named=False)
 
-    async def _compare(self, expected: Any, found: Any) -> list[str]:
-        if isinstance(expected, dict) and isinstance(found, dict):
-            kind = str(expected.get("kind")) if expected.get("kind") == found.get("kind") else ""
-            if kind == "SelfSubjectRulesReview":
-                expected, found = _with_sorted_rules(expected), _with_sorted_rules(found)
-            elif kind.endswith("AccessReview"):
-                found = await self._with_any_binding(expected, found)
-        return [*(compare(opened(expected, found), found)), *texts(expected, found)]
+    async def _alike(self, expected: Any, found: Any) -> tuple[Any, Any]:
+        """Both without what may differ in a review."""
+        kinds = {str(each.get("kind")) if isinstance(each, dict) else "" for each in (expected, found)}
+        if kinds == {"SelfSubjectRulesReview"}:
+            return _with_sorted_rules(expected), _with_sorted_rules(found)
+        if len(kinds) == 1 and kinds.pop().endswith("AccessReview"):
+            found = await self._with_any_binding(expected, found)
+        return expected, found
 
     async def _with_any_binding(self, expected: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         """The answer with the recorded binding for its reason, if it names another that is there."""
@@ -161,9 +167,7 @@ class AccessReplay:
             return found
         name, _, namespace = given[2].partition("/")
         place = f"namespaces/{namespace}/rolebindings" if namespace else "clusterrolebindings"
-        status, _, _ = await self._client.request(
-            "GET", f"{_RBAC}/{place}/{name}", body=None, headers={"Authorization": "Bearer admin-token"}
-        )
+        status, _ = await self.client.call("GET", f"{_RBAC}/{place}/{name}")
         return {**found, "status": expected["status"]} if status == 200 else found
 
 

@@ -6,18 +6,13 @@ import asyncio
 import base64
 import json
 import socket
-import ssl
-import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from embedded_kubernetes.certificates import Certificates, make_certificates
-from embedded_kubernetes.server import tls_context
+from tests.embedded.sockets import answering
 
 _NAMES = ("127.0.0.1", "localhost", "hook.hooks.svc")
 #: The port of the recorder's webhook, where a Service in front of it names one.
@@ -63,9 +58,13 @@ class Hooks:
         review = json.loads(sent_body) if sent_body else None
         sent = {name: request.headers.get(name, "") for name in ("Content-Type", "Accept")}
         self.called.append(Called(path, sent, review))
-        answer = self._answer(path)
-        if answer is None:
+        # The next that was recorded for this path. A delete may be shown less often, or once more.
+        found = [each for each in self._answers if each["path"] == path]
+        if not found:
             return web.Response(status=404)
+        if len(found) > 1:
+            self._answers.remove(found[0])
+        answer = found[0]["answer"]
         await asyncio.sleep(answer.get("delaySeconds") or 0)
         if answer["status"] == 0:
             # The recorder hung up.
@@ -86,52 +85,16 @@ class Hooks:
         later = [each["path"] for each in self._answers if each["path"] != path]
         return f"https://{self.places['hook']}{later[0]}" if later else self._elsewhere
 
-    def _answer(self, path: str) -> dict[str, Any] | None:
-        """The next that was recorded for this path. A delete may be shown less often, or once more."""
-        found = [index for index, each in enumerate(self._answers) if each["path"] == path]
-        if not found:
-            return None
-        chosen: dict[str, Any] = self._answers[found[0]]["answer"]
-        if len(found) > 1:
-            del self._answers[found[0]]
-        return chosen
-
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
         """Answer for `{hook}` and `{badtls}`."""
-        good, other = (make_certificates(_NAMES, now=time.time()) for _ in range(2))
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self.respond)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            ports = [await _listen(runner, _tls(each)) for each in (good, other)]
+        async with answering(self.respond, *_NAMES) as (hook, ca), answering(self.respond, *_NAMES) as other:
             with socket.socket() as nobody:
                 nobody.bind(("127.0.0.1", 0))
                 refused = f"127.0.0.1:{nobody.getsockname()[1]}"
                 self._elsewhere = f"https://{refused}/elsewhere"
-                self.places = {
-                    "hook": f"127.0.0.1:{ports[0]}",
-                    "badtls": f"127.0.0.1:{ports[1]}",
-                    "refused": refused,
-                    "ca": base64.b64encode(good.authority).decode(),
-                    "otherca": base64.b64encode(other.authority).decode(),
+                signed = {"ca": ca, "otherca": other[1]}
+                self.places = {"hook": hook, "badtls": other[0], "refused": refused} | {
+                    name: base64.b64encode(authority).decode() for name, authority in signed.items()
                 }
                 yield
-        finally:
-            await runner.cleanup()
-
-
-async def _listen(runner: web.AppRunner, tls: ssl.SSLContext) -> int:
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
-    assert site._server is not None
-    return site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-
-
-def _tls(certificates: Certificates) -> ssl.SSLContext:
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_bytes(certificates.certificate)
-        key.write_bytes(certificates.key)
-        return tls_context(certificate, key)

@@ -7,12 +7,23 @@ suffixes, ages in tables, and the texts of messages. Of discovery, only kinds th
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable
 from typing import Any
 
 _VOLATILE = {"<uid>", "<rv>", "<time>", "<continue>"}
 _AGE = re.compile(r"(\d+[smhdy])+|<invalid>|<unknown>")
+_HEADERS = ("warning", "www-authenticate", "retry-after", "location")
+_OPEN = re.compile(r"<uid>|<rv>|<time>|<jwt>|<metrics>|<continue>|\{server\}")
 
 Differences = list[str]
+
+
+async def collected(differences: Awaitable[Differences]) -> Differences:
+    """The differences, or the error for which they could not be told."""
+    try:
+        return await differences
+    except (AssertionError, KeyError, ValueError, TimeoutError) as error:
+        return [f"{type(error).__name__}: {error}"]
 
 
 def compare(expected: Any, found: Any, where: str = "") -> Differences:
@@ -47,11 +58,12 @@ def _names(objects: list[Any]) -> list[str]:
 def _fields(
     expected: dict[str, Any], found: dict[str, Any], where: str, *, skip: frozenset[str] = frozenset()
 ) -> Differences:
+    skip |= {"managedFields"}
     texts = [f"{where}.{key}: missing" for key in expected if key not in found and key not in skip]
     texts += [
         f"{where}.{key}: {found[key]!r} not expected"
         for key in found
-        if key not in expected and key not in skip and key != "managedFields"
+        if key not in expected and key not in skip
     ]
     for key, value in expected.items():
         if key in found and key not in skip:
@@ -63,9 +75,9 @@ def _special(expected: dict[str, Any], found: dict[str, Any], where: str) -> Dif
     """Objects that are compared by rules of their own; None for all others."""
     kind = expected.get("kind")
     if kind == "Status" and expected.get("status") == "Failure":
-        return _failure(expected, found, where)
+        return _fields(_without_texts(expected), _without_texts(found), where)
     if kind == "Table":
-        return _table(expected, found, where)
+        return _fields(_without_ages(expected), _without_ages(found), where)
     if kind == "APIResourceList":
         return _served(expected, found, where, list_name="resources", key="name")
     if kind == "APIGroupList":
@@ -82,41 +94,25 @@ def _special(expected: dict[str, Any], found: dict[str, Any], where: str) -> Dif
     return None
 
 
-def _failure(expected: dict[str, Any], found: dict[str, Any], where: str) -> Differences:
-    texts = _fields(expected, found, where, skip=frozenset({"message", "details"}))
-    wanted, given = expected.get("details"), found.get("details")
-    if (wanted is None) != (given is None):
-        return [*texts, f"{where}.details: {wanted!r} expected, {given!r} found"]
-    if wanted is None or given is None:
-        return texts
-    texts += _fields(wanted, given, f"{where}.details", skip=frozenset({"causes"}))
-    causes = [(cause.get("reason"), cause.get("field")) for cause in wanted.get("causes", ())]
-    found_causes = [(cause.get("reason"), cause.get("field")) for cause in given.get("causes", ())]
-    if causes != found_causes:
-        texts.append(f"{where}.details.causes: {causes} expected, {found_causes} found")
-    return texts
+def _without_texts(status: dict[str, Any]) -> dict[str, Any]:
+    details = status.get("details")
+    if details is not None:
+        causes = [{key: cause.get(key) for key in ("reason", "field")} for cause in details.get("causes", ())]
+        details = {**details, "causes": causes}
+    return {**status, "message": "", "details": details}
 
 
-def _table(expected: dict[str, Any], found: dict[str, Any], where: str) -> Differences:
-    texts = _fields(expected, found, where, skip=frozenset({"columnDefinitions", "rows"}))
-    columns, found_columns = expected["columnDefinitions"], found.get("columnDefinitions", [])
-    texts += compare(columns, found_columns, f"{where}.columnDefinitions")
-    ages = [column["name"].lower() == "age" for column in columns]
-    rows, found_rows = expected["rows"], found.get("rows", [])
-    if len(rows) != len(found_rows):
-        return [*texts, f"{where}.rows: {len(rows)} expected, {len(found_rows)} found"]
-    for index, (row, found_row) in enumerate(zip(rows, found_rows, strict=True)):
-        at = f"{where}.rows[{index}]"
-        texts += _fields(row, found_row, at, skip=frozenset({"cells"}))
-        cells, found_cells = row["cells"], found_row.get("cells", [])
-        if len(cells) != len(found_cells):
-            texts.append(f"{at}.cells: {cells} expected, {found_cells} found")
-            continue
-        for age, cell, found_cell in zip(ages, cells, found_cells, strict=True):
-            if age and _AGE.fullmatch(str(cell)) and _AGE.fullmatch(str(found_cell)):
-                continue
-            texts += compare(cell, found_cell, f"{at}.cells")
-    return texts
+def _without_ages(table: dict[str, Any]) -> dict[str, Any]:
+    ages = [column["name"].lower() == "age" for column in table["columnDefinitions"]]
+
+    def shown(age: bool, cell: Any) -> Any:
+        return "<age>" if age and _AGE.fullmatch(str(cell)) else cell
+
+    rows = [
+        {**row, "cells": [shown(*each) for each in zip(ages, row["cells"], strict=True)]}
+        for row in table["rows"]
+    ]
+    return {**table, "rows": rows}
 
 
 def _served(
@@ -132,15 +128,11 @@ def _served(
     if order != [entry[key] for entry in served]:
         texts.append(f"{where}.{list_name}: not in the recorded order")
     for entry in served:
-        wanted = {**recorded[entry[key]]}
-        if "subresources" in wanted:
-            known = {below["subresource"] for below in entry.get("subresources", ())}
-            kept = [below for below in wanted["subresources"] if below["subresource"] in known]
-            wanted = (
-                {**wanted, "subresources": kept}
-                if kept
-                else {k: v for k, v in wanted.items() if k != "subresources"}
-            )
+        wanted = dict(recorded[entry[key]])
+        known = {below["subresource"] for below in entry.get("subresources", ())}
+        kept = [below for below in wanted.pop("subresources", ()) if below["subresource"] in known]
+        if kept:
+            wanted["subresources"] = kept
         texts += compare(wanted, entry, f"{where}.{list_name}[{entry[key]}]")
     extra = [entry[key] for entry in found.get(list_name, ()) if entry[key] not in recorded]
     if extra:
@@ -162,3 +154,53 @@ def _aggregated(expected: dict[str, Any], found: dict[str, Any], where: str) -> 
             at = f"{where}.items[{name}]"
             texts += _served(wanted, version, at, list_name="resources", key="resource")
     return texts
+
+
+# ---- What `compare` leaves out, where a recording is matched word for word: headers, and texts of messages. Recorded
+# texts may have open places, `<uid>` or `{server}`, that stand for something that differs from run to run.
+
+
+def compare_heads(expected: dict[str, Any], status: int, headers: dict[str, str]) -> list[str]:
+    differences = []
+    if status != expected["status"]:
+        differences.append(f"status {expected['status']} expected, {status} found")
+    recorded = {"content-type": expected.get("contentType") or ""} | {
+        name.lower(): value if isinstance(value, str) else ", ".join(value)
+        for name, value in (expected.get("headers") or {}).items()
+    }
+    headers = {"content-type": "", **headers}
+    return differences + [
+        f"{name}: {recorded.get(name)!r} expected, {headers.get(name)!r} found"
+        for name in (*_HEADERS, "content-type")
+        if recorded.get(name) != headers.get(name)
+    ]
+
+
+def _matches(expected: str, found: Any) -> bool:
+    pattern = ".+".join(re.escape(part) for part in _OPEN.split(expected))
+    return isinstance(found, str) and re.fullmatch(pattern, found, re.DOTALL) is not None
+
+
+def opened(expected: Any, found: Any) -> Any:
+    """`expected` with texts that hold open places replaced by those found, where these fit."""
+    if isinstance(expected, str):
+        return found if _OPEN.search(expected) and _matches(expected, found) else expected
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return {key: opened(value, found.get(key)) for key, value in expected.items()}
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        return [opened(one, other) for one, other in zip(expected, found, strict=True)]
+    return expected
+
+
+def texts(expected: Any, found: Any) -> list[str]:
+    """Differences in what a refusal says, which `compare` leaves out."""
+    if not isinstance(expected, dict) or expected.get("kind") != "Status" or not isinstance(found, dict):
+        return []
+    said = [(expected.get("message"), found.get("message"))]
+    causes = [(each.get("details") or {}).get("causes") or [] for each in (expected, found)]
+    said += [(one.get("message"), other.get("message")) for one, other in zip(*causes, strict=False)]
+    return [
+        f"{wanted!r} expected, {given!r} found"
+        for wanted, given in said
+        if wanted != given and not _matches(wanted or "", given)
+    ]

@@ -1,15 +1,17 @@
-"""Two ways to the same server: in process, and over HTTP. Both speak as a client that has the token."""
+"""Two ways to the same server: in process, and over HTTP. Both speak as a client that has an administrator's token."""
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
-from multidict import CIMultiDict, CIMultiDictProxy
+from multidict import CIMultiDict
 from yarl import URL
 
 from embedded_kubernetes.auth.options import Options
@@ -19,17 +21,7 @@ from embedded_kubernetes.inproc import Door, Headers
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
 
-TOKEN = "the-token-of-this-test"
-
-
-class Client(Protocol):
-    """What a replay needs of a door."""
-
-    async def request(
-        self, method: str, path: str, *, body: bytes | None = None, headers: Headers
-    ) -> tuple[int, dict[str, str], bytes]: ...
-
-    def watch(self, path: str, *, headers: Headers) -> Any: ...
+Answer = tuple[int, dict[str, str], bytes]
 
 
 def api(auth: Options, clock: Callable[[], float] = time.time) -> Api:
@@ -38,13 +30,37 @@ def api(auth: Options, clock: Callable[[], float] = time.time) -> Api:
     return Api(store, BUILTIN, auth=auth, controllers=False)
 
 
-class InProcess:
-    def __init__(self, door: Door) -> None:
-        self._door = door
+class Client(ABC):
+    """`own`: the headers of the administrator's requests."""
 
+    def __init__(self, token: str) -> None:
+        self.own = {"Authorization": f"Bearer {token}"}
+
+    @abstractmethod
     async def request(
         self, method: str, path: str, *, body: bytes | None = None, headers: Headers
-    ) -> tuple[int, dict[str, str], bytes]:
+    ) -> Answer: ...
+
+    @abstractmethod
+    def watch(self, path: str, *, headers: Headers) -> Any:
+        """A context with the status and the lines."""
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, media: str = "application/json"
+    ) -> tuple[int, Any]:
+        """A request of the administrator's: the status and the object of its answer."""
+        raw = None if body is None else json.dumps(body).encode()
+        headers = {**self.own, "Content-Type": media}
+        status, _, answer = await self.request(method, path, body=raw, headers=headers)
+        return status, json.loads(answer)
+
+
+class InProcess(Client):
+    def __init__(self, door: Door, token: str) -> None:
+        super().__init__(token)
+        self._door = door
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, headers: Headers) -> Answer:
         return await self._door.request(method, path, body=body, headers=headers)
 
     @asynccontextmanager
@@ -56,23 +72,24 @@ class InProcess:
             await watching.aclose()
 
 
-class OverHttp:
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+class OverHttp(Client):
+    def __init__(self, session: aiohttp.ClientSession, url: str, token: str) -> None:
+        super().__init__(token)
         self._session = session
         self._url = url
 
-    async def request(
-        self, method: str, path: str, *, body: bytes | None = None, headers: Headers
-    ) -> tuple[int, dict[str, str], bytes]:
+    async def request(self, method: str, path: str, *, body: bytes | None = None, headers: Headers) -> Answer:
         url = URL(self._url + path, encoded=True)
         async with self._session.request(method, url, data=body, headers=_sent(headers)) as response:
-            return response.status, _joined(response.headers), await response.read()
+            # What was sent several times is one list.
+            found = {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
+            return response.status, found, await response.read()
 
     @asynccontextmanager
     async def watch(self, path: str, *, headers: Headers) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
         url = URL(self._url + path, encoded=True)
         async with self._session.get(url, headers=_sent(headers)) as response:
-            yield response.status, _lines(response)
+            yield response.status, aiter(response.content)
 
 
 def _sent(headers: Headers) -> CIMultiDict[str]:
@@ -84,31 +101,15 @@ def _sent(headers: Headers) -> CIMultiDict[str]:
     return sent
 
 
-def _joined(headers: CIMultiDictProxy[str]) -> dict[str, str]:
-    """What was sent several times is one list."""
-    return {name.lower(): ", ".join(headers.getall(name)) for name in headers}
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    async for line in response.content:
-        yield line
-
-
 @asynccontextmanager
-async def open_door(kind: str, server_api: Api | None = None) -> AsyncIterator[Client]:
-    """A server behind a door of `kind`: "in-process" or "http". Unless one is given, a fresh one asks for the token."""
-    served = server_api or api(Options.one_token(TOKEN))
+async def open_door(kind: str, served: Api, token: str) -> AsyncIterator[Client]:
+    """A server behind a door of `kind`: "in-process" or "http"."""
     if kind == "in-process":
         door = Door(served)
         try:
-            yield InProcess(door)
+            yield InProcess(door, token)
         finally:
             door.close()
         return
-    server = Server(served)
-    await server.start()
-    try:
-        async with aiohttp.ClientSession(auto_decompress=False) as session:
-            yield OverHttp(session, server.url)
-    finally:
-        await server.stop()
+    async with Server(served) as server, aiohttp.ClientSession(auto_decompress=False) as session:
+        yield OverHttp(session, server.url, token)

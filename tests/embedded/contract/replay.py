@@ -1,233 +1,149 @@
-"""Replays a recording against a server and tells, line by line, what its answers differ in."""
+"""Replays the recording of answers against a server and tells, line by line, what its answers differ in.
+
+Of some requests no line was kept; they are made here, before the line that needs them or while its watch is open.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import yaml
 
-from embedded_kubernetes.builtin import BUILTIN
-from tests.embedded.support import MERGE, named, pod
+from tests.embedded.support import DEFINITIONS, MERGE, asking, named, pod
 from tests.support.places import CONFIG
 
-from .comparison import compare
-from .derivation import Line, Place, blueprint, creatable, is_bound, needed, shown, split
-from .doors import TOKEN, Client
-from .words import collected
+from .comparison import collected, compare
+from .doors import Client
 
-#: As the recording has them, where those that are installed have other columns; then those that are installed.
-_CRDS = (Path(__file__).parent / "crds", CONFIG / "crd")
-_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_GROUPS = {resource.group for resource in BUILTIN}
-_PLACEHOLDER = re.compile(r"\{(uid|rv)_([^}]+)\}|\{(rv|cont)\}")
+_PODS = "/api/v1/namespaces/t/pods"
+_CRDS = (
+    Path(__file__).parent / "crds" / "nodeshards.yaml",
+    *(CONFIG / "crd" / f"scheduling.volcano.sh_{plural}.yaml" for plural in ("podgroups", "queues")),
+)
 #: Longer than any watch in a recording asks to last.
 _PATIENCE = 10.0
 
+#: Method, path and body.
+Asked = tuple[str, str, Any]
 
-#: What no answer shows that is needed before a line of this name: a budget refuses only for a pod that runs.
-_BEFORE: dict[str, list[tuple[str, str, str, Any]]] = {
+
+def _made(name: str = "", *, gates: tuple[str, ...] = (), **metadata: Any) -> Asked:
+    containers = [{**asking(cpu="100m", memory="64Mi"), "image": "img"}]
+    spec = {"containers": containers, "schedulingGates": [{"name": gate} for gate in gates]}
+    return "POST", _PODS, pod(name, spec=spec, **metadata)
+
+
+def _bound(name: str, node: str) -> Asked:
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return "POST", f"{_PODS}/{name}/binding", named(name, apiVersion="v1", kind="Binding", target=target)
+
+
+_X = {"app": "x"}
+_BEFORE: dict[str, list[Asked]] = {
+    "bind with wrong uid: 409": [_made("b", labels=_X)],
+    "tighten node selector while gated": [_made("g2", labels=_X, gates=("example.com/one",))],
+    "status strategic patch: condition added": [_made("s", labels=_X)],
+    "list pods ": [_made(generateName="gen-")],
+    "delete pod with finalizer: stays": [_made("fin", labels=_X, finalizers=["example.com/f"])],
+    # A budget refuses only for a pod that runs.
     "evict guarded: 429": [
-        ("POST", "/api/v1/namespaces/t/pods", "application/json", pod("guard", labels={"app": "guard"})),
-        ("PATCH", "/api/v1/namespaces/t/pods/guard/status", MERGE, {"status": {"phase": "Running"}}),
-    ]
+        _made("guard", labels={"app": "guard"}),
+        ("PATCH", f"{_PODS}/guard/status", {"status": {"phase": "Running"}}),
+    ],
 }
-
-
-def _definitions(group: str) -> dict[str, Any]:
-    """CustomResourceDefinitions of a group, by name."""
-    found: dict[str, Any] = {}
-    for folder in _CRDS:
-        for file in sorted(folder.glob("*.yaml")):
-            definition = yaml.safe_load(file.read_text())
-            if definition["kind"] == "CustomResourceDefinition" and definition["spec"]["group"] == group:
-                found.setdefault(definition["metadata"]["name"], definition)
-    return found
+_MEANWHILE: dict[str, list[Asked]] = {
+    "watch: ADDED MODIFIED DELETED": [
+        _made("w1", labels=_X),
+        _bound("w1", "n1"),
+        ("DELETE", f"{_PODS}/w1?gracePeriodSeconds=0", None),
+    ],
+    "watch unassigned: leaves the selector as DELETED": [_made("w2", labels=_X), _bound("w2", "n1")],
+    "watch assigned: enters the selector as ADDED": [_made("w3", labels=_X), _bound("w3", "n8")],
+}
 
 
 class Replay:
     """One pass over the lines. Values that later lines refer to are remembered by the names they are referred by."""
 
-    def __init__(self, client: Client, lines: list[Line]) -> None:
+    def __init__(self, client: Client, lines: list[dict[str, Any]]) -> None:
         self._client = client
         self._lines = lines
-        self._uids: dict[str, str] = {}
-        #: The version that a create or a read of an object answered; a write's answer does not count.
-        self._versions: dict[str, str] = {}
-        self._continue = ""
-        self._installed: set[str] = set()
-        #: Recorded generated names to the ones that this server generated.
-        self._names: dict[str, str] = {}
+        self._known: dict[str, str] = {}
 
     async def run(self) -> list[list[str]]:
         """Differences by line, empty where the answer agrees."""
         return [await collected(self._replay(line)) for line in self._lines]
 
-    async def _replay(self, line: Line) -> list[str]:
-        await self._prepare(line)
-        if line.events is not None:
+    async def _replay(self, line: dict[str, Any]) -> list[str]:
+        if line["name"] == "create nodeshard: status dropped":
+            for file in _CRDS:
+                await self._must("POST", DEFINITIONS, yaml.safe_load(file.read_text()))
+        for asked in _BEFORE.get(line["name"], ()):
+            await self._must(*asked)
+        if "watch" in line:
             return await self._watch(line)
-        path = self._known_names(await self._filled(line.path, line))
-        body = await self._body(line)
-        headers = {"Authorization": f"Bearer {TOKEN}", **line.headers}
-        status, answered, raw = await self._client.request(line.method, path, body=body, headers=headers)
-        answer = _decoded(raw)
-        self._remember(line, answer)
-        differences = (
-            [] if status == line.status else [f"status {line.status} expected, {status} found: {raw[:300]!r}"]
+        request, expected = line["request"], line["response"]
+        body = request["body"]
+        if body is not None:
+            body = self._filled(body if isinstance(body, str) else json.dumps(body)).encode()
+        path, headers = self._filled(request["path"]), {**self._client.own, **request["headers"]}
+        status, answered, raw = await self._client.request(
+            request["method"], path, body=body, headers=headers
         )
-        media = line.content_type.partition(";")[0]
+        answer = _decoded(raw)
+        self._remember(request["method"], answer)
+        differences = []
+        if status != expected["status"]:
+            differences.append(f"status {expected['status']} expected, {status} found: {raw[:300]!r}")
+        media = (expected["contentType"] or "").partition(";")[0]
         if media and answered.get("content-type", "").partition(";")[0] != media:
             differences.append(f"content type {media} expected, {answered.get('content-type')} found")
-        return differences + compare(line.answer, answer)
+        return differences + compare(expected["body"], answer)
 
-    async def _prepare(self, line: Line) -> None:
-        group = line.path.split("/")[2] if line.path.startswith("/apis/") else ""
-        if group and group not in _GROUPS and group not in self._installed:
-            self._installed.add(group)
-            for definition in _definitions(group).values():
-                await self._must("POST", _DEFINITIONS, definition)
-        for method, path, media, body in _BEFORE.get(line.name, ()):
-            await self._must(method, path, body, media=media)
-        for place in needed(line):
-            if place.name in self._names or await self._get(place) is not None:
-                continue
-            body = blueprint(self._lines, line, place)
-            if body is not None:
-                created = await self._must("POST", place.collection, body)
-                self._uids[place.name] = created["metadata"]["uid"]
+    async def _must(self, method: str, path: str, body: Any = None) -> Any:
+        media = MERGE if method == "PATCH" else "application/json"
+        status, answer = await self._client.call(method, path, body, media=media)
+        assert status < 300, f"a helper request failed: {method} {path}: {status} {answer!r}"
+        return answer
 
-    async def _get(self, place: Place) -> dict[str, Any] | None:
-        status, _, raw = await self._client.request(
-            "GET", place.path, headers={"Authorization": f"Bearer {TOKEN}"}
-        )
-        return json.loads(raw) if status == 200 else None
+    def _filled(self, text: str) -> str:
+        """`text` with what earlier answers had in the place of its placeholders."""
+        return re.sub(r"\{(\w+)\}", lambda match: self._known[match[1]], text)
 
-    async def _must(
-        self, method: str, path: str, body: Any, *, media: str = "application/json"
-    ) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media}
-        raw = None if body is None else json.dumps(body).encode()
-        status, _, answer = await self._client.request(method, path, body=raw, headers=headers)
-        assert status < 300, f"a helper request failed: {method} {path}: {status} {answer[:400]!r}"
-        return json.loads(answer)
-
-    async def _body(self, line: Line) -> bytes | None:
-        if line.body is None:
-            return None
-        text = line.body if isinstance(line.body, str) else json.dumps(line.body)
-        return (await self._filled(text, line)).encode()
-
-    async def _filled(self, text: str, line: Line) -> str:
-        """`text` with every placeholder replaced by what an earlier answer had there."""
-        filled = text
-        for match in _PLACEHOLDER.finditer(text):
-            kind, name, plain = match.groups()
-            if kind == "uid":
-                value = self._uids[name]
-            elif kind == "rv":
-                value = self._versions[name]
-            elif plain == "cont":
-                value = quote(self._continue, safe="")
-            else:
-                collection = split(line.path)[0]
-                listed = await self._must("GET", collection, None)
-                value = listed["metadata"]["resourceVersion"]
-            filled = filled.replace(match[0], value)
-        return filled
-
-    def _known_names(self, path: str) -> str:
-        for recorded, own in self._names.items():
-            path = path.replace(recorded, own)
-        return path
-
-    def _remember(self, line: Line, answer: Any) -> None:
-        if not isinstance(answer, dict):
-            return
-        metadata = answer.get("metadata")
+    def _remember(self, method: str, answer: Any) -> None:
+        metadata = answer.get("metadata") if isinstance(answer, dict) else None
         if not isinstance(metadata, dict):
             return
         if metadata.get("continue"):
-            self._continue = metadata["continue"]
+            self._known["cont"] = quote(metadata["continue"], safe="")
         if metadata.get("name") and metadata.get("uid"):
-            self._uids[metadata["name"]] = metadata["uid"]
-            if line.method in ("POST", "GET"):
-                self._versions[metadata["name"]] = metadata.get("resourceVersion", "")
-        if line.method == "POST" and metadata.get("generateName"):
-            for recorded in shown(line):
-                self._names[recorded["metadata"]["name"]] = metadata["name"]
+            self._known[f"uid_{metadata['name']}"] = metadata["uid"]
+            # The version that a create or a read of an object answered; a write's answer does not count.
+            if method in ("POST", "GET"):
+                self._known[f"rv_{metadata['name']}"] = metadata.get("resourceVersion", "")
 
-    async def _watch(self, line: Line) -> list[str]:
-        path = await self._filled(line.path, line)
-        expected = line.events or []
-        query = parse_qs(path.partition("?")[2], keep_blank_values=True)
-        acts = "resourceVersion={rv}" in line.path
+    async def _watch(self, line: dict[str, Any]) -> list[str]:
+        self._known["rv"] = (await self._must("GET", _PODS))["metadata"]["resourceVersion"]
+        path, expected = self._filled(line["watch"]), line["events"] or []
         found: list[Any] = []
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with self._client.watch(path, headers=headers) as (status, lines):
-            if acts:
-                for event in expected:
-                    await self._act(split(line.path)[0], event, query)
-            iterator = aiter(lines)
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    while len(found) < len(expected) or not expected:
-                        found.append(json.loads(await _next(iterator)))
-            except StopAsyncIteration:
-                pass
-        differences = [] if status == line.status else [f"status {line.status} expected, {status} found"]
+        async with self._client.watch(path, headers=self._client.own) as (status, lines):
+            for asked in _MEANWHILE.get(line["name"], ()):
+                await self._must(*asked)
+            async with asyncio.timeout(_PATIENCE):
+                async for text in lines:
+                    if text.strip():
+                        found.append(json.loads(text))
+                    if expected and len(found) == len(expected):
+                        break
+        differences = (
+            [] if status == line["status"] else [f"status {line['status']} expected, {status} found"]
+        )
         return differences + compare(expected, found)
-
-    async def _act(self, collection: str, event: dict[str, Any], query: dict[str, list[str]]) -> None:
-        """Do what made a recorded event happen."""
-        recorded = event["object"]
-        place = Place(collection, recorded["metadata"]["name"])
-        current = await self._get(place)
-        if event["type"] == "ADDED" and current is None:
-            await self._must("POST", collection, creatable(recorded))
-            if is_bound(recorded):
-                await self._bind(place, recorded["spec"]["nodeName"])
-            return
-        if current is None:
-            return
-        metadata, wanted = current["metadata"], recorded["metadata"]
-        if "deletionTimestamp" in wanted and "deletionTimestamp" not in metadata:
-            seconds = wanted.get("deletionGracePeriodSeconds", 0)
-            await self._must("DELETE", f"{place.path}?gracePeriodSeconds={seconds}", None)
-        elif is_bound(recorded) and not current["spec"].get("nodeName"):
-            await self._bind(place, recorded["spec"]["nodeName"])
-        elif wanted.get("labels") != metadata.get("labels"):
-            labels = dict.fromkeys(metadata.get("labels", {})) | wanted.get("labels", {})
-            await self._patch(place.path, {"metadata": {"labels": labels}})
-        elif event["type"] == "DELETED" and "spec.nodeName=" in query.get("fieldSelector", [""])[0]:
-            # It left the selector rather than the server: it was bound, and shown as it was before.
-            await self._bind(place, "n1")
-        elif event["type"] == "DELETED":
-            await self._must("DELETE", f"{place.path}?gracePeriodSeconds=0", None)
-        elif recorded.get("status") != current.get("status"):
-            await self._patch(f"{place.path}/status", {"status": recorded["status"]})
-        elif recorded.get("spec") != current.get("spec"):
-            await self._patch(place.path, {"spec": recorded["spec"]})
-
-    async def _bind(self, place: Place, node: str) -> None:
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = named(place.name, apiVersion="v1", kind="Binding", target=target)
-        await self._must("POST", f"{place.path}/binding", body)
-
-    async def _patch(self, path: str, body: dict[str, Any]) -> None:
-        await self._must("PATCH", path, body, media=MERGE)
-
-
-async def _next(lines: AsyncIterator[bytes]) -> bytes:
-    while True:
-        line = await anext(lines)
-        if line.strip():
-            return line
 
 
 def _decoded(raw: bytes) -> Any:

@@ -20,12 +20,14 @@ Lines = list[dict[str, Any]]
 
 
 async def _answers(door: str, lines: Lines) -> list[list[str]]:
-    from .derivation import Line
-    from .doors import open_door
+    from embedded_kubernetes.auth.options import Options
+
+    from .doors import api, open_door
     from .replay import Replay
 
-    async with open_door(door) as client:
-        return await Replay(client, [Line(number, line) for number, line in enumerate(lines)]).run()
+    token = "the-token-of-this-test"
+    async with open_door(door, api(Options.one_token(token)), token) as client:
+        return await Replay(client, lines).run()
 
 
 async def _access(door: str, lines: Lines) -> list[list[str]]:
@@ -33,7 +35,7 @@ async def _access(door: str, lines: Lines) -> list[list[str]]:
     from .doors import open_door
 
     server = Recorded()
-    async with open_door(door, server.api) as client:
+    async with open_door(door, server.api, "admin-token") as client:
         return await AccessReplay(client, server, lines).run()
 
 
@@ -44,9 +46,9 @@ async def _admission(door: str, lines: Lines) -> list[list[str]]:
     from .doors import open_door
 
     hooks, server = Hooks(), Recorded()
-    async with hooks.serve(), open_door(door, server.api) as client:
+    async with hooks.serve(), open_door(door, server.api, "admin-token") as client:
         try:
-            return await AdmissionReplay(client, hooks, lines).run()
+            return await AdmissionReplay(client, server, lines, hooks).run()
         finally:
             await server.api.close()
 

@@ -6,15 +6,18 @@ from embedded_kubernetes.accounts import ServiceAccounts
 from tests.embedded.support import ACCOUNTS, World, named
 
 
-def test_old_and_new_namespaces_get_the_account_and_a_bare_server_makes_none() -> None:
+def test_old_and_new_namespaces_get_the_account_and_one_that_a_client_made_is_left_as_it_is() -> None:
     world = World(nodes="n1")
-    assert not world.names(ACCOUNTS)
+    assert not world.names(ACCOUNTS), "a bare server makes none"
+    world.namespace("own")
+    own = world.post(ACCOUNTS.replace("default", "own"), named("default", labels={"mine": "yes"}))
     world.controllers = [ServiceAccounts(world.api)]
     world.settle()
     assert world.names(ACCOUNTS) == ["default"]
     world.namespace("team")
     world.settle()
     assert world.names(ACCOUNTS.replace("default", "team")) == ["default"]
+    assert world.get(f"{ACCOUNTS.replace('default', 'own')}/default") == own
 
 
 def test_a_deleted_account_comes_back_unless_its_namespace_goes() -> None:
@@ -29,11 +32,3 @@ def test_a_deleted_account_comes_back_unless_its_namespace_goes() -> None:
     world.delete("/api/v1/namespaces/team")
     world.settle()
     assert not world.is_there("/api/v1/namespaces/team")
-
-
-def test_an_account_that_a_client_made_first_is_left_as_it_is() -> None:
-    world = World(nodes="n1")
-    world.post(ACCOUNTS, named("default", labels={"mine": "yes"}))
-    world.controllers = [ServiceAccounts(world.api)]
-    world.settle()
-    assert world.get(f"{ACCOUNTS}/default")["metadata"]["labels"] == {"mine": "yes"}

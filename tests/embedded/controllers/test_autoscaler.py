@@ -159,16 +159,6 @@ def test_a_node_to_which_a_pod_came_at_the_last_moment_is_kept() -> None:
     assert not world.get(f"{NODES}/plain-1")["spec"].get("taints")
 
 
-def test_a_node_for_which_a_pod_waits_is_kept() -> None:
-    world = Scaled(PLAIN)
-    world.waiting("p")
-    world.settle(100)
-    assert world.made() == ["plain-1"]
-    world.delete(f"{PODS}/p", gracePeriodSeconds=0)
-    world.settle(40)
-    assert world.made() == []
-
-
 def test_a_node_that_others_delete_is_made_again_for_who_needs_it() -> None:
     world = Scaled(PLAIN)
     world.waiting("p")

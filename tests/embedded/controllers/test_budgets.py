@@ -66,16 +66,6 @@ def test_pods_that_ended_or_are_being_deleted_are_not_healthy(world: World) -> N
     assert _numbers(world) == (0, 1, 1, 2)
 
 
-def test_a_pod_that_changes_its_labels_leaves_the_budget(world: World) -> None:
-    _budget(world, minAvailable=0)
-    world.ready_pod("one")
-    world.settle()
-    patch = {"metadata": {"labels": {"app": "y"}}}
-    world.patch(f"{PODS}/one", patch)
-    world.settle()
-    assert _numbers(world) == (0, 0, 0, 0)
-
-
 def test_a_budget_with_a_new_selector_is_counted_anew(world: World) -> None:
     world.ready_pod("one")
     world.ready_pod("two", app="y")
@@ -88,16 +78,6 @@ def test_a_budget_with_a_new_selector_is_counted_anew(world: World) -> None:
     world.settle(most=1)
     assert _numbers(world) == (1, 2, 1, 2)
     assert _status(world)["observedGeneration"] == 2
-
-
-def test_a_namesake_of_a_deleted_budget_is_a_budget_of_its_own(world: World) -> None:
-    world.ready_pod("one")
-    _budget(world, minAvailable=1)
-    world.settle()
-    world.delete(f"{BUDGETS}/b")
-    _budget(world, minAvailable="0%")
-    world.settle()
-    assert _numbers(world) == (1, 1, 0, 1)
 
 
 def test_what_was_there_before_the_controller_came_is_counted() -> None:

@@ -73,12 +73,10 @@ class History:
 
     def allocate(self) -> None:
         """What a scheduler does for a pod, which may be late: the pod may be gone by then."""
-        pod = self._any_pod()
-        told = {
-            each["name"]: each["resourceClaimName"]
-            for each in (pod or {}).get("status", {}).get("resourceClaimStatuses", ())
-        }
-        for entry in (pod or {}).get("spec", {}).get("resourceClaims", ()):
+        if (pod := self._any_pod()) is None:
+            return
+        told = self.world.told(pod["metadata"]["name"])
+        for entry in pod["spec"].get("resourceClaims", ()):
             name = entry.get("resourceClaimName") or told.get(entry["name"], "")
             claim = self.world.claims().get(name)
             if claim is None or "deletionTimestamp" in claim["metadata"]:
@@ -94,8 +92,7 @@ class History:
                 self.world.change(f"{name}/status", {"status": {"reservedFor": [*reserved, consumer]}})
 
     def delete_claim(self) -> None:
-        names = [*self.world.claims()]
-        if names:
+        if names := [*self.world.claims()]:
             self.world.delete(f"{CLAIMS}/{self.random.choice(names)}")
 
     def turn_template(self) -> None:

@@ -14,36 +14,6 @@ def world() -> ClaimsWorld:
     return ClaimsWorld()
 
 
-def test_a_claim_that_three_pods_share_is_given_back_with_the_last_of_them(world: ClaimsWorld) -> None:
-    world.add_claim()
-    pods = ["a", "b", "c"]
-    for name in pods:
-        world.add_pod(name, node="n1", gpu="claim/shared")
-    world.allocate("shared", *pods)
-    world.settle()
-    assert world.reserved("shared") == pods
-    world.delete(f"{PODS}/a", gracePeriodSeconds=0)
-    world.settle()
-    assert world.reserved("shared") == ["b", "c"]
-    assert world.is_allocated("shared")
-    world.report("b", phase="Succeeded")
-    world.settle()
-    assert world.reserved("shared") == ["c"]
-    world.report("c", phase="Failed")
-    world.settle()
-    assert world.reserved("shared") == []
-    assert not world.is_allocated("shared")
-
-
-def test_a_pod_that_runs_keeps_its_reservation_while_it_is_being_deleted(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.add_pod(node="n1", gpu="claim/shared")
-    world.allocate("shared", "p")
-    world.delete(f"{PODS}/p")
-    world.settle()
-    assert world.reserved("shared") == ["p"]
-
-
 def test_a_pod_that_is_deleted_before_it_has_a_node_loses_its_reservation_at_once(world: ClaimsWorld) -> None:
     world.add_claim()
     world.pod(
@@ -58,31 +28,6 @@ def test_a_pod_that_is_deleted_before_it_has_a_node_loses_its_reservation_at_onc
     assert not world.is_allocated("shared")
 
 
-def test_a_reservation_for_a_pod_that_is_already_gone_is_withdrawn(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.add_pod(gpu="claim/shared")
-    stale = world.consumers("p")
-    world.delete(f"{PODS}/p")
-    world.add_pod(gpu="claim/shared")
-    world.settle()
-    world.add_pod("other", gpu="claim/shared")
-    world.allocate("shared", "other")
-    world.change("shared/status", {"status": {"reservedFor": stale + world.consumers("other")}})
-    world.settle()
-    assert world.reserved("shared") == ["other"]
-
-
-def test_a_deleted_claim_that_nobody_uses_goes_at_once_allocated_or_not(world: ClaimsWorld) -> None:
-    world.add_claim("allocated")
-    world.allocate("allocated")
-    world.add_claim("bare", finalizers=[DELETE_PROTECTION])
-    for name in ("allocated", "bare"):
-        world.delete(f"{CLAIMS}/{name}")
-        assert name in world.claims()
-    world.settle()
-    assert world.claims() == {}
-
-
 def test_a_finalizer_of_somebody_else_keeps_the_claim(world: ClaimsWorld) -> None:
     world.add_claim()
     world.allocate("shared")
@@ -94,17 +39,6 @@ def test_a_finalizer_of_somebody_else_keeps_the_claim(world: ClaimsWorld) -> Non
     assert "allocation" not in found["status"]
 
 
-def test_the_drivers_words_on_a_device_go_with_its_allocation(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.add_pod(node="n1", gpu="claim/shared")
-    world.allocate("shared", "p")
-    device = {"driver": "d.example.com", "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
-    world.change("shared/status", {"status": {"devices": [device]}})
-    world.delete(f"{PODS}/p", gracePeriodSeconds=0)
-    world.settle()
-    assert world.claims()["shared"]["status"] == {}
-
-
 def test_a_claim_reserved_for_something_else_than_pods_is_left_alone(world: ClaimsWorld) -> None:
     world.add_claim()
     world.allocate("shared")
@@ -113,21 +47,6 @@ def test_a_claim_reserved_for_something_else_than_pods_is_left_alone(world: Clai
     world.change("shared/status", {"status": {"reservedFor": [other, gone]}})
     world.settle()
     assert world.reserved("shared") == ["x", "gone"]
-
-
-def test_a_pod_that_was_put_on_a_node_by_hand_has_its_allocated_claims_reserved(world: ClaimsWorld) -> None:
-    world.add_claim()
-    world.add_pod("first", node="n1", gpu="claim/shared")
-    world.settle()
-    world.allocate("shared")
-    world.settle()
-    assert world.reserved("shared") == ["first"]
-    world.add_pod("second", gpu="claim/shared")
-    world.settle()
-    assert world.reserved("shared") == ["first"]
-    world.bind("second", "n1")
-    world.settle()
-    assert world.reserved("shared") == ["first", "second"]
 
 
 def test_a_claim_has_at_most_256_reservations_and_gives_a_free_one_to_who_waits(world: ClaimsWorld) -> None:

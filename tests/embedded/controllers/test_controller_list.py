@@ -28,14 +28,6 @@ def test_a_list_names_controllers_or_all_but_some(text: str, names: set[str]) ->
     assert chosen(text) == names
 
 
-@pytest.mark.parametrize("text", ["nobody", "*,-nobody"])
-def test_a_name_that_no_controller_has_is_refused(text: str) -> None:
-    with pytest.raises(
-        ValueError, match=r"there is no controller -?nobody; there are: .*resourceclaim-controller"
-    ):
-        chosen(text)
-
-
 def test_what_was_chosen_is_started_and_nothing_else() -> None:
     api = World(nodes="n1").api
     assert [type(each) for each in start(api, chosen("resourceclaim-controller"), kubelets=True)] == [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.generated_claims import POD_CLAIM_NAME
-from embedded_kubernetes.resource_claims import ResourceClaims
 from tests.embedded.support import CLAIMS, DEFAULT, PODS, TEMPLATES, ClaimsWorld, named
 
 _REQUEST = {"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}
@@ -71,14 +70,6 @@ def test_a_pod_waits_for_its_template_says_so_once_and_gets_its_claim_when_the_t
     assert len(world.claims()) == 2
 
 
-def test_a_warning_that_is_repeated_is_counted(world: ClaimsWorld) -> None:
-    world.add_pod(gpu="template/t")
-    world.settle()
-    world.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}})
-    world.settle()
-    assert [count for _, _, count in world.warnings()] == [2]
-
-
 def test_a_claim_that_the_server_refuses_is_tried_again_ever_more_rarely(world: ClaimsWorld) -> None:
     allow_admin_access(world, "true")
     world.post(TEMPLATES, named("t", spec=ADMIN_ACCESS))
@@ -121,55 +112,6 @@ def test_claims_of_one_template_are_alike_but_for_their_pods(world: ClaimsWorld)
     records = list(world.store.tables["resource.k8s.io", "resourceclaims"].records.values())
     assert [record.fields for record in records] == [(record.name, "default") for record in records]
     assert len({record.owners for record in records}) == 9
-
-
-def test_a_claim_is_judged_anew_when_its_namespace_has_changed(world: ClaimsWorld) -> None:
-    for value, expected in (("true", 1), (None, 1), ("true", 3)):
-        allow_admin_access(world, value)
-        if not world.is_there(f"{TEMPLATES}/t"):
-            world.post(TEMPLATES, named("t", spec=ADMIN_ACCESS))
-        world.add_pod(f"p{len(world.names(PODS))}", gpu="template/t")
-        world.settle(5)
-        assert len(world.claims()) == expected
-
-
-def test_a_name_that_no_claim_can_have_is_refused_whichever_claim_comes_first(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod("good", gpu="template/t")
-    world.settle()
-    # The cut falls behind a dot.
-    world.add_pod(f"{'a' * 52}.{'b' * 30}", gpu="template/t")
-    world.settle()
-    assert len(world.claims()) == 1
-    assert [reason for reason, _, _ in world.warnings()] == ["FailedResourceClaimCreation"]
-
-
-def test_a_stop_between_the_claim_and_the_pods_status_makes_no_second_claim(world: ClaimsWorld) -> None:
-    world.add_template()
-    world.add_pod(gpu="template/t")
-    world.settle()
-    (name,) = world.claims()
-    untold = {"status": {"resourceClaimStatuses": None}}
-    world.controllers = []
-    world.patch(f"{PODS}/p/status", untold)
-    assert world.told() == {}
-    world.controllers = [ResourceClaims(world.api)]
-    world.settle()
-    assert world.told() == {"gpu": name}
-    assert [*world.claims()] == [name]
-
-
-@pytest.mark.wide
-def test_a_burst_of_a_thousand_pods_gets_a_thousand_claims(world: ClaimsWorld) -> None:
-    world.add_template()
-    for number in range(1000):
-        world.add_pod(f"p{number}", gpu="template/t")
-    world.settle()
-    claims = world.claims()
-    assert len(claims) == 1000
-    for number in range(1000):
-        claim = claims[world.told(f"p{number}")["gpu"]]
-        assert claim["metadata"]["ownerReferences"][0]["name"] == f"p{number}"
 
 
 def test_a_claim_that_belongs_to_another_pod_is_not_taken_for_the_pods_own(world: ClaimsWorld) -> None:

@@ -8,60 +8,34 @@ from collections.abc import Callable
 import pytest
 
 from embedded_kubernetes import controllers
+from tests.support.virtual import virtual_time
 
 
 class _Scripted:
-    """Answers `advance` from a list, and ends the loop's task when that is used up."""
+    """Answers `advance` from a list, and notes when it was asked."""
 
     def __init__(self, *answers: float | Exception | None) -> None:
         self.answers = list(answers)
         self.wake: Callable[[], None] = controllers.nobody
-        self.turns = 0
-        self.turned = asyncio.Event()
+        self.turns: list[float] = []
 
     def advance(self, *, most: int = 64) -> float | None:
-        self.turns += 1
-        self.turned.set()
-        answer = self.answers.pop(0) if self.answers else None
+        self.turns.append(asyncio.get_running_loop().time())
+        answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-async def _next_turn(scripted: _Scripted) -> None:
-    scripted.turned.clear()
-    await asyncio.wait_for(scripted.turned.wait(), 60)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_it_turns_at_once_while_there_is_more_and_then_waits_for_a_wake() -> None:
-    scripted = _Scripted(-float("inf"), 5.0, None)
-    task = asyncio.create_task(controllers.run(scripted, clock=lambda: 10.0))
-    while scripted.turns < 3:
-        await _next_turn(scripted)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert scripted.turns == 3
+@virtual_time
+async def test_it_turns_at_once_when_the_time_has_come_and_when_it_is_woken() -> None:
+    clock = asyncio.get_running_loop().time
+    start = clock()
+    scripted = _Scripted(-float("inf"), start, start + 7.5, None, RuntimeError("broken"))
+    task = asyncio.create_task(controllers.run(scripted, clock=clock))
+    await asyncio.sleep(100)
+    assert scripted.turns == [start, start, start, start + 7.5]
     scripted.wake()
-    await _next_turn(scripted)
-    assert scripted.turns == 4
-    await _cancel(task)
-
-
-async def test_it_turns_again_when_the_time_has_come() -> None:
-    scripted = _Scripted(10.01, None)
-    task = asyncio.create_task(controllers.run(scripted, clock=lambda: 10.0))
-    while scripted.turns < 2:
-        await _next_turn(scripted)
-    await _cancel(task)
-
-
-async def test_a_fault_of_a_controller_ends_its_task() -> None:
-    scripted = _Scripted(RuntimeError("broken"))
     with pytest.raises(RuntimeError, match="broken"):
-        await controllers.run(scripted, clock=lambda: 0.0)
+        await task
+    assert len(scripted.turns) == 5

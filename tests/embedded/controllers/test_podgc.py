@@ -45,23 +45,6 @@ def test_a_node_that_returns_in_time_keeps_its_pods(world: World) -> None:
     assert world.names(PODS) == ["p"]
 
 
-def test_a_pod_bound_to_a_node_that_never_was_goes_too(world: World) -> None:
-    world.pod("p")
-    assert world.bind("p", "nobody")[0] == 201
-    world.settle(4)
-    assert world.names(PODS) == ["p"]
-    world.settle(2)
-    assert not world.names(PODS)
-
-
-def test_a_deletion_that_waits_for_a_kubelet_which_is_gone_is_finished(world: World) -> None:
-    world.ready_pod("p")
-    world.delete(f"{PODS}/p")
-    world.delete(NODE)
-    world.settle(6)
-    assert not world.names(PODS)
-
-
 def test_finalizers_hold_a_collected_pod_until_they_are_removed(world: World) -> None:
     body = pod("p", spec={"nodeName": "n1"}, finalizers=["example.com/mine"])
     world.post(PODS, body)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from embedded_kubernetes.protection import Protection
-from tests.embedded.support import PODS, PVCS, VOLUMES, World, named, pod
+from tests.embedded.support import PODS, PVCS, VOLUMES, World, owner, pod, volume, volume_claim
 
 
 @pytest.fixture
@@ -18,27 +18,11 @@ def world() -> World:
 
 
 def _claim(world: World, name: str = "c", **spec: Any) -> Any:
-    body = named(
-        name, spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
-    )
-    return world.post(PVCS, body)
+    return world.post(PVCS, volume_claim(name, **spec))
 
 
 def _uses(claim: str = "c") -> dict[str, Any]:
     return {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}
-
-
-def _volume(world: World, **spec: Any) -> None:
-    body = named(
-        "v",
-        spec={
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": "/tmp"},
-            **spec,
-        },
-    )
-    world.post(VOLUMES, body)
 
 
 def test_a_claim_goes_with_the_last_pod_that_uses_it(world: World) -> None:
@@ -90,12 +74,13 @@ def test_a_pod_of_another_namespace_does_not_hold_a_claim(world: World) -> None:
 
 @pytest.mark.parametrize("owned", [True, False])
 def test_an_ephemeral_volume_uses_the_claim_that_was_made_for_it(world: World, owned: bool) -> None:
-    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
-    world.ready_pod("one", volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}])
-    uid = world.get(f"{PODS}/one")["metadata"]["uid"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "one", "uid": uid, "controller": True}
-    metadata = {"name": "one-v", "ownerReferences": [owner] if owned else []}
-    world.post(PVCS, {"metadata": metadata, **template})
+    claim = volume_claim("one-v")
+    world.ready_pod(
+        "one", volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": claim["spec"]}}}]
+    )
+    if owned:
+        claim["metadata"]["ownerReferences"] = [owner(world.get(f"{PODS}/one"), controller=True)]
+    world.post(PVCS, claim)
     world.delete(f"{PVCS}/one-v")
     world.settle()
     assert world.is_there(f"{PVCS}/one-v") is owned
@@ -127,7 +112,7 @@ def test_every_claim_that_is_being_deleted_goes_though_each_look_is_at_one(world
 @pytest.mark.parametrize("bound", [True, False])
 def test_a_volume_goes_once_the_claim_that_names_it_or_is_bound_to_it_has(world: World, bound: bool) -> None:
     uid = _claim(world, **({} if bound else {"volumeName": "v"}))["metadata"]["uid"]
-    _volume(world, claimRef={"namespace": "default", "name": "c", "uid": uid})
+    world.post(VOLUMES, volume(claimRef={"namespace": "default", "name": "c", "uid": uid}))
     if bound:
         world.patch(f"{VOLUMES}/v/status", {"status": {"phase": "Bound"}})
     world.delete(f"{VOLUMES}/v")

@@ -60,24 +60,6 @@ def bound_to(world: World, name: str = "c") -> str | None:
     return volume
 
 
-def test_a_claim_without_a_class_gets_the_smallest_volume_that_fits(world: World) -> None:
-    for name, size in (("small", "1Gi"), ("fits", "2Gi"), ("large", "9Gi")):
-        add_volume(world, name, size=size)
-    add_claim(world, size="2Gi", storageClassName="")
-    world.settle()
-    assert bound_to(world) == "fits"
-    assert phase(world, f"{VOLUMES}/large") == "Available"
-
-
-def test_a_claim_that_waits_for_a_volume_gets_it_when_it_comes(world: World) -> None:
-    add_claim(world, storageClassName="")
-    world.settle()
-    assert bound_to(world) is None
-    add_volume(world, "late")
-    world.settle()
-    assert bound_to(world) == "late"
-
-
 @pytest.mark.parametrize("provisioner", ["csi.example.com", "example.com/made"])
 def test_a_volume_is_made_for_a_claim_that_does_not_wait(world: World, provisioner: str) -> None:
     add_class(world, "now", provisioner=provisioner)
@@ -104,35 +86,16 @@ def test_a_claim_that_waits_for_its_consumer_is_left_alone_until_a_node_is_selec
     ]
 
 
-def test_a_claim_gets_the_volume_that_was_put_down_for_it(world: World) -> None:
-    add_class(world, "late", waits=True, provisioner="kubernetes.io/no-provisioner")
-    add_claim(world, storageClassName="late")
-    add_volume(world, "v", storageClassName="late", claimRef={"namespace": "default", "name": "c"})
-    world.settle()
-    assert bound_to(world) == "v"
-
-
-def test_a_volume_that_is_down_for_another_claim_is_not_given_away(world: World) -> None:
+def test_a_volume_that_is_down_for_another_claim_or_an_earlier_namesake_is_not_given_away(
+    world: World,
+) -> None:
     add_volume(world, "v", claimRef={"namespace": "default", "name": "other"})
     add_claim(world, storageClassName="")
     add_claim(world, "wants-it", storageClassName="", volumeName="v")
+    add_volume(world, "w", claimRef={"namespace": "default", "name": "namesake", "uid": "earlier"})
+    add_claim(world, "namesake", storageClassName="", volumeName="w")
     world.settle()
-    assert bound_to(world) is None
-    assert bound_to(world, "wants-it") is None
-
-
-def test_a_volume_that_is_down_for_an_earlier_namesake_of_the_claim_is_not_given_away(world: World) -> None:
-    add_volume(world, "v", claimRef={"namespace": "default", "name": "c", "uid": "earlier"})
-    add_claim(world, storageClassName="", volumeName="v")
-    world.settle()
-    assert bound_to(world) is None
-
-
-def test_nothing_is_made_where_volumes_are_made_by_hand(world: World) -> None:
-    add_class(world, "hand", provisioner="kubernetes.io/no-provisioner")
-    add_claim(world, storageClassName="hand")
-    world.settle()
-    assert bound_to(world) is None
+    assert [bound_to(world, name) for name in ("c", "wants-it", "namesake")] == [None] * 3
 
 
 @pytest.mark.parametrize(("policy", "there"), [("Retain", True), ("Delete", False)])

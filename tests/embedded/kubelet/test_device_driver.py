@@ -1,4 +1,4 @@
-"""The simulated driver publishes each node's devices, whole and of one generation."""
+"""The simulated driver publishes each node's devices, whole and of one generation, and attaches those allocated."""
 
 from __future__ import annotations
 
@@ -6,23 +6,35 @@ from typing import Any
 
 import pytest
 
-from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE, DeviceDriver, DevicesShape
-from tests.embedded.support import NODES, RESOURCE, World, named
+from embedded_kubernetes.device_driver import (
+    ATTACH_FAILED,
+    ATTACHED,
+    DRIVER,
+    EXTENDED_RESOURCE,
+    Attaching,
+    DeviceAttacher,
+    DeviceDriver,
+    DevicesShape,
+)
+from tests.embedded.support import CLAIMS, NODES, RESOURCE, World, named
 
 SLICES = f"{RESOURCE}/resourceslices"
 
 
 class DriverWorld(World):
-    """With nodes `n1` and `n2`."""
+    """With nodes `n1` and `n2`, and with an attacher if there is something to attach."""
 
-    def __init__(self, per_node: int = 4, *, on: frozenset[str] | None = None) -> None:
-        super().__init__(nodes="n1")
-        self.add_node("n2")
-        self.shape = DevicesShape(per_node, on)
+    def __init__(
+        self, per_node: int = 4, *, on: frozenset[str] | None = None, attaching: Attaching | None = None
+    ) -> None:
+        super().__init__(nodes="n1 n2")
+        self.shape = DevicesShape(per_node, on, attaching=attaching)
         self.start()
 
     def start(self) -> None:
         self.controllers = [DeviceDriver(self.api, self.shape)]
+        if self.shape.attaching is not None:
+            self.controllers.append(DeviceAttacher(self.api, DRIVER, self.shape.attaching))
         self.settle()
 
     def add_node(self, name: str) -> None:
@@ -81,24 +93,6 @@ def test_more_devices_than_a_slice_can_have_are_published_in_several() -> None:
     assert len({device["name"] for each in specs for device in each["devices"]}) == 300
     world.start()
     assert world.generation("n1") == 1
-
-
-def test_only_the_nodes_that_are_named_have_devices() -> None:
-    world = DriverWorld(on=frozenset({"n2", "later"}))
-    world.add_node("later")
-    world.settle()
-    assert [len(world.pool(node)) for node in ("n1", "n2", "later")] == [0, 1, 1]
-
-
-def test_devices_go_with_their_node_and_come_back_as_a_new_generation(world: DriverWorld) -> None:
-    world.delete("/api/v1/nodes/n1")
-    world.settle()
-    assert world.pool("n1") == []
-    assert len(world.slice_names()) == 1
-    world.add_node("n1")
-    world.settle()
-    assert world.generation("n1") == 2
-    assert world.generation("n2") == 1
 
 
 def test_a_node_that_is_replaced_at_once_has_the_slices_of_its_own(world: DriverWorld) -> None:
@@ -175,3 +169,77 @@ def test_slices_of_other_drivers_are_left_alone(world: DriverWorld) -> None:
     world.settle()
     assert "other" in world.slice_names()
     assert world.generation("n1") == 1
+
+
+# ---- attaching
+
+
+def attaching(seconds: float | None, *failing: str) -> DriverWorld:
+    """Two devices on each node, and a claim `c`."""
+    world = DriverWorld(2, attaching=Attaching(seconds, set(failing)))
+    request = {"name": "r", "exactly": {"deviceClassName": DRIVER}}
+    world.post(CLAIMS, named("c", spec={"devices": {"requests": [request]}}))
+    return world
+
+
+def write(world: DriverWorld, status: dict[str, Any]) -> None:
+    world.patch(f"{CLAIMS}/c/status", {"status": status})
+    world.settle()
+
+
+def allocate(world: DriverWorld, *names: str) -> None:
+    """As a scheduler does it."""
+    (spec,) = world.pool("n1")
+    devices = {device["name"]: device for device in spec["devices"]}
+    about = {"request": "r", "driver": DRIVER, "pool": "n1"}
+    copied = ("bindingConditions", "bindingFailureConditions")
+    results = [{**about, "device": name, **{kind: devices[name][kind] for kind in copied}} for name in names]
+    write(world, {"allocation": {"devices": {"results": results}}})
+
+
+def said(world: DriverWorld) -> dict[str, list[tuple[str, str]]]:
+    """Device -> conditions and whether they are true."""
+    status = world.get(f"{CLAIMS}/c").get("status") or {}
+    return {
+        each["device"]: [(one["type"], one["status"]) for one in each["conditions"]]
+        for each in status.get("devices") or ()
+    }
+
+
+@pytest.mark.parametrize(("failing", "condition"), [((), ATTACHED), (("n1",), ATTACH_FAILED)])
+def test_a_device_is_attached_so_long_after_it_was_allocated_or_fails_on_the_nodes_that_are_named(
+    failing: tuple[str, ...], condition: str
+) -> None:
+    world = attaching(5.0, *failing)
+    (spec,) = world.pool("n1")
+    assert all(each["bindingConditions"] == [ATTACHED] and each["bindsToNode"] for each in spec["devices"])
+    allocate(world, "gpu-0", "gpu-1")
+    world.settle(4.9)
+    assert said(world) == {}
+    world.settle(0.2)
+    assert said(world) == {"gpu-0": [(condition, "True")], "gpu-1": [(condition, "True")]}
+
+
+def test_a_claim_that_was_given_back_meanwhile_is_told_nothing() -> None:
+    world = attaching(5.0)
+    allocate(world, "gpu-0")
+    world.settle(1.0)
+    write(world, {"allocation": None})
+    world.settle(10.0)
+    assert said(world) == {}
+
+
+def test_a_driver_that_starts_again_goes_on() -> None:
+    world = attaching(5.0)
+    allocate(world, "gpu-0")
+    world.settle(1.0)
+    world.start()
+    world.settle(5.0)
+    assert said(world) == {"gpu-0": [(ATTACHED, "True")]}
+
+
+def test_without_a_time_nothing_is_ever_attached() -> None:
+    world = attaching(None)
+    allocate(world, "gpu-0")
+    world.settle(1_000.0)
+    assert said(world) == {}

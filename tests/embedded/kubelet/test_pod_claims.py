@@ -179,17 +179,6 @@ def test_a_pod_whose_node_goes_while_it_waits_does_not_start_and_others_do(world
     assert world.phase("other") == "Running"
 
 
-def test_a_pod_that_waits_can_be_deleted(world: NodeWorld) -> None:
-    world.add_pod(gpu="claim/c")
-    world.bind("p", "a")
-    world.settle()
-    world.delete(f"{PODS}/p")
-    world.settle(5)
-    assert world.names(PODS) == []
-    world.add_claim("c")
-    world.settle()
-
-
 def test_a_pod_that_waits_and_is_being_deleted_does_not_start_any_more(world: NodeWorld) -> None:
     world.add_claim("c")
     world.add_pod(gpu="claim/c")

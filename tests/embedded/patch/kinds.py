@@ -7,15 +7,11 @@ from typing import Any
 from embedded_kubernetes import crd
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.resource import Resource
-from tests.embedded.support import container, definition, named
+from tests.embedded.support import definition, named
 
 RESOURCES = {(resource.group, resource.plural): resource for resource in BUILTIN}
 PODS = RESOURCES["", "pods"]
 NODES = RESOURCES["", "nodes"]
-
-
-def pod(**spec: Any) -> dict[str, Any]:
-    return named("a", apiVersion="v1", kind="Pod", namespace="t", spec={"containers": [container()], **spec})
 
 
 def widgets(spec: dict[str, Any], **version: Any) -> Resource:

@@ -8,17 +8,12 @@ import yaml
 from hypothesis import strategies as st
 
 from embedded_kubernetes import schema_source as source
-from embedded_kubernetes.controllers import Controller
 from embedded_kubernetes.kubelet import Kubelets
 from embedded_kubernetes.registry import Served
 from embedded_kubernetes.resource import Object
-from embedded_kubernetes.resource_claims import ResourceClaims
 from embedded_kubernetes.volume_binding import VolumeBinding
-from tests.embedded.support import NOW, PODS, World, definition
+from tests.embedded.support import CLAIMS, NOW, PODS, ClaimsWorld, definition
 
-_ALLOCATION = {
-    "devices": {"results": [{"request": "r", "driver": "d.example", "pool": "n", "device": "gpu-0"}]}
-}
 _MORE = {
     "labels": {"a": "1", "example.com/b": ""},
     "annotations": {"note": "x"},
@@ -106,7 +101,7 @@ class Stored:
     """`paths`: kind -> the objects of it. Some were made by clients alone, others were since written by controllers."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = ClaimsWorld()
         self.paths: dict[tuple[str, str], list[str]] = {}
         for name, (body, status) in _objects().items():
             served = self.world.api.registry.stored(name)
@@ -123,34 +118,20 @@ class Stored:
     def _play(self) -> None:
         """Let controllers write: pods that were bound and run, with a claim each, and a deletion that waits."""
         world = self.world
-        kubelets = Kubelets(world.store)
-        controllers: list[Controller] = [kubelets, ResourceClaims(world.api), VolumeBinding(world.api)]
-        template = {"resourceClaimTemplateName": "a", "name": "r"}
-        world.pod("running", spec={"resourceClaims": [template]})
+        world.controllers = [Kubelets(world.store), *world.controllers, VolumeBinding(world.api)]
+        world.add_pod("running", r="template/a")
         world.pod("plain")
         world.pod("going", finalizers=["example.com/f"])
-        for _ in range(3):
-            for controller in controllers:
-                controller.advance()
-        (claim,) = world.store.tables["resource.k8s.io", "resourceclaims"].scan("default", after="default/a")
-        uid = world.get("/api/v1/namespaces/default/pods/running")["metadata"]["uid"]
-        status = {
-            "allocation": _ALLOCATION,
-            "reservedFor": [{"resource": "pods", "name": "running", "uid": uid}],
-        }
-        path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim.name}"
-        world.patch(f"{path}/status", {"status": status})
+        world.settle()
+        claim = world.told("running")["r"]
+        world.allocate(claim, "running", node="n")
         for name in ("running", "plain"):
             assert world.bind(name, "n")[0] == 201
-        world.delete("/api/v1/namespaces/default/pods/going")
-        world.now += 60
-        for _ in range(3):
-            for controller in controllers:
-                controller.advance()
-        pods = PODS
-        self.paths["", "pods"] += [f"{pods}/{name}" for name in ("running", "plain", "going")]
-        self.paths["resource.k8s.io", "resourceclaims"].append(path)
-        assert world.get(f"{pods}/running")["status"]["phase"] == "Running"
+        world.delete(f"{PODS}/going")
+        world.settle(60)
+        self.paths["", "pods"] += [f"{PODS}/{name}" for name in ("running", "plain", "going")]
+        self.paths["resource.k8s.io", "resourceclaims"].append(f"{CLAIMS}/{claim}")
+        assert world.phase("running") == "Running"
 
     def served(self, name: tuple[str, str]) -> Served:
         """The kind, by the group and name of its path."""

@@ -56,17 +56,25 @@ def test_a_patch_that_does_not_apply_is_unprocessable(operation: dict[str, Any])
     assert _code([operation]) == 422
 
 
-@pytest.mark.parametrize("operations", [{"op": "x"}, "x", [1], [{"op": 1}], [{"op": "add", "path": ["x"]}]])
-def test_a_malformed_patch_is_a_bad_request(operations: object) -> None:
-    assert _code(operations) == 400
+_TEST, _REMOVE = {"op": "test", "path": "/flag", "value": True}, {"op": "remove", "path": "/flag"}
 
 
-def test_a_patch_of_too_many_operations_is_refused() -> None:
-    assert _code([{"op": "test", "path": "/flag", "value": True}] * 10_001) == 413
-
-
-def test_a_patch_whose_second_operation_does_not_apply_is_unprocessable() -> None:
-    assert _code([{"op": "remove", "path": "/flag"}, {"op": "remove", "path": "/flag"}]) == 422
+@pytest.mark.parametrize(
+    ("operations", "code"),
+    [
+        ({"op": "x"}, 400),
+        ("x", 400),
+        ([1], 400),
+        ([{"op": 1}], 400),
+        ([{"op": "add", "path": ["x"]}], 400),
+        ([_REMOVE, _REMOVE], 422),
+        ([_TEST] * 10_001, 413),
+    ],
+)
+def test_a_patch_that_is_malformed_or_too_long_or_fails_later_is_refused(
+    operations: object, code: int
+) -> None:
+    assert _code(operations) == code
 
 
 def test_a_merge_patch_removes_by_null_also_below_new_fields() -> None:

@@ -11,8 +11,8 @@ from embedded_kubernetes import schema, schema_source
 from embedded_kubernetes.errors import ApiError
 from tests.support.needed import recorded
 
-from ..support import cases, named
-from .kinds import PODS, RESOURCES, pod
+from ..support import asking, cases, named, pod
+from .kinds import PODS, RESOURCES
 
 
 def _refusal(obj: dict[str, Any]) -> str:
@@ -39,7 +39,7 @@ def _refusal(obj: dict[str, Any]) -> str:
     {containers: [{name: c, livenessProbe: {httpGet: {port: true}}}]} | of type int32
     """)
 def test_json_of_the_wrong_type_is_a_bad_request(spec: dict[str, Any], said: str) -> None:
-    message = _refusal(pod(**spec))
+    message = _refusal(pod(spec=spec))
     assert message.startswith('Pod in version "v1" cannot be handled as a Pod: ')
     assert said in message
 
@@ -59,7 +59,7 @@ def test_times_are_written_in_utc_with_whole_seconds_and_micro_times_with_six_di
 
 
 def test_numbers_are_quantities_too() -> None:
-    obj = pod(containers=[{"name": "c", "resources": {"requests": {"cpu": 2, "memory": 0.5}}}])
+    obj = pod(spec={"containers": [asking(cpu=2, memory=0.5)]})
     schema.check(PODS, obj)
     assert obj["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2", "memory": "500m"}
 
