@@ -27,7 +27,6 @@ OF = "e2e.agent-scheduler/of"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 CORDONED = "node(s) were unschedulable"
 TAINTED = "node(s) had untolerated taint(s)"
-PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 #: A real control plane may taint nodes that have no kubelet.
 _NO_KUBELET = [
@@ -105,9 +104,6 @@ class ControlPlane(Client):
         path = f"/api/v1/namespaces/{self.namespace}/pods/{self.full(name)}"
         return f"{path}/{subresource}" if subresource else path
 
-    def node_path(self, name: str) -> str:
-        return f"/api/v1/nodes/{self.full(name)}"
-
     # ---- nodes
 
     async def add_node(
@@ -140,10 +136,10 @@ class ControlPlane(Client):
 
     async def change_node(self, name: str, change: Object) -> None:
         """`change`: a merge patch."""
-        await self.merge(self.node_path(name), change)
+        await self.merge(f"/api/v1/nodes/{self.full(name)}", change)
 
     async def change_node_status(self, name: str, status: Object) -> None:
-        await self.ask("PATCH", f"{self.node_path(name)}/status", {"status": status}, content_type=STRATEGIC)
+        await self.patch(f"/api/v1/nodes/{self.full(name)}/status", {"status": status}, STRATEGIC)
 
     # ---- pods
 
@@ -186,16 +182,6 @@ class ControlPlane(Client):
     async def delete_pod(self, name: str) -> None:
         # A bound pod's deletion otherwise waits for a kubelet.
         await self.ask("DELETE", self.pod_path(name), {"gracePeriodSeconds": 0, **_DELETE_OPTIONS})
-
-    async def bind(self, name: str, node: str) -> None:
-        """As another scheduler would."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": self.full(name)},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": self.full(node)},
-        }
-        await self.ask("POST", self.pod_path(name, "binding"), body)
 
     def placed(self) -> dict[str, str]:
         """Pod -> node, of the pods that have one."""

@@ -23,7 +23,6 @@ from .processes import Scheduler
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 PROTECTION = "resource.kubernetes.io/delete-protection"
-CANNOT = "cannot allocate all claims"
 
 #: Writes take their time, so that there are some under way whenever the test looks.
 SLOWLY = {"clientConnection": {"qps": 60, "burst": 1}, "bindConcurrency": 8, "workerCount": 4}
@@ -73,18 +72,16 @@ class Devices:
         )
         assert made.status == 201, made.body
 
-    def from_template(self) -> list[dict[str, str]]:
-        return [{"name": "gpu", "resourceClaimTemplateName": self.plane.full("one")}]
-
     async def add_pods(self, *names: str, **pod: Any) -> None:
         """Pods with a device of their own each."""
-        await self.plane.add_pods(names, resourceClaims=self.from_template(), **pod)
+        claims = [{"name": "gpu", "resourceClaimTemplateName": self.plane.full("one")}]
+        await self.plane.add_pods(names, resourceClaims=claims, **pod)
 
-    async def add_askers(self, *names: str, number: int = 1) -> None:
-        """Pods that ask for devices as an extended resource."""
+    async def add_askers(self, *names: str) -> None:
+        """Pods that ask for a device each as an extended resource."""
         if not self.stands_for_resources:
             pytest.skip("the cluster's device classes stand for no extended resources")
-        await self.plane.add_pods(names, containers=[container(more={self.resource: str(number)})])
+        await self.plane.add_pods(names, containers=[container(more={self.resource: "1"})])
 
     def claim_of(self, name: str) -> str:
         """The claim that was made for a pod: of its template, or for its extended resource."""
@@ -160,26 +157,6 @@ async def _needs_a_claim_controller(devices: Devices) -> None:
     await devices.plane.delete_pod("probe")
 
 
-async def test_three_pods_share_the_claim_that_was_generated_for_one(
-    plane: ControlPlane, devices: Devices, scheduler: Scheduler
-) -> None:
-    for name in ("n1", "n2", "n3"):
-        await devices.add_node(name, 1)
-    await devices.add_pods("owner")
-    await devices.audit("owner")
-    generated = devices.claim_of("owner")
-    shared = [{"name": "gpu", "resourceClaimName": generated}]
-    await plane.add_pods(["guest1", "guest2"], resourceClaims=shared)
-    placed = await plane.bound("owner", "guest1", "guest2")
-    assert len(set(placed.values())) == 1
-    claim = devices.claims.named(generated)
-    assert claim is not None
-    names = sorted(plane.short(each["name"]) for each in claim["status"]["reservedFor"])
-    assert names == ["guest1", "guest2", "owner"]
-    assert len(devices.in_use()) == 1
-    devices.assert_never_twice(deletions=False)
-
-
 @pytest.mark.promise("S17", "S18")
 async def test_a_burst_with_a_template_gets_each_device_once(
     plane: ControlPlane, devices: Devices, scheduler: Scheduler
@@ -192,22 +169,6 @@ async def test_a_burst_with_a_template_gets_each_device_once(
     assert len(devices.in_use()) == 50
     devices.assert_never_twice(deletions=False)
     plane.assert_never_moved()
-
-
-async def test_a_pod_without_a_free_device_waits_for_one(
-    plane: ControlPlane, devices: Devices, scheduler: Scheduler
-) -> None:
-    await devices.add_node("n", 2)
-    await devices.add_pods("a", "b")
-    await devices.audit("a", "b")
-    await devices.add_pods("late")
-    message = await plane.refused("late")
-    assert f"1 {CANNOT}" in message, message
-    await plane.delete_pod("a")
-    placed = await plane.bound("b", "late")
-    assert placed == {"b": "n", "late": "n"}
-    await devices.audit("b", "late")
-    devices.assert_never_twice(deletions=True)
 
 
 @pytest.mark.wide
@@ -236,31 +197,3 @@ async def test_a_scheduler_that_is_killed_in_the_middle_of_a_burst_leaves_no_dev
     assert len(owners) == len({*owners}) == 60
     devices.assert_never_twice(deletions=kind != "template")
     plane.assert_never_moved()
-
-
-async def test_devices_meet_an_extended_resource(
-    plane: ControlPlane, devices: Devices, scheduler: Scheduler
-) -> None:
-    await devices.add_node("n", 3)
-    await plane.add_node("plugin", more={devices.resource: "1"})
-    await devices.add_askers("two", number=2)
-    await devices.audit("two")
-    (mapping,) = (plane.pods.named(plane.full("two")) or {})["status"]["extendedResourceClaimStatus"][
-        "requestMappings"
-    ]
-    assert (mapping["containerName"], mapping["resourceName"]) == ("c", devices.resource)
-    assert len(devices.in_use()) == 2
-    # Of two that want one each, one gets the last device, and one what the other node offers.
-    await devices.add_askers("a", "b")
-    placed = await plane.bound("a", "b")
-    assert sorted((placed["a"], placed["b"])) == ["n", "plugin"]
-    assert [bool(devices.claim_of(name)) for name in ("a", "b")] == [
-        placed[name] == "n" for name in ("a", "b")
-    ]
-    await devices.add_askers("late")
-    message = await plane.refused("late")
-    assert f"1 {CANNOT}" in message and f"1 Insufficient {devices.resource}" in message, message
-    await plane.delete_pod("two")
-    assert (await plane.bound("late"))["late"] == "n"
-    await devices.audit("late")
-    devices.assert_never_twice(deletions=True)
