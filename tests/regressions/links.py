@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 from embedded_kubernetes.requests import Disturb, Disturbance, Request
-from tests.support.embedded import EmbeddedCluster
+from tests.support.embedded import EmbeddedCluster, embedded_cluster
 from tests.support.relay import Relay
+from tests.support.running import Running, scheduling
 
 
 class _Split:
@@ -46,6 +48,17 @@ async def relayed(cluster: EmbeddedCluster) -> AsyncIterator[tuple[Http1Transpor
             yield transport, relay
         finally:
             await transport.close()
+
+
+@asynccontextmanager
+async def watching(**settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Relay, Running]]:
+    """A cluster, the relay of the watches, and a fast path of these settings."""
+    async with (
+        embedded_cluster() as cluster,
+        watching_through_a_relay(cluster) as (transport, relay),
+        scheduling(transport, **settings) as running,
+    ):
+        yield cluster, relay, running
 
 
 def forget_history(cluster: EmbeddedCluster) -> None:

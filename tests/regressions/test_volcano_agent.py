@@ -22,7 +22,7 @@ from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import AGENT, Running, scheduling
 
-from .links import Tap, is_bind, watching_through_a_relay
+from .links import Tap, is_bind, watching
 from .stages import HeldBinds, millicores, refusal, scheduled
 
 WORKERS = 3
@@ -145,11 +145,7 @@ async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
     Ours: pods are known by UID, and every binding carries it, so the server refuses what was meant for the
     predecessor. The successor is decided on for itself and bound once.
     """
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(transport) as running,
-    ):
+    async with watching() as (cluster, relay, running):
         pods = running.fast_path.cluster.pods
         held = HeldBinds(running.fast_path, only=lambda pod: pod.uid == first)
         await cluster.add_node("small", cpu="1")
@@ -158,7 +154,7 @@ async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
         await until(lambda: held.nodes)
         if watch == "is cut":
             relay.cut()
-        await cluster.ask("DELETE", f"{PODS}/a")
+        await cluster.delete(f"{PODS}/a")
         second = (await cluster.add_pod("a", cpu="2"))["metadata"]["uid"]
         if watch == "tells":
             await until(lambda: second in pods and first not in pods)
@@ -202,7 +198,7 @@ async def test_a_node_that_came_back_is_used_at_once(policy: ConflictPolicy) -> 
         await until(lambda: held.nodes)
         await cluster.ask("DELETE", "/api/v1/nodes/n1")
         for number in range(20):
-            await cluster.ask("DELETE", f"{PODS}/old{number}?gracePeriodSeconds=0")
+            await cluster.delete(f"{PODS}/old{number}?gracePeriodSeconds=0")
         await cluster.add_node("n1", cpu="1")
         await until(lambda: (known := ledger.node("n1")) is not None and known.allocatable["cpu"] == 1000)
         await until(lambda: len(ledger.placements) == 1)
@@ -281,15 +277,15 @@ async def test_the_room_of_a_pod_that_ended_is_free_while_its_object_stays(phase
         await until(cluster.placed)
         await cluster.add_pod("second", cpu="1")
         await refusal(cluster, "second")
-        await cluster.ask("PATCH", f"{PODS}/first", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE)
-        await cluster.ask("PATCH", f"{PODS}/first/status", {"status": {"phase": phase}}, content_type=MERGE)
+        await cluster.patch(f"{PODS}/first", {"metadata": {"labels": {"a": "b"}}})
+        await cluster.patch(f"{PODS}/first/status", {"status": {"phase": phase}})
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert await cluster.placed() == {"first": "n1", "second": "n1"}
         # What happens to the object afterwards takes nothing and gives nothing.
-        await cluster.ask("PATCH", f"{PODS}/first", {"metadata": {"labels": {"a": "c"}}}, content_type=MERGE)
+        await cluster.patch(f"{PODS}/first", {"metadata": {"labels": {"a": "c"}}})
         await cluster.add_pod("third", cpu="1")
         assert await refusal(cluster, "third") == "0/1 nodes are available: 1 Insufficient cpu."
-        await cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+        await cluster.end_pod("first")
         await cluster.add_pod("fourth", cpu="1")
         await refusal(cluster, "fourth")
         assert millicores(running.fast_path.ledger, "n1") == 1000
@@ -317,7 +313,7 @@ async def test_a_gated_pod_takes_nothing_from_others() -> None:
         await until(cluster.placed)
         assert await cluster.placed() == {"plain": "n1"}
         assert tap.binds("gated") == 0
-        await cluster.ask("DELETE", f"{PODS}/plain?gracePeriodSeconds=0")
+        await cluster.end_pod("plain")
         lifted = [{"op": "remove", "path": "/spec/schedulingGates"}]
         await cluster.ask("PATCH", f"{PODS}/gated", lifted, content_type="application/json-patch+json")
         await until(lambda: running.reports.attempts["scheduled"] == 2)
