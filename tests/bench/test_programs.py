@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shlex
 from pathlib import Path
 
 import pytest
@@ -82,19 +83,7 @@ def test_everything_is_run_but_a_trace_that_is_not_there() -> None:
 
 
 def test_scenarios_are_given_their_own_arguments_and_programs_theirs() -> None:
-    argv = [
-        "--only",
-        "basic",
-        "--out=x",
-        "--runs",
-        "3",
-        "--events",
-        "on",
-        "off",
-        "--only",
-        "tight",
-        "--quick",
-    ]
+    argv = shlex.split("--only basic --out=x --runs 3 --events on off --only tight --quick")
     given = passed_on(argv)
     assert given == ["--runs", "3", "--events", "on", "off", "--quick"]
     args = parser().parse_args(argv)

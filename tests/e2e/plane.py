@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.quantity import resource_value
 from tests.support import objects
 from tests.support.client import STRATEGIC, Client
@@ -85,7 +85,6 @@ class ControlPlane(Client):
             transport, f"/api/v1/namespaces/{run.namespace}/pods", {"labelSelector": f"{OF}={test}"}
         )
         self.events = Picture(transport, f"/api/v1/namespaces/{run.namespace}/events")
-        self._cluster_objects: list[str] = []
 
     # ---- names
 
@@ -246,8 +245,8 @@ class ControlPlane(Client):
         told = sorted(f"{count} {reason}" for reason, count in counts.items())
         return f"0/{len(nodes)} nodes are available: {', '.join(told)}."
 
-    async def usage(self) -> dict[str, tuple[int, int]]:
-        """This test's nodes -> (millicores, pods) in use, by the API's own objects. No node holds more than it has."""
+    async def assert_no_node_is_over(self) -> None:
+        """No node holds more than it has, by the API's own objects."""
         used: dict[str, Counter[str]] = defaultdict(Counter)
         for pod in await self.items("/api/v1/pods"):
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"):
@@ -256,17 +255,10 @@ class ControlPlane(Client):
                 for each in pod["spec"]["containers"]:
                     for resource, amount in (each.get("resources") or {}).get("requests", {}).items():
                         node[resource] += resource_value(resource, amount)
-        found = {}
         for node in await self.items("/api/v1/nodes"):
-            name = node["metadata"]["name"]
-            offered = {
-                resource: resource_value(resource, amount)
-                for resource, amount in node["status"]["allocatable"].items()
-            }
-            assert all(amount <= offered.get(resource, 0) for resource, amount in used[name].items()), name
-            if self.short(name) != name:
-                found[self.short(name)] = (used[name]["cpu"], used[name]["pods"])
-        return found
+            amounts = node["status"]["allocatable"]
+            for resource, amount in used[node["metadata"]["name"]].items():
+                assert amount <= resource_value(resource, amounts.get(resource, "0")), (node, resource)
 
     # ---- events
 
@@ -285,22 +277,12 @@ class ControlPlane(Client):
 
     # ---- what is left
 
-    async def add_cluster_object(self, collection: str, obj: Object) -> Response:
-        """Creates an object outside of namespaces, under its short name, and deletes it in the end."""
-        obj = {**obj, "metadata": {"name": self.full(obj["metadata"]["name"]), "labels": {OF: self.test}}}
-        answer = await self.call("POST", collection, obj)
-        if answer.status < 300:
-            self._cluster_objects.append(f"{collection}/{obj['metadata']['name']}")
-        return answer
-
     async def clean_up(self) -> None:
         """Deletes all that this test made: pods before the nodes that they are on."""
         of = f"labelSelector={self.selector}"
         at_once = {"gracePeriodSeconds": 0, **_DELETE_OPTIONS}
         await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?{of}", at_once)
         await self.ask("DELETE", f"/api/v1/nodes?{of}", at_once)
-        for path in self._cluster_objects:
-            await self.ask("DELETE", path, _DELETE_OPTIONS, also=(404,))
 
 
 _DELETE_OPTIONS: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}

@@ -10,13 +10,8 @@ from .processes import PATIENCE, PROGRAM
 
 
 def test_a_wrong_flag_ends_the_process_with_2_and_one_line() -> None:
-    done = subprocess.run(
-        [*PROGRAM, "run", "--scheduler-worker-count", "0"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    command = [*PROGRAM, "run", "--scheduler-worker-count", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "agent-scheduler run: --scheduler-worker-count: found the number 0; "

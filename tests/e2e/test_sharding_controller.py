@@ -4,7 +4,6 @@ happens to its requests and watches, and no node is ever in two of them.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 
 from tests.support.sharded import ShardedCluster
 
-from .conftest import VARIABLE
 from .processes import Served, cluster
+from .test_installed import embedded_alone
 
 #: Two shards by CPU, of any size: below 60 %, and from 70 % on. Its lease lies in the namespace default.
 COMMAND = (
@@ -24,10 +23,7 @@ COMMAND = (
 
 
 @pytest.mark.wide
-@pytest.mark.skipif(
-    VARIABLE in os.environ,
-    reason=f"the controller divides all nodes of a cluster, and those that {VARIABLE} has are not ours",
-)
+@embedded_alone
 @pytest.mark.promise("S22", "L12")
 async def test_shards_come_right_whatever_becomes_of_requests_and_watches(tmp_path: Path) -> None:
     def writes(fault: dict[str, Any], probability: float, *verbs: str) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.support.batched import definition
+from tests.support.objects import node_shard
 from tests.support.picture import Picture
 from tests.support.sharded import CRD, CRDS
 
@@ -25,20 +24,13 @@ class Shards:
         self.plane = plane
         self.picture = picture
 
-    async def desire(self, name: str, nodes: Iterable[str]) -> None:
-        spec = {"nodesDesired": [self.plane.full(node) for node in nodes]}
-        if self.picture.named(self.plane.full(name)) is None:
-            body = {
-                "apiVersion": "shard.volcano.sh/v1alpha1",
-                "kind": "NodeShard",
-                "metadata": {"name": name},
-            }
-            answer = await self.plane.add_cluster_object(NODE_SHARDS, {**body, "spec": spec})
-            assert answer.status < 300, answer.body
-            await self.picture.until(lambda: self.picture.named(self.plane.full(name)), name)
+    async def desire(self, name: str, *nodes: str) -> None:
+        full, wanted = self.plane.full(name), [self.plane.full(node) for node in nodes]
+        if self.picture.named(full):
+            await self.plane.merge(f"{NODE_SHARDS}/{full}", {"spec": {"nodesDesired": wanted}})
         else:
-            path = f"{NODE_SHARDS}/{self.plane.full(name)}"
-            await self.plane.merge(path, {"spec": spec})
+            await self.plane.add(NODE_SHARDS, node_shard(full, wanted, labels={OF: self.plane.test}))
+            await self.picture.until(lambda: self.picture.named(full), name)
 
     async def shows(self, name: str, *in_use: str) -> None:
         """The nodes in use, with none to be added or removed."""
@@ -70,15 +62,18 @@ class Shards:
 async def test_nodes_go_from_one_scheduler_to_the_other(plane: ControlPlane, start: Start) -> None:
     await plane.ask("POST", CRDS, definition(CRD), also=(409,))
     await plane.seen(NODE_SHARDS, bool)
-    async with Picture(plane.transport, NODE_SHARDS, {"labelSelector": f"{OF}={plane.test}"}) as picture:
-        await _exchanged(plane, Shards(plane, picture), start)
+    try:
+        async with Picture(plane.transport, NODE_SHARDS, {"labelSelector": f"{OF}={plane.test}"}) as picture:
+            await _exchanged(plane, Shards(plane, picture), start)
+    finally:
+        await plane.delete(f"{NODE_SHARDS}?labelSelector={plane.selector}")
 
 
 async def _exchanged(plane: ControlPlane, shards: Shards, start: Start) -> None:
     for number in range(6):
         await plane.add_node(f"node{number}")
-    await shards.desire("volcano", ["node0", "node1", "node2"])
-    await shards.desire("agent", ["node3", "node4", "node5"])
+    await shards.desire("volcano", "node0", "node1", "node2")
+    await shards.desire("agent", "node3", "node4", "node5")
     flags = ["--scheduler-sharding-mode=hard", f"--sharding-lease-namespace={plane.namespace}"]
     volcano, agent = (plane.full(name) for name in ("volcano", "agent"))
     for name in ("volcano", "agent"):
@@ -89,8 +84,8 @@ async def _exchanged(plane: ControlPlane, shards: Shards, start: Start) -> None:
     on_node0 = {HOST: plane.full("node0")}
     await plane.add_pod("ours", scheduler_name=volcano, select=on_node0)
     await plane.bound("ours")
-    await shards.desire("volcano", ["node1", "node2", "node3"])
-    await shards.desire("agent", ["node0", "node4", "node5"])
+    await shards.desire("volcano", "node1", "node2", "node3")
+    await shards.desire("agent", "node0", "node4", "node5")
     await shards.shows("volcano", "node1", "node2", "node3")
     await shards.shows("agent", "node0", "node4", "node5")
     await plane.add_pod("theirs", scheduler_name=agent, select=on_node0)

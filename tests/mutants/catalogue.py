@@ -33,8 +33,6 @@ import msgspec
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 #: The only code that faults may change: what is shipped.
 SHIPPED = ("src/agent_scheduler/", "src/embedded_kubernetes/")
-#: Places that fit more functions than so many say nothing about where they went.
-_MOST_HINTS = 3
 
 
 class MutantError(Exception):
@@ -152,7 +150,7 @@ def mutated(mutant: Mutant, tree: Tree) -> dict[str, str]:
 
 
 def _place(mutant: Mutant, tree: Tree) -> tuple[str, int, int]:
-    """Path, and the span in its text. Raises MutantError unless there is one place; it says where else one is."""
+    """Path, and the span in its text. Raises MutantError unless there is one place."""
     where, find = mutant.where, mutant.find
     names = tree.ends.get(where, [])
     if len(names) > 1:
@@ -162,10 +160,6 @@ def _place(mutant: Mutant, tree: Tree) -> tuple[str, int, int]:
         return tree.scopes[names[0]].path, *places[0]
     if places:
         raise MutantError(f"{mutant.name}: {find!r} fits {len(places)} places in {where}")
-    last = where.rpartition(".")[2]
-    fits = [name for name, scope in tree.scopes.items() if len(tree.places(find, scope)) == 1]
-    others = [name for name in fits if name.endswith(f".{last}")] or fits
-    hint = f"; it fits {' and '.join(others)}" if 0 < len(others) <= _MOST_HINTS else ""
     raise MutantError(
-        f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}{hint}"
+        f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}"
     )

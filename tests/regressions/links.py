@@ -12,6 +12,7 @@ from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
+from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturb, Disturbance, Request
 from tests.support.embedded import EmbeddedCluster, embedded_cluster
 from tests.support.relay import Relay
@@ -84,6 +85,16 @@ class Tap:
     def binds(self, pod: str) -> int:
         """How often a pod was sent to be bound."""
         return self.count(lambda request: is_bind(request) and f"/{pod}/" in request.path)
+
+
+def denied(pod: str = "") -> Disturb:
+    """A webhook at the server refuses the pod's binds, or all."""
+
+    def harm(request: Request) -> Disturbance | None:
+        refused = is_bind(request) and f"/{pod}" in request.path
+        return Disturbance(error=ApiError(403, "Forbidden", "denied by a webhook")) if refused else None
+
+    return harm
 
 
 def _nothing(_request: Request) -> Disturbance | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import ELECT, HEAD
 from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.objects import container
 from tests.support.running import Running, scheduling
 
 from .links import Tap, forget_history, watching, watching_through_a_relay
@@ -377,8 +377,7 @@ async def test_two_binds_of_the_same_moment_are_both_counted_by_both() -> None:
         assert await cluster.placed() == {"mine": "n1", "theirs": "n1"}
 
 
-def _of_memory(memory: str) -> list[dict[str, Any]]:
-    return [{"name": "c", "image": "i", "resources": {"requests": {"memory": memory}}}]
+LARGE = [container(requests={"memory": "32Gi"})]
 
 
 async def test_of_thirty_large_pods_as_many_are_bound_as_fit() -> None:
@@ -395,7 +394,7 @@ async def test_of_thirty_large_pods_as_many_are_bound_as_fit() -> None:
     """
     async with scheduled(workers=4) as (cluster, running):
         for number in range(30):
-            await cluster.add_pod(f"p{number}", containers=_of_memory("32Gi"))
+            await cluster.add_pod(f"p{number}", containers=LARGE)
         await until(lambda: running.reports.attempts["unschedulable"] == 30)
         await cluster.add_node("n1", memory="70Gi")
         await until(lambda: running.fast_path.queue.pending().unschedulable == 28)
@@ -414,12 +413,12 @@ async def test_a_pod_that_terminates_holds_its_room_to_the_end() -> None:
     async with scheduled() as (cluster, running):
         await cluster.add_node("n1", memory="70Gi")
         for name in ("gone", "ended"):
-            await cluster.add_pod(name, containers=_of_memory("32Gi"))
+            await cluster.add_pod(name, containers=LARGE)
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         for name in ("gone", "ended"):
             await _deleting(cluster, running, name)
         for name in ("a", "b"):
-            await cluster.add_pod(name, containers=_of_memory("32Gi"))
+            await cluster.add_pod(name, containers=LARGE)
             await refusal(cluster, name)
         assert set(await cluster.placed()) == {"gone", "ended"}
         await cluster.end_pod("gone")
