@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tests.support.places import ROOT
 
 from .catalogue import Mutant, MutantError, Tree, all_mutants, mutated
-from .trying import Trial, add_arguments, outcome, sampled, tried
+from .trying import Trial, add_arguments, sampled, verdicts_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,10 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MutantError as error:
         print(error, file=sys.stderr)
         return 2
-    found = outcome(tried(trials, jobs=options.jobs, timeout=options.timeout))
-    if isinstance(found, int):
-        return found
-    words = {each.verdict for each in found}
+    words = {each.verdict for each in verdicts_of(trials, options)}
     return 2 if "broken" in words else int("survived" in words)
 
 

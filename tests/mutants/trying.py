@@ -9,10 +9,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from .scratch import CannotRun, Scratch
 
@@ -157,17 +157,17 @@ def _positive(text: str) -> int:
     return number
 
 
-def outcome(trying: Coroutine[Any, Any, list[Verdict]]) -> list[Verdict] | int:
-    """The verdicts; or the code to exit with where nothing can be said."""
+def verdicts_of(trials: Sequence[Trial], options: argparse.Namespace) -> list[Verdict]:
+    """What becomes of the trials by the arguments of both commands. Ends the program where nothing can be said."""
     # Ended like by Ctrl-C, so that what it started and the copies of the tree do not outlive it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        verdicts = asyncio.run(trying)
+        verdicts = asyncio.run(tried(trials, jobs=options.jobs, timeout=options.timeout))
     except CannotRun as error:
         print(error, file=sys.stderr)
-        return 2
+        raise SystemExit(2) from None
     except KeyboardInterrupt:
-        return 130
+        raise SystemExit(130) from None
     caught = sum(verdict.verdict == "caught" for verdict in verdicts)
     print(f"{caught} of {len(verdicts)} faults caught")
     return verdicts
