@@ -10,7 +10,6 @@ from bench.scenarios.catalogue import SCENARIOS, cases, find, names
 from bench.scenarios.existing import NotHereError
 from bench.scenarios.options import AS_THE_CASE_WANTS, Options
 
-from agent_scheduler.bench.arrivals import Backlog
 from agent_scheduler.bench.manifests import MARK, MARKED, amounts, pod_maker
 from agent_scheduler.bench.model import Batch, Case, Fate, Template
 from agent_scheduler.objects.quantity import resource_value
@@ -19,13 +18,8 @@ EVERY_CASE = [(scenario.name, case) for scenario in SCENARIOS for case in scenar
 QUICK = Options(quick=True, runs=1)
 
 
-def test_names_tell_scenarios_and_their_cases_apart() -> None:
+def test_no_two_batches_of_a_case_make_pods_of_one_name_and_no_two_scenarios_have_one() -> None:
     assert len(set(names())) == len(names())
-    for scenario in SCENARIOS:
-        assert len({case.name for case in scenario.cases}) == len(scenario.cases), scenario.name
-
-
-def test_no_two_batches_of_a_case_make_pods_of_one_name() -> None:
     for name, case in EVERY_CASE:
         batches = [batch.name for batch in case.batches]
         assert len(set(batches)) == len(batches), (name, case.name)
@@ -92,10 +86,20 @@ def test_on_nodes_that_are_there_cases_differ_by_their_pods_alone() -> None:
     assert [case.name for case in cases(find("basic", options), options)] == ["1,000 pods", "10,000 pods"]
 
 
-def test_settings_of_a_scheduler_that_runs_already_are_not_compared() -> None:
-    options = Options(kubeconfig=Path("file"), make_nodes=5)
-    with pytest.raises(NotHereError, match="started here"):
-        cases(find("workers", options), options)
+@pytest.mark.parametrize(
+    ("name", "made", "why"),
+    [
+        # A scheduler that runs already has its own settings, and no backlog.
+        ("workers", 5, "started here"),
+        ("backlog", 5, "runs already"),
+        # Zones and devices are not expected of nodes that are there.
+        *((each, None, "--make-nodes") for each in ("node-affinity", "pod-affinity", "claim-templates")),
+    ],
+)
+def test_what_a_cluster_that_is_there_cannot_show_is_refused(name: str, made: int | None, why: str) -> None:
+    options = Options(kubeconfig=Path("file"), make_nodes=made)
+    with pytest.raises(NotHereError, match=why):
+        cases(find(name, options), options)
 
 
 def test_made_nodes_are_as_many_as_asked_for_or_as_the_case_wants() -> None:
@@ -105,25 +109,6 @@ def test_made_nodes_are_as_many_as_asked_for_or_as_the_case_wants() -> None:
     ]
     options = Options(kubeconfig=Path("file"), make_nodes=AS_THE_CASE_WANTS)
     assert [case.nodes.count for case in cases(find("nodes", options), options)][-1] == 100_000
-
-
-@pytest.mark.parametrize("name", ["node-affinity", "topology-spreading", "pod-affinity", "claim-templates"])
-def test_zones_and_devices_are_not_expected_of_nodes_that_are_there(name: str) -> None:
-    options = Options(kubeconfig=Path("file"))
-    with pytest.raises(NotHereError, match="--make-nodes"):
-        cases(find(name, options), options)
-
-
-def test_a_scheduler_that_runs_already_has_no_backlog() -> None:
-    options = Options(kubeconfig=Path("file"), make_nodes=5)
-    assert isinstance(find("backlog", options).cases[0].load.arrival, Backlog)
-    with pytest.raises(NotHereError, match="runs already"):
-        cases(find("backlog", options), options)
-
-
-def test_a_trace_has_to_be_named() -> None:
-    with pytest.raises(ValueError, match="needs --trace"):
-        find("trace", Options())
 
 
 def test_a_trace_keeps_its_nodes_arrivals_and_lives(tmp_path: Path) -> None:
@@ -144,11 +129,6 @@ def test_a_trace_keeps_its_nodes_arrivals_and_lives(tmp_path: Path) -> None:
     first = case.load.templates[0]
     assert first.requests["cpu"] == "500m"
     assert "V100" in str(first.spec["affinity"])
-
-
-def test_a_speedup_is_a_number() -> None:
-    with pytest.raises(ValueError, match="expected a number after @, found 'fast'"):
-        find("trace", Options(traces=("azure-llm:file@fast",)))
 
 
 def test_a_pod_is_kept_on_marked_nodes_only_where_others_use_the_cluster() -> None:

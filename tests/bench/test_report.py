@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from bench.parts import Part
-from bench.plots import Point, all_plots, bars, by_series, lines, points
+from bench.plots import Point, points
 from bench.report import report, write_report
 from bench.scenarios.catalogue import SCENARIOS
 from bench.scenarios.tables import text_of
@@ -46,16 +46,6 @@ def test_a_case_of_which_one_run_was_refused_has_no_figures() -> None:
     assert "| 1,000 nodes | 1 | 10 | 50 |" in text
 
 
-def test_conflicts_stand_beside_the_workers_that_have_them() -> None:
-    workers = next(scenario for scenario in SCENARIOS if scenario.name == "workers")
-    raced = run(1)
-    assert raced.figures is not None
-    raced.figures.conflicts = 7
-    head = text_of(workers, [raced]).splitlines()[0]
-    assert "conflicts" in head
-    assert "conflicts" not in text_of(SCENARIO, [raced]).splitlines()[0]
-
-
 def test_the_report_says_how_and_when_each_part_was_run() -> None:
     parts = {
         "nodes": part(
@@ -84,12 +74,8 @@ def test_the_report_says_how_and_when_each_part_was_run() -> None:
 
 def test_a_part_from_another_machine_says_so() -> None:
     parts = {
-        "nodes": part(
-            "nodes", [run(1)], date="2030-01-02T00:00:00Z", machine={"Python": "3.12", "uvloop": "1"}
-        ),
-        "rates": part(
-            "rates", [run(1)], date="2030-01-01T00:00:00Z", machine={"Python": "3.11", "uvloop": "1"}
-        ),
+        name: part(name, [run(1)], date=f"2030-01-{day}T00:00:00Z", machine={"Python": python, "uvloop": "1"})
+        for name, day, python in (("nodes", "02", "3.12"), ("rates", "01", "3.11"))
     }
     text = report(parts, plots=[])
     assert "- Python: 3.12" in text
@@ -122,17 +108,6 @@ def test_points_are_medians_of_runs_that_count() -> None:
     ]
 
 
-def test_series_without_points_are_left_out() -> None:
-    runs = [run(1, series="a"), run(1, None, series="b")]
-    assert list(by_series(runs, lambda figures: figures.pods_per_second)) == ["a"]
-
-
-def test_nothing_is_drawn_of_nothing() -> None:
-    assert lines("t", {"a": []}, across="x", up="y") == ""
-    assert bars("t", {}, up="y") == ""
-    assert all_plots({}, []) == {}
-
-
 def test_plots_are_files_of_their_own_for_light_and_dark_pages(tmp_path: Path) -> None:
     runs = [run(1), run(1, 50.0, case="1,000 nodes", at=1000.0)]
     page = write_report(
@@ -145,9 +120,3 @@ def test_plots_are_files_of_their_own_for_light_and_dark_pages(tmp_path: Path) -
         assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
         assert "prefers-color-scheme:dark" in text
         assert f"]({name})" in page.read_text()
-
-
-def test_shapes_are_compared_with_events_on() -> None:
-    runs = [run(1, 100.0, case="500 nodes, events on"), run(1, 900.0, case="500 nodes, events off")]
-    (name,) = all_plots({"basic": part("basic", runs)}, ["basic"])
-    assert name == "shapes.svg"

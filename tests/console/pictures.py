@@ -62,15 +62,8 @@ async def top() -> bytes:
     async with busy(50, 100) as world:
         await asyncio.sleep(8)
         process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "agent_scheduler",
-                "top",
-                "--once",
-                "--server",
-                world.url.removesuffix("/ui/"),
-            ),
+            *(sys.executable, "-m", "agent_scheduler", "top", "--once"),
+            *("--server", world.url.removesuffix("/ui/")),
             stdout=asyncio.subprocess.PIPE,
         )
         shown, _ = await process.communicate()
@@ -98,9 +91,7 @@ PICTURES: dict[str, Callable[[], Awaitable[bytes]]] = {
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=PICTURES, default=list(PICTURES))
     setup(level="error", log_format="console")
     IMAGES.mkdir(exist_ok=True)

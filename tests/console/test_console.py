@@ -24,14 +24,6 @@ MERGE = "application/merge-patch+json"
 CORDON = {"spec": {"unschedulable": True}}
 
 
-_NUMBER = re.compile(r"\d+")
-
-
-def _is_red(colour: tuple[int, ...]) -> bool:
-    red, green, blue = colour
-    return red > 2 * max(green, blue)
-
-
 class Viewer:
     """Reads the stream as the page does."""
 
@@ -46,11 +38,13 @@ class Viewer:
         found: dict[str, Any] = json.loads(event.split(b"data: ", 1)[1])
         return found
 
-    async def until(self, key: str) -> Any:
-        """What is next said of it that is not empty."""
-        while not (found := await self.next()).get(key):
-            pass
-        return found[key]
+    async def until(self, key: str, part: str) -> dict[str, Any]:
+        """What is next told in which this is not empty."""
+        async with asyncio.timeout(60):
+            while not ((found := await self.next()).get(key) or {}).get(part):
+                pass
+        told: dict[str, Any] = found[key]
+        return told
 
 
 @asynccontextmanager
@@ -80,15 +74,10 @@ async def test_the_stream_tells_all_and_then_only_what_changes() -> None:
         assert news["nodes"]["use"] == [[4, 3000, 16 << 20, 0, 1]]
         assert "queues" not in news
         await world.cluster.ask("PATCH", "/api/v1/nodes/node-00002", CORDON, content_type=MERGE)
-        async with asyncio.timeout(60):
-            while not (news := await it.next())["nodes"]["spec"]:
-                pass
-        assert news["nodes"]["spec"] == [[2, "node-00002", 16000, 64 << 30, 0, True]]
+        nodes = await it.until("nodes", "spec")
+        assert nodes["spec"] == [[2, "node-00002", 16000, 64 << 30, 0, True]]
         await world.cluster.ask("DELETE", "/api/v1/nodes/node-00007")
-        async with asyncio.timeout(60):
-            while not (news := await it.next())["nodes"]["gone"]:
-                pass
-        assert news["nodes"]["gone"] == [7]
+        assert (await it.until("nodes", "gone"))["gone"] == [7]
 
 
 @pytest.mark.wide
@@ -96,12 +85,7 @@ async def test_stages_of_a_job_and_its_queue_are_told() -> None:
     async with console_world(9, port=free_port()) as world, viewer(world) as it:
         await world.queues()
         await world.jobs(1)
-        async with asyncio.timeout(60):
-            while True:
-                gangs = await it.until("gangs")
-                if gangs["phases"]:
-                    break
-        (gang,) = gangs["shown"]
+        (gang,) = (await it.until("gangs", "phases"))["shown"]
         assert (gang["owner"], gang["queue"], gang["needs"]) == ("Job train-0", "training", 5)
 
 
@@ -160,11 +144,11 @@ async def test_shards_are_shown_by_colours_that_mean_nothing_else() -> None:
         await page.value("document.querySelector('[name=colour][value=shard]').click()")
         assert await page.text("#legend") == "agent-schedulertrainingabove: unschedulable"
         told = "[...document.querySelectorAll('#legend span')].map((each) => getComputedStyle(each).backgroundColor)"
-        *of_shards, unschedulable = [
-            tuple(map(int, _NUMBER.findall(each))) for each in await page.value(told)
-        ]
-        assert len({*of_shards, unschedulable}) == 3
-        assert [_is_red(each) for each in (*of_shards, unschedulable)] == [False, False, True]
+        colours = [tuple(map(int, re.findall(r"\d+", each))) for each in await page.value(told)]
+        assert len({*colours}) == 3
+        # What is unschedulable is red, and nothing else is.
+        reds = [red > 2 * max(green, blue) for red, green, blue in colours]
+        assert reds == [False, False, True]
         await page.value("document.querySelector('#map').focus()")
         await page.press("End")
         assert "shard training" in await page.text("#node")

@@ -17,6 +17,7 @@ from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.simulated_nodes import GPU, nodes
+from tests.support import objects
 from tests.support.batched import add_queue
 from tests.support.controllers import batch_world
 from tests.support.embedded import PODS, EmbeddedCluster, until
@@ -51,9 +52,9 @@ class ConsoleWorld:
             for _ in range(max(1, int(rate / 10))):
                 name = f"agent-{next(numbers):06d}"
                 annotations = {"agent-scheduler.io/run-seconds": f"{rng.uniform(lives / 2, lives):.1f}"}
-                await self.cluster.ask(
-                    "POST", PODS, _pod(name, rng.choice(("250m", "500m", "1")), annotations)
-                )
+                cpu = rng.choice(("250m", "500m", "1"))
+                about = {"annotations": annotations, "restartPolicy": "Never"}
+                await self.cluster.add(PODS, objects.pod(name, cpu=cpu, memory="512Mi", **about))
             await asyncio.sleep(0.1)
 
     async def queues(self) -> None:
@@ -67,38 +68,19 @@ class ConsoleWorld:
     async def jobs(self, count: int) -> None:
         """With a master, workers that wait for it, and a report that waits for them; the last ones need too much."""
         for number in range(count):
-            cpu = "8" if number < count - 2 else "64"
-            tasks = [
+            tasks = (
                 _task("master", 1, "1"),
-                _task("worker", 4, cpu, dependsOn={"name": ["master"]}),
-                _task("report", 1, "1", minAvailable=0, dependsOn={"name": ["worker"]}),
-            ]
-            spec = {"queue": "training", "schedulerName": "volcano", "minAvailable": 5, "tasks": tasks}
-            body = {
-                "apiVersion": "batch.volcano.sh/v1alpha1",
-                "kind": "Job",
-                "metadata": {"name": f"train-{number}"},
-            }
-            await self.cluster.ask("POST", _JOBS, {**body, "spec": spec})
+                _task("worker", 4, "8" if number < count - 2 else "64", dependsOn={"name": ["master"]}),
+                _task("report", 1, "1", minimum=0, dependsOn={"name": ["worker"]}),
+            )
+            await self.cluster.add(_JOBS, objects.job(f"train-{number}", *tasks, minimum=5, queue="training"))
 
 
-def _task(name: str, replicas: int, cpu: str, **more: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
-    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
-    return {"name": name, "replicas": replicas, "minAvailable": replicas, "template": template, **more}
-
-
-def _pod(name: str, cpu: str, annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}}}
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {
-            "schedulerName": "agent-scheduler",
-            "containers": [container],
-            "restartPolicy": "Never",
-            **spec,
-        },
-    }
+def _task(name: str, replicas: int, cpu: str, *, minimum: int | None = None, **more: Any) -> objects.Object:
+    container = objects.container(requests={"cpu": cpu, "memory": "1Gi"})
+    template = {"containers": [container], "restartPolicy": "Never"}
+    least = replicas if minimum is None else minimum
+    return objects.task(name, replicas, least, template=template, **more)
 
 
 @asynccontextmanager

@@ -85,7 +85,11 @@ def make_run(kubeconfig: Path, *, embedded: bool) -> Run:
 
 async def prepare(plane: ControlPlane) -> None:
     """The run's namespace, and in a cluster of ours the rights of those who are under test."""
-    await _make_namespace(plane)
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plane.namespace}}
+    await plane.add("/api/v1/namespaces", body)
+    # A controller makes it, if there is one; admission refuses pods without it.
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await plane.ask("POST", f"/api/v1/namespaces/{plane.namespace}/serviceaccounts", account, also=(409,))
     if not plane.run.embedded:
         return
     installation = Installation(plane.transport, plane.run.kubeconfig, plane.run.kubeconfig.parent)
@@ -93,17 +97,6 @@ async def prepare(plane: ControlPlane) -> None:
     # Those under test have other names than what the manifests install, and other leases with them.
     await installation.allow_leases("agent-scheduler", plane.namespace)
     await installation.kubeconfig_of("agent-scheduler", "agent-scheduler")
-
-
-async def _make_namespace(plane: ControlPlane) -> None:
-    await plane.ask(
-        "POST",
-        "/api/v1/namespaces",
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plane.namespace}},
-    )
-    # A controller makes it, if there is one; admission refuses pods without it.
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    await plane.ask("POST", f"/api/v1/namespaces/{plane.namespace}/serviceaccounts", account, also=(409,))
 
 
 async def _remove_namespace(plane: ControlPlane) -> None:

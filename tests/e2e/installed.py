@@ -11,7 +11,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -19,31 +19,12 @@ from agent_scheduler.kube.transport import Transport
 from embedded_kubernetes.auth.audit import FURTHER
 from tests.support.client import Client
 from tests.support.kustomize import render
+from tests.support.objects import Object, collection
 from tests.support.places import CONFIG
 
 from .processes import Process, Served
 
-Object = dict[str, Any]
-
-_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
-#: Where the objects of a kind are, by kind: (API path, plural, namespaced).
-_KINDS: Mapping[str, tuple[str, str, bool]] = {
-    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
-    "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
-    "ConfigMap": ("/api/v1", "configmaps", True),
-    "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
-    "Deployment": ("/apis/apps/v1", "deployments", True),
-    "MutatingWebhookConfiguration": (_ADMISSION, "mutatingwebhookconfigurations", False),
-    "Namespace": ("/api/v1", "namespaces", False),
-    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets", True),
-    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
-    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
-    "Secret": ("/api/v1", "secrets", True),
-    "Service": ("/api/v1", "services", True),
-    "ServiceAccount": ("/api/v1", "serviceaccounts", True),
-    "ValidatingWebhookConfiguration": (_ADMISSION, "validatingwebhookconfigurations", False),
-}
 
 
 class Right(NamedTuple):
@@ -105,12 +86,9 @@ class Installation(Client):
 
     async def remove(self) -> None:
         """Deletes all that was applied, what is in namespaces with them."""
-        for each in reversed(self.objects):
-            if each["kind"] not in ("Namespace",):
-                await self.call("DELETE", _path(each))
-        for each in self.objects:
-            if each["kind"] == "Namespace":
-                await self.call("DELETE", _path(each))
+        namespaces = [each for each in self.objects if each["kind"] == "Namespace"]
+        for each in (*(each for each in reversed(self.objects) if each not in namespaces), *namespaces):
+            await self.call("DELETE", _path(each))
 
     def named(self, kind: str, name: str) -> Object:
         return next(
@@ -259,10 +237,7 @@ class Installation(Client):
 
 
 def _path(each: Object) -> str:
-    path, plural, namespaced = _KINDS[each["kind"]]
-    metadata = each["metadata"]
-    within = f"/namespaces/{metadata['namespace']}" if namespaced else ""
-    return f"{path}{within}/{plural}/{metadata['name']}"
+    return f"{collection(each)}/{each['metadata']['name']}"
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agent_scheduler.kube.transport import Response, Transport
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.quantity import resource_value
 from tests.support import objects
 from tests.support.client import STRATEGIC, Client
@@ -27,7 +27,6 @@ OF = "e2e.agent-scheduler/of"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 CORDONED = "node(s) were unschedulable"
 TAINTED = "node(s) had untolerated taint(s)"
-PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 #: A real control plane may taint nodes that have no kubelet.
 _NO_KUBELET = [
@@ -86,7 +85,6 @@ class ControlPlane(Client):
             transport, f"/api/v1/namespaces/{run.namespace}/pods", {"labelSelector": f"{OF}={test}"}
         )
         self.events = Picture(transport, f"/api/v1/namespaces/{run.namespace}/events")
-        self._cluster_objects: list[str] = []
 
     # ---- names
 
@@ -104,9 +102,6 @@ class ControlPlane(Client):
     def pod_path(self, name: str, subresource: str = "") -> str:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{self.full(name)}"
         return f"{path}/{subresource}" if subresource else path
-
-    def node_path(self, name: str) -> str:
-        return f"/api/v1/nodes/{self.full(name)}"
 
     # ---- nodes
 
@@ -140,10 +135,10 @@ class ControlPlane(Client):
 
     async def change_node(self, name: str, change: Object) -> None:
         """`change`: a merge patch."""
-        await self.merge(self.node_path(name), change)
+        await self.merge(f"/api/v1/nodes/{self.full(name)}", change)
 
     async def change_node_status(self, name: str, status: Object) -> None:
-        await self.ask("PATCH", f"{self.node_path(name)}/status", {"status": status}, content_type=STRATEGIC)
+        await self.patch(f"/api/v1/nodes/{self.full(name)}/status", {"status": status}, STRATEGIC)
 
     # ---- pods
 
@@ -186,16 +181,6 @@ class ControlPlane(Client):
     async def delete_pod(self, name: str) -> None:
         # A bound pod's deletion otherwise waits for a kubelet.
         await self.ask("DELETE", self.pod_path(name), {"gracePeriodSeconds": 0, **_DELETE_OPTIONS})
-
-    async def bind(self, name: str, node: str) -> None:
-        """As another scheduler would."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": self.full(name)},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": self.full(node)},
-        }
-        await self.ask("POST", self.pod_path(name, "binding"), body)
 
     def placed(self) -> dict[str, str]:
         """Pod -> node, of the pods that have one."""
@@ -260,8 +245,8 @@ class ControlPlane(Client):
         told = sorted(f"{count} {reason}" for reason, count in counts.items())
         return f"0/{len(nodes)} nodes are available: {', '.join(told)}."
 
-    async def usage(self) -> dict[str, tuple[int, int]]:
-        """This test's nodes -> (millicores, pods) in use, by the API's own objects. No node holds more than it has."""
+    async def assert_no_node_is_over(self) -> None:
+        """No node holds more than it has, by the API's own objects."""
         used: dict[str, Counter[str]] = defaultdict(Counter)
         for pod in await self.items("/api/v1/pods"):
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed"):
@@ -270,17 +255,10 @@ class ControlPlane(Client):
                 for each in pod["spec"]["containers"]:
                     for resource, amount in (each.get("resources") or {}).get("requests", {}).items():
                         node[resource] += resource_value(resource, amount)
-        found = {}
         for node in await self.items("/api/v1/nodes"):
-            name = node["metadata"]["name"]
-            offered = {
-                resource: resource_value(resource, amount)
-                for resource, amount in node["status"]["allocatable"].items()
-            }
-            assert all(amount <= offered.get(resource, 0) for resource, amount in used[name].items()), name
-            if self.short(name) != name:
-                found[self.short(name)] = (used[name]["cpu"], used[name]["pods"])
-        return found
+            amounts = node["status"]["allocatable"]
+            for resource, amount in used[node["metadata"]["name"]].items():
+                assert amount <= resource_value(resource, amounts.get(resource, "0")), (node, resource)
 
     # ---- events
 
@@ -299,22 +277,12 @@ class ControlPlane(Client):
 
     # ---- what is left
 
-    async def add_cluster_object(self, collection: str, obj: Object) -> Response:
-        """Creates an object outside of namespaces, under its short name, and deletes it in the end."""
-        obj = {**obj, "metadata": {"name": self.full(obj["metadata"]["name"]), "labels": {OF: self.test}}}
-        answer = await self.call("POST", collection, obj)
-        if answer.status < 300:
-            self._cluster_objects.append(f"{collection}/{obj['metadata']['name']}")
-        return answer
-
     async def clean_up(self) -> None:
         """Deletes all that this test made: pods before the nodes that they are on."""
         of = f"labelSelector={self.selector}"
         at_once = {"gracePeriodSeconds": 0, **_DELETE_OPTIONS}
         await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?{of}", at_once)
         await self.ask("DELETE", f"/api/v1/nodes?{of}", at_once)
-        for path in self._cluster_objects:
-            await self.ask("DELETE", path, _DELETE_OPTIONS, also=(404,))
 
 
 _DELETE_OPTIONS: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}

@@ -16,7 +16,6 @@ import yaml
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 from tests.support.needed import kubectl, tool
-from tests.support.objects import make, pod
 from tests.support.places import CONFIG
 
 from .installed import Installation
@@ -28,19 +27,19 @@ pytestmark = [pytest.mark.wide, embedded_alone]
 CHART = CONFIG / "helm" / "agent-scheduler"
 WEBHOOK = "agent-scheduler-webhook"
 COMPONENTS = ("agent-scheduler", "agent-scheduler-controllers", WEBHOOK)
-WORKLOAD = make(
-    "Deployment",
-    "apps/v1",
-    "web",
-    {
-        "namespace": "default",
-        "replicas": 3,
-        "selector": {"matchLabels": {"app": "web"}},
-        "template": {
-            key: value for key, value in pod(labels={"app": "web"}).items() if key in ("metadata", "spec")
-        },
-    },
-)
+WORKLOAD = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      schedulerName: agent-scheduler
+      containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]
+"""
 
 
 def applied(installed: Installation, *arguments: str, text: str = "") -> None:
@@ -87,7 +86,7 @@ async def test_what_the_chart_installs_runs_a_deployment_a_gang_a_gated_pod_and_
         gated: dict[str, Any] = next(iter(yaml.safe_load_all(sample("gated"))))
         # By its annotation alone: the webhook adds the gate.
         del gated["spec"]["schedulingGates"]
-        for body in (json.dumps(WORKLOAD), sample("queue")):
+        for body in (WORKLOAD, sample("queue")):
             await asyncio.to_thread(applied, installed, "-f", "-", text=body)
 
         await installed.seen(f"{QUEUES}/research", lambda it: it.get("status", {}).get("state") == "Open")

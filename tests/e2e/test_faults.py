@@ -6,10 +6,9 @@ watches, which is the namespace's pods: the scheduler follows those of all names
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,12 @@ import pytest
 
 from embedded_kubernetes.fault_plan import KINDS
 
-from .conftest import BUDGETS, VARIABLE, make_run, prepare
+from .conftest import BUDGETS, make_run, prepare
 from .plane import ControlPlane
 from .processes import Cluster, Scheduler, cluster
+from .test_installed import embedded_alone
 
-pytestmark = [
-    pytest.mark.skipif(
-        VARIABLE in os.environ,
-        reason=f"the control plane that {VARIABLE} names is not ours to break; faults are the embedded cluster's",
-    ),
-]
+pytestmark = embedded_alone
 
 Rule = dict[str, Any]
 #: Pods that cannot be bound are tried again soon, so that the tests do not wait for backoffs.
@@ -36,65 +31,45 @@ _SOON = {"podInitialBackoffSeconds": 0.05, "podMaxBackoffSeconds": 1, "workerCou
 class Faulty:
     """A cluster with faults, and a user of it."""
 
-    def __init__(self, cluster: Cluster, plane: ControlPlane, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, plane: ControlPlane, scheduler: Scheduler) -> None:
         self.cluster = cluster
         self.plane = plane
-        self._folder = folder
-        self.schedulers: list[Scheduler] = []
+        self.scheduler = scheduler
+        #: In the end, how often which fault was fired.
+        self.fired: dict[str, int] = {}
 
-    def start(self, name: str = "scheduler", *, flags: Sequence[str] = ()) -> Scheduler:
-        config = {"profiles": [{"schedulerName": self.plane.scheduler_name}], **_SOON, **BUDGETS}
-        scheduler = Scheduler(
-            name, folder=self._folder, kubeconfig=self.plane.run.schedulers, config=config, flags=flags
-        )
-        self.schedulers.append(scheduler)
-        return scheduler
-
-    async def check_and_stop(self) -> dict[str, int]:
-        """What must hold whatever happened. Gives how often which fault was fired."""
+    async def check_and_stop(self) -> None:
+        """What must hold whatever happened."""
         self.plane.assert_never_moved()
-        await self.plane.usage()
-        for scheduler in self.schedulers:
-            scheduler.check()
-            assert await scheduler.terminate() == 0
-            assert "Traceback" not in scheduler.said()
+        await self.plane.assert_no_node_is_over()
+        self.scheduler.check()
+        assert await self.scheduler.terminate() == 0
+        assert "Traceback" not in self.scheduler.said()
         assert await self.cluster.terminate() == 0
         assert "Traceback" not in self.cluster.said()
         counted = re.findall(r"^fault (\w+): fired (\d+) times$", self.cluster.said(), re.MULTILINE)
-        fired = {kind: int(count) for kind, count in counted}
-        assert fired
-        assert all(fired.values()), f"a fault that never fired has tested nothing: {fired}"
-        return fired
-
-
-Open = Callable[..., Awaitable[Faulty]]
-
-
-@pytest.fixture
-async def faulty(tmp_path: Path) -> AsyncIterator[Open]:
-    """Starts a cluster with the rules of a plan of faults: `await faulty(rule, ...)`."""
-    async with AsyncExitStack() as stack:
-
-        async def begin(*rules: Rule, seed: int = 1) -> Faulty:
-            return await stack.enter_async_context(faulty_cluster(tmp_path, rules, seed))
-
-        yield begin
+        self.fired = {kind: int(count) for kind, count in counted}
+        assert self.fired
+        assert all(self.fired.values()), f"a fault that never fired has tested nothing: {self.fired}"
 
 
 @asynccontextmanager
-async def faulty_cluster(folder: Path, rules: Sequence[Rule], seed: int) -> AsyncIterator[Faulty]:
+async def faulty(folder: Path, *rules: Rule) -> AsyncIterator[Faulty]:
+    """A cluster with the rules of a plan of faults, and a scheduler that is ready. In the end all is as it must be."""
     served = ("--nodes", "0", "--no-kubelets", "--tls", "--authorization-mode", "RBAC")
-    async with cluster(folder, *served, faults=rules, seed=seed) as (process, transport):
+    async with cluster(folder, *served, faults=rules) as (process, transport):
         run = make_run(process.kubeconfig, embedded=True)
         plane = ControlPlane(transport, run, f"{run.id}-1")
         await prepare(plane)
-        faulty = Faulty(process, plane, folder)
+        config = {"profiles": [{"schedulerName": plane.scheduler_name}], **_SOON, **BUDGETS}
+        scheduler = Scheduler("scheduler", folder=folder, kubeconfig=run.schedulers, config=config)
         try:
             async with plane.pods, plane.events:
-                yield faulty
+                await scheduler.ready()
+                yield (it := Faulty(process, plane, scheduler))
+                await it.check_and_stop()
         finally:
-            for scheduler in faulty.schedulers:
-                scheduler.kill()
+            scheduler.kill()
 
 
 def watches(kind: str, fault: Rule, **often: Any) -> Rule:
@@ -112,9 +87,8 @@ def binds(fault: Rule, **often: Any) -> Rule:
     return {"match": {"resource": "pods/binding", "verbs": ["create"]}, **often, "fault": fault}
 
 
-async def live(faulty: Faulty) -> None:
+async def live(plane: ControlPlane) -> None:
     """A life in which every kind of event matters: in the end all that fits is bound, and all but two pods fit."""
-    plane = faulty.plane
     for node in ("n0", "n1", "n2"):
         await plane.add_node(node, cpu="2")
     first = [f"a{number}" for number in range(12)]
@@ -189,12 +163,9 @@ first, *others = WATCHES
 
 @pytest.mark.parametrize("what", [first, *(pytest.param(each, marks=pytest.mark.wide) for each in others)])
 @pytest.mark.promise("S1", "S2", "L1", "L2")
-async def test_watches(what: str, faulty: Open) -> None:
-    cluster = await faulty(*WATCHES[what])
-    scheduler = cluster.start()
-    await scheduler.ready()
-    await live(cluster)
-    await cluster.check_and_stop()
+async def test_watches(what: str, tmp_path: Path) -> None:
+    async with faulty(tmp_path, *WATCHES[what]) as it:
+        await live(it.plane)
 
 
 def test_every_fault_of_watches_is_in_a_plan() -> None:
@@ -224,36 +195,31 @@ UNKNOWN: list[Rule] = [
     ids=["refused before the commit", "carried out without an answer"],
 )
 @pytest.mark.promise("S1", "S2", "L1")
-async def test_binds(faults: list[Rule], faulty: Open) -> None:
+async def test_binds(faults: list[Rule], tmp_path: Path) -> None:
     # One after the other, so that every one of them strikes twice, whether a first attempt or a later one.
-    cluster = await faulty(*(binds(fault, first=2) for fault in faults))
-    scheduler = cluster.start()
-    await scheduler.ready()
-    await live(cluster)
-    told = [*(f"a{number}" for number in range(3, 12) if number != 5), *(f"b{number}" for number in range(6))]
-    for name in told:
-        await cluster.plane.event(name, "Scheduled")
-        assert len(cluster.plane.told(name, "Scheduled")) == 1
-    assert sum((await cluster.check_and_stop()).values()) == 2 * len(faults)
+    async with faulty(tmp_path, *(binds(fault, first=2) for fault in faults)) as it:
+        await live(it.plane)
+        told = [
+            *(f"a{number}" for number in range(3, 12) if number != 5),
+            *(f"b{number}" for number in range(6)),
+        ]
+        for name in told:
+            await it.plane.event(name, "Scheduled")
+            assert len(it.plane.told(name, "Scheduled")) == 1
+    assert sum(it.fired.values()) == 2 * len(faults)
 
 
 @pytest.mark.wide
-async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(faulty: Open) -> None:
-    cluster = await faulty(
-        binds({"hang": {"commit": True}}, first=1),
-        binds({"hang": {}}, first=1),
-        binds({"hang": {"lasts": "1s"}}, first=1),
-    )
-    plane = cluster.plane
-    scheduler = cluster.start()
-    await scheduler.ready()
-    await plane.add_node("n", cpu="2")
-    names = [f"p{number}" for number in range(4)]
-    await plane.add_pods(names, cpu="500m")
-    # The others do not wait for those; the room of those is not given away.
-    await plane.pods.until(lambda: len(plane.placed()) >= 2, "the binds that are answered")
-    await plane.add_pod("one-more", cpu="500m")
-    await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 1}))
-    await plane.bound(*names)
-    assert "one-more" not in plane.placed()
-    await cluster.check_and_stop()
+async def test_binds_that_are_never_answered_keep_their_room_until_it_is_known(tmp_path: Path) -> None:
+    hanging = [binds({"hang": hang}, first=1) for hang in ({"commit": True}, {}, {"lasts": "1s"})]
+    async with faulty(tmp_path, *hanging) as it:
+        plane = it.plane
+        await plane.add_node("n", cpu="2")
+        names = [f"p{number}" for number in range(4)]
+        await plane.add_pods(names, cpu="500m")
+        # The others do not wait for those; the room of those is not given away.
+        await plane.pods.until(lambda: len(plane.placed()) >= 2, "the binds that are answered")
+        await plane.add_pod("one-more", cpu="500m")
+        await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 1}))
+        await plane.bound(*names)
+        assert "one-more" not in plane.placed()

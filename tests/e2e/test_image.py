@@ -28,7 +28,6 @@ from requirements.locks import canonical
 from tests.support.needed import need, skip_where
 from tests.support.places import ROOT
 
-from .dockerfile import parse, sent
 from .image import Image, build, cannot_enter
 from .processes import PATIENCE
 
@@ -41,6 +40,7 @@ kind: Pod
 metadata: {name: pod}
 spec: {schedulerName: agent-scheduler, containers: [{name: c, image: nginx}]}
 """
+DOWNLOAD = (sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:")
 BILL = "/usr/share/doc/agent-scheduler/agent-scheduler.cdx.json"
 #: Byte code starts with a magic number and flags: 1 says that a hash follows, and that nobody compares it.
 UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
@@ -53,30 +53,20 @@ def built() -> Iterator[tuple[Image, Image]]:
     with TemporaryDirectory(dir=_in_memory()) as name:
         folder = Path(name)
         skip_where(cannot_enter(folder))
-        download = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--dest",
-            f"{name}/asked",
-            "shtab",
-        ]
-        asked = subprocess.run(download, check=False, capture_output=True, text=True)
-        need(asked.returncode == 0, f"pip gets no package here: {asked.stderr[-300:]}")
-        yield build(ROOT, folder)
+        wheels = folder / "wheels"
+        for lock in ("build", "run"):
+            words = [*DOWNLOAD, "--dest", str(wheels), "-r", str(ROOT / f"requirements/{lock}.lock")]
+            told = subprocess.run(words, check=False, capture_output=True, text=True)
+            need(told.returncode == 0, f"pip gets no packages here: {told.stderr[-300:]}")
+        yield build(ROOT, folder, wheels)
 
 
 def _in_memory() -> str | None:
     """Where files are in memory, if there is room and programs may be run from there."""
-    memory = "/dev/shm"
-    if not os.path.isdir(memory):
+    if not os.path.isdir(memory := "/dev/shm"):
         return None
     found = os.statvfs(memory)
-    usable = found.f_bavail * found.f_frsize > 2**31 and not found.f_flag & os.ST_NOEXEC
-    return memory if usable else None
+    return memory if found.f_bavail * found.f_frsize > 2**31 and not found.f_flag & os.ST_NOEXEC else None
 
 
 @pytest.fixture(scope="module")
@@ -108,18 +98,9 @@ def test_it_has_its_libraries_and_nothing_to_build_or_install_with(
         if (match := re.search(r"/([\w.]+)-[^/]+\.dist-info/METADATA$", name))
     }
     assert {"agent-scheduler", "uvloop"} <= distributions
-    developing = {
-        "pip",
-        "setuptools",
-        "wheel",
-        "hatchling",
-        "uv",
-        "pytest",
-        "mypy",
-        "ruff",
-        "rich",
-        "matplotlib",
-    }
+    developing = set(
+        "pip setuptools wheel hatchling uv pytest mypy ruff rich matplotlib".split()  # noqa: SIM905
+    )
     assert distributions & developing == set()
     programs = {Path(name).name for name, file in image.files().items() if os.access(file, os.X_OK)}
     assert "agent-scheduler" in programs
@@ -192,7 +173,7 @@ def test_it_says_its_version(image: Image) -> None:
 def test_the_manifest_has_the_port_that_it_exposes(image: Image) -> None:
     deployment = yaml.safe_load((ROOT / "config/default/deployment.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert list(image.ports) == [port["containerPort"] for port in container["ports"]]
+    assert [image.port] == [port["containerPort"] for port in container["ports"]]
 
 
 def test_what_it_starts_schedules_a_pod_and_ends_when_it_is_told(image: Image, tmp_path: Path) -> None:
@@ -224,42 +205,3 @@ def test_what_it_starts_schedules_a_pod_and_ends_when_it_is_told(image: Image, t
             process.kill()
             process.wait()
             access.unlink()
-
-
-# ---- how the Dockerfile is read
-
-
-def test_variables_are_replaced_where_they_are_known_and_lines_joined() -> None:
-    build, final = parse(
-        "# a comment\nARG FROM_WHERE=one\nFROM ${FROM_WHERE} AS build\nENV A=1 \\\n    B=2\n# between\n"
-        "RUN x $A \\\n && y\n"
-        'FROM other\nENV PATH=/a:$PATH\nCOPY --from=build /x /y\nCMD ["run", "$A"]\n'
-    )
-    assert (build.base, build.name, build.environment) == ("one", "build", {"A": "1", "B": "2"})
-    assert [step.words for step in build.steps][1][0].split() == ["x", "$A", "&&", "y"]
-    assert final.environment["PATH"].startswith("/a:/usr/local/bin")
-    assert final.steps[1].flags == {"from": "build"} and final.steps[1].words == ("/x", "/y")
-    assert final.steps[2].words == ("run", "$A")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("FROM a\nVOLUME /x\n", "line 2: VOLUME is not known here"),
-        ("RUN x\n", "line 1: RUN before FROM"),
-        ("FROM ${X}\n", "line 1: there is no variable X"),
-        ("FROM a\nCOPY --chown=1 x y\n", "line 2: --chown is not known here"),
-        ("FROM a\nRUN x \\\n", "line 2: the last line goes on"),
-    ],
-)
-def test_what_the_reader_does_not_know_is_an_error(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
-        parse(text)
-
-
-def test_a_build_sees_what_the_dockerignore_leaves(tmp_path: Path) -> None:
-    (tmp_path / ".dockerignore").write_text("*\n!src\n!a/b\n**/*.pyc\n")
-    for name in ("src/m.py", "src/p/m.pyc", "src/p/n.py", "a/b/c", "a/d", "e"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert [str(path) for path in sent(tmp_path)] == ["a/b/c", "src/m.py", "src/p/n.py"]

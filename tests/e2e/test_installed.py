@@ -30,7 +30,8 @@ from .plane import ControlPlane, Run
 from .processes import Served, cluster
 
 embedded_alone = pytest.mark.skipif(
-    VARIABLE in os.environ, reason=f"the cluster of {VARIABLE} has no audit log that can be read here"
+    VARIABLE in os.environ,
+    reason=f"the cluster of {VARIABLE} is not ours to break or divide, and has no audit log that can be read here",
 )
 
 NAMESPACE = "agent-scheduler"
@@ -48,45 +49,23 @@ tiers:
 - plugins: [{name: overcommit}, {name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
 """
 
-#: Answers that are lost, or refuse once: what a component asks only then is asked, too.
+
+def lost(resource: str, verb: str = "patch", *, after: int = 0, count: int = 1, **match: str) -> Object:
+    """The answers to some of these requests are lost: what a component asks only then is asked, too."""
+    often = {"after": after, "count": count}
+    return {"match": {"resource": resource, "verbs": [verb], **match}, **often, "fault": {"lose": {}}}
+
+
 FAULTS: list[Object] = [
-    *(
-        {"match": {"resource": resource, "verbs": [verb]}, "count": 1, "fault": {"lose": {}}}
-        for resource, verb in (
-            ("pods/binding", "create"),
-            ("persistentvolumes", "patch"),
-            ("persistentvolumeclaims", "patch"),
-            ("resourceclaims", "patch"),
-            ("resourceclaims/status", "patch"),
-            ("nodeshards/status", "patch"),
-            ("podgroups", "patch"),
-        )
-    ),
-    {
-        # Behind the one that the test makes: of what a queue holds.
-        "match": {"resource": "queues/status", "verbs": ["patch"]},
-        "after": 1,
-        "count": 1,
-        "fault": {"lose": {}},
-    },
-    {
-        # Behind the one that the test makes: of a claim for an extended resource.
-        "match": {"resource": "resourceclaims", "verbs": ["create"]},
-        "after": 1,
-        "count": 1,
-        "fault": {"lose": {}},
-    },
-    {
-        "match": {"resource": "pods/binding", "verbs": ["create"], "name": "refused"},
-        "count": 1,
-        "fault": {"error": {"status": 422}},
-    },
-    {
-        # The nomination's, and that of what the pod gets of its claim.
-        "match": {"resource": "pods/status", "verbs": ["patch"], "name": "extended"},
-        "count": 2,
-        "fault": {"lose": {}},
-    },
+    *(lost(each) for each in ("persistentvolumes", "persistentvolumeclaims", "resourceclaims", "podgroups")),
+    *(lost(each) for each in ("resourceclaims/status", "nodeshards/status")),
+    lost("pods/binding", "create"),
+    # Behind the ones that the test makes: of what a queue holds, and of a claim for an extended resource.
+    lost("queues/status", after=1),
+    lost("resourceclaims", "create", after=1),
+    # The nomination's, and that of what the pod gets of its claim.
+    lost("pods/status", count=2, name="extended"),
+    {**lost("pods/binding", "create", name="refused"), "fault": {"error": {"status": 422}}},
 ]
 
 
@@ -142,19 +121,18 @@ async def bound(installed: Installation, *names: str) -> None:
 
 async def scraper(installed: Installation) -> str:
     """The token of a second ServiceAccount that may read metrics, and nothing else."""
-    rbac = "rbac.authorization.k8s.io"
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "agent-scheduler-e2e-scraper"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "agent-scheduler-metrics-reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "e2e-scraper", "namespace": NAMESPACE}],
+    }
     account = objects.make("ServiceAccount", "v1", "e2e-scraper", {"namespace": NAMESPACE})
     del account["spec"]
-    await installed.add(account)
-    await installed.add(
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "agent-scheduler-e2e-scraper"},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "agent-scheduler-metrics-reader"},
-            "subjects": [{"kind": "ServiceAccount", "name": "e2e-scraper", "namespace": NAMESPACE}],
-        }
-    )
+    for each in (account, binding):
+        await installed.add(each)
     return await installed.token(NAMESPACE, "e2e-scraper")
 
 
@@ -344,19 +322,13 @@ SCHEDULERS_WORK = (
 
 @embedded_alone
 async def test_the_controllers_use_each_right_that_they_have_and_need_no_other(tmp_path: Path) -> None:
-    lost = [
-        {"match": {"resource": resource, "verbs": [verb]}, "count": 1, "fault": {"lose": {}}}
-        for resource, verb in (
-            ("nodeshards", "patch"),
-            ("pods", "patch"),
-            ("podgroups.scheduling.volcano.sh", "create"),
-            ("queues.scheduling.volcano.sh", "create"),
-            ("queues/status", "patch"),
-            ("jobs/status", "patch"),
-        )
+    faults = [
+        *(lost(each) for each in ("nodeshards", "pods", "queues/status", "jobs/status")),
+        lost("podgroups.scheduling.volcano.sh", "create"),
+        lost("queues.scheduling.volcano.sh", "create"),
     ]
     components = ["crd", "controllers", "default"]
-    async with own_cluster(tmp_path, "--nodes", "4", faults=lost, components=components) as installed:
+    async with own_cluster(tmp_path, "--nodes", "4", faults=faults, components=components) as installed:
         controllers = await installed.start("agent-scheduler-controllers", "controllers")
         await controllers.ready()
         await _shards(installed)

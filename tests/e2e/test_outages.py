@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import pytest
+import yaml
+
+from tests.support.relay import Relay
 
 from .conftest import Start
 from .plane import ControlPlane
-from .proxy import relayed
+from .processes import Scheduler
+
+REQUESTS = "agent_scheduler_api_requests_total"
+
+
+@asynccontextmanager
+async def relayed(kubeconfig: Path, through: Path) -> AsyncIterator[Relay]:
+    """A relay to the control plane of `kubeconfig`; `through` becomes a kubeconfig that leads there by it.
+
+    Files that the kubeconfig names, it names by their whole paths.
+    """
+    document = yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
+    contexts = {entry["name"]: entry["context"]["cluster"] for entry in document["contexts"]}
+    wanted = contexts[document["current-context"]]
+    (cluster,) = (entry["cluster"] for entry in document["clusters"] if entry["name"] == wanted)
+    target = urlsplit(cluster["server"])
+    default = 443 if target.scheme == "https" else 80
+    async with Relay(target.port or default, target.hostname or "") as relay:
+        cluster["server"] = target._replace(netloc=f"127.0.0.1:{relay.port}").geturl()
+        if target.scheme == "https":
+            cluster.setdefault("tls-server-name", target.hostname)
+        await asyncio.to_thread(through.write_text, yaml.safe_dump(document))
+        yield relay
+
+
+async def failing(scheduler: Scheduler, count: float) -> None:
+    """It notices by itself that nobody answers, goes on trying, and is alive."""
+
+    def tried() -> bool:
+        alive = scheduler.get("/livez")[0] == 200
+        return alive and scheduler.metric(REQUESTS, code="<error>") >= count
+
+    await scheduler.until(tried, "failed requests")
 
 
 async def test_what_happened_during_an_outage_is_made_up_for(
@@ -16,7 +54,14 @@ async def test_what_happened_during_an_outage_is_made_up_for(
 ) -> None:
     through = tmp_path / "kubeconfig"
     async with relayed(plane.run.schedulers, through) as relay:
+        # It is not there yet when the scheduler starts.
+        relay.refuse()
         scheduler = start(kubeconfig=through)
+        await failing(scheduler, 4)
+        status, text = scheduler.get("/readyz")
+        assert status == 500
+        assert "[-]sched-handler-sync failed" in text
+        relay.accept()
         await scheduler.ready()
         await plane.add_node("n", cpu="4")
         await plane.add_node("small", cpu="1")
@@ -29,12 +74,7 @@ async def test_what_happened_during_an_outage_is_made_up_for(
         await plane.add_pod("gone", cpu="1")
         await plane.delete_pod("gone")
         await plane.delete_pod("before")
-        # It notices by itself that its watches are gone, and goes on trying.
-        await scheduler.until(
-            lambda: scheduler.metric("agent_scheduler_api_requests_total", code="<error>") >= 4,
-            "failed requests",
-        )
-        assert scheduler.get("/livez")[0] == 200
+        await failing(scheduler, scheduler.metric(REQUESTS, code="<error>") + 4)
         relay.accept()
         assert await plane.bound("during", "waits") == {"during": "small", "waits": "n"}
         await plane.add_pod("after", cpu="99")
@@ -81,29 +121,3 @@ async def test_binds_whose_answers_are_lost_are_found_out_about_and_not_repeated
         # Its picture is whole again: the room that is left is 0.
         await plane.add_pod("one-more", cpu="200m")
         await plane.refused("one-more", message=await plane.fit_error({"Insufficient cpu": 2}))
-
-
-@pytest.mark.wide
-async def test_an_api_server_that_cannot_be_reached_is_tried_until_it_can(
-    plane: ControlPlane, start: Start, tmp_path: Path
-) -> None:
-    through = tmp_path / "kubeconfig"
-    async with relayed(plane.run.schedulers, through) as relay:
-        relay.refuse()
-        scheduler = start(kubeconfig=through)
-        await scheduler.until(
-            lambda: (
-                scheduler.metric("agent_scheduler_api_requests_total", code="<error>") >= 4
-                if scheduler.get("/livez")[0] == 200
-                else False
-            ),
-            "failed requests",
-        )
-        status, text = scheduler.get("/readyz")
-        assert status == 500
-        assert "[-]sched-handler-sync failed" in text
-        await plane.add_node("n")
-        await plane.add_pod("a")
-        relay.accept()
-        assert await plane.bound("a") == {"a": "n"}
-        assert scheduler.is_ready()

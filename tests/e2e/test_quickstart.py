@@ -54,6 +54,13 @@ def surroundings(home: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "PATH": ":".join(folders), "HOME": str(home), **more}
 
 
+def typed_in(script: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
 def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
     """All but the installation, which the tests have behind them; on ports that are free here."""
     installation, *commands = (block.text for block, _ in typed(installed=False))
@@ -66,15 +73,8 @@ def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
     )
     for name in ("config", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
-    told = subprocess.run(
-        ["bash", "-c", f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"],
-        cwd=tmp_path,
-        env=surroundings(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    script = f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"
+    told = typed_in(script, tmp_path, surroundings(tmp_path))
     logs = {file.name: file.read_text()[-2000:] for file in tmp_path.glob("*.log")}
     assert told.returncode == 0, (told.stdout[-3000:], told.stderr[-3000:], logs)
     assert "0/10 nodes are available: 10 Insufficient cpu." in told.stdout
@@ -86,16 +86,9 @@ def test_its_commands_do_what_they_say(tmp_path: Path) -> None:
 
 async def shown_by(block: Block, folder: Path, environment: dict[str, str]) -> str:
     """What a block prints. Anything that ends otherwise than with 0 fails the test."""
-    shell = await asyncio.create_subprocess_exec(
-        *("bash", "-euo", "pipefail", "-c", block.text),
-        cwd=folder,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(shell.communicate(), 300)
-    assert shell.returncode == 0, f"{block}\n{out.decode()}{err.decode()}"
-    return out.decode()
+    told = await asyncio.to_thread(typed_in, block.text, folder, environment)
+    assert told.returncode == 0, f"{block}\n{told.stdout}{told.stderr}"
+    return told.stdout
 
 
 @asynccontextmanager

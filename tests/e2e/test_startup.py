@@ -39,14 +39,8 @@ def among(modules: Iterable[str], packages: Iterable[str]) -> list[str]:
 
 
 def said_by(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    return done.stderr
+    command = [sys.executable, "-X", "importtime", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stderr
 
 
 def test_the_list_of_commands_is_shown_without_any_of_them() -> None:

@@ -37,14 +37,8 @@ async def test_a_signal_lets_binds_under_way_end_and_exits_0(
     assert scheduler.records("stopped")
     assert not scheduler.records("grace is over")
     # What it began it finished, and told; what it had not begun it left.
-    answer = await plane.ask(
-        "GET", f"/api/v1/namespaces/{plane.namespace}/pods?labelSelector={plane.selector}"
-    )
-    bound = {
-        plane.short(pod["metadata"]["name"]): plane.short(pod["spec"]["nodeName"])
-        for pod in answer["items"]
-        if pod["spec"].get("nodeName")
-    }
+    pods = await plane.items(f"/api/v1/namespaces/{plane.namespace}/pods?labelSelector={plane.selector}")
+    bound = [plane.short(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName")]
     assert 10 <= len(bound) < PODS
     for name in bound:
         await plane.event(name, "Scheduled")

@@ -19,21 +19,15 @@ GPU, TPU = "e2e.example/gpu", "e2e.example/tpu"
 ONE, TWO = ({"key": f"e2e/{name}", "effect": "NoSchedule"} for name in ("one", "two"))
 
 
-async def waiting(scheduler: Scheduler, plane: ControlPlane, name: str) -> dict[str, Any]:
-    """What the queue says of a pod that waits."""
+async def assert_left_alone(scheduler: Scheduler, plane: ControlPlane, name: str, plugin: str) -> None:
+    """The pod, which `plugin` refused, was tried once and not again."""
 
     def settled() -> dict[str, Any] | None:
-        item = scheduler.waiting(plane.namespace).get(plane.full(name))
-        assert item is not None, f"{name} is not in the queue"
+        item = scheduler.waiting(plane.namespace)[plane.full(name)]
         # In flight only between a pop and a refusal.
         return None if item["place"] == "in_flight" else item
 
-    return await scheduler.until(settled, f"end of the attempt on {name}")
-
-
-async def assert_left_alone(scheduler: Scheduler, plane: ControlPlane, name: str, plugin: str) -> None:
-    """The pod, which `plugin` refused, was tried once and not again."""
-    item = await waiting(scheduler, plane, name)
+    item = await scheduler.until(settled, f"end of the attempt on {name}")
     diagnose = set(item["unschedulable_plugins"])
     assert diagnose >= {plugin}
     # Where other nodes of a real cluster refuse it by other plugins, their events wake it rightly.
@@ -92,15 +86,6 @@ WAKING = {
         lambda plane: plane.change_node("n", {"metadata": {"labels": {"e2e/zone": "a"}}}),
         {"helped": in_zone("a"), "other": in_zone("b"), "large": {"cpu": "5"}}, ["NodeAffinity", "NodeResourcesFit"],
     ),
-    "a pod that goes": Waking(
-        lambda plane: plane.delete_pod("old"),
-        {"helped": {"cpu": "3"}, "other": in_zone("b")}, ["NodeAffinity"],
-        first={"old": {"cpu": "2"}}, refused={"Insufficient cpu": 1},
-    ),
-    "a pod that ends, though its object stays": Waking(
-        lambda plane: plane.merge(plane.pod_path("old", "status"), {"status": {"phase": "Succeeded"}}),
-        {"helped": {"cpu": "4"}}, first={"old": {"cpu": "4"}},
-    ),
     "a host port that becomes free": Waking(
         lambda plane: plane.delete_pod("old"),
         {"helped": serving(18080), "other": serving(18081)}, ["NodePorts"],
@@ -133,21 +118,3 @@ async def test_it_wakes_the_pods_that_it_helps_and_no_others(
     assert (await plane.bound(helped))[helped] == "n"
     for name, plugin in zip(others, it.by, strict=True):
         await assert_left_alone(scheduler, plane, name, plugin)
-
-
-async def test_a_gated_pod_is_not_even_tried_until_its_last_gate_is_gone(
-    plane: ControlPlane, scheduler: Scheduler
-) -> None:
-    await plane.add_node("n")
-    await plane.add_pod("gated", schedulingGates=[{"name": "e2e/quota"}, {"name": "e2e/data"}])
-    remove = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
-    for name in ("other", "another"):
-        await plane.add_pod(name)
-        await plane.bound(name)
-        item = await waiting(scheduler, plane, "gated")
-        assert (item["place"], item["attempts"]) == ("gated", 0)
-        condition = await plane.pods.until(lambda: plane.condition("gated"), "a condition")
-        assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
-        await plane.ask("PATCH", plane.pod_path("gated"), remove, content_type=JSON_PATCH)
-    assert (await plane.bound("gated"))["gated"] == "n"
-    assert plane.told("gated", "FailedScheduling") == []

@@ -17,7 +17,7 @@ from tests.support.webhooks import review
 
 from .installed import Installation
 from .processes import Served
-from .test_installed import NAMESPACE, all_is_used, embedded_alone, own_cluster
+from .test_installed import NAMESPACE, all_is_used, embedded_alone, lost, own_cluster
 
 ACCOUNT = "agent-scheduler-webhook"
 #: They are reached here by another address than their Service's.
@@ -68,9 +68,8 @@ def asked(webhook: Served, path: str, made: Any, authority: str, **more: Any) ->
 @embedded_alone
 async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_path: Path) -> None:
     # The answer to the first write is lost: it is found to have been carried out.
-    lost = {"match": {"resource": "secrets", "verbs": ["patch"]}, "count": 1, "fault": {"lose": {}}}
     async with own_cluster(
-        tmp_path, "--nodes", "0", faults=[lost], components=["crd", "webhook", "default"]
+        tmp_path, "--nodes", "0", faults=[lost("secrets")], components=["crd", "webhook", "default"]
     ) as installed:
         webhooks = [await installed.start(ACCOUNT, name, *HERE) for name in ("one", "other")]
         for each in webhooks:

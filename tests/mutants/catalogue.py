@@ -22,63 +22,46 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 #: The only code that faults may change: what is shipped.
 SHIPPED = ("src/agent_scheduler/", "src/embedded_kubernetes/")
-#: Places that fit more functions than so many say nothing about where they went.
-_MOST_HINTS = 3
-_FIELDS = {"name", "breaks", "promises", "caught_by", "in", "find", "put"}
 
 
 class MutantError(Exception):
     """A fault that cannot be read, does not fit the source, or makes no difference. One line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    name: str
-    breaks: str
-    promises: tuple[str, ...]
-    caught_by: tuple[str, ...]
-    where: str
-    find: str
-    put: str
+Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+
+
+class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"where": "in"}):
+    name: Text
+    breaks: Text
+    caught_by: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    where: Text
+    find: Text
+    put: Text
+    promises: tuple[str, ...] = ()
+
+
+class _Catalogue(msgspec.Struct, forbid_unknown_fields=True):
+    fault: list[Mutant]
 
 
 def all_mutants(text: str | None = None) -> list[Mutant]:
     """Every fault of the catalogue, or of `text`. Raises MutantError."""
     try:
-        entries = tomllib.loads(CATALOGUE.read_text() if text is None else text).get("fault", [])
-    except tomllib.TOMLDecodeError as error:
+        return msgspec.toml.decode(CATALOGUE.read_text() if text is None else text, type=_Catalogue).fault
+    except msgspec.DecodeError as error:
         raise MutantError(f"{CATALOGUE.name}: {error}") from None
-    return [_read(entry, number) for number, entry in enumerate(entries, 1)]
-
-
-def _read(entry: dict[str, object], number: int) -> Mutant:
-    name = entry.get("name", f"fault {number}")
-    if unknown := sorted(entry.keys() - _FIELDS):
-        raise MutantError(f"{name}: {unknown[0]!r} is none of {', '.join(sorted(_FIELDS))}")
-    fields = {}
-    for field in ("name", "breaks", "in", "find", "put"):
-        value = entry.get(field)
-        if not isinstance(value, str) or not value.strip():
-            raise MutantError(f"{name}: {field} has to be a text that is not empty")
-        fields["where" if field == "in" else field] = value
-    lists = {}
-    for field in ("promises", "caught_by"):
-        values = entry.get(field, [])
-        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise MutantError(f"{name}: {field} has to be a list of texts")
-        lists[field] = tuple(values)
-    if not lists["caught_by"]:
-        raise MutantError(f"{name}: caught_by has to name a test")
-    return Mutant(**fields, **lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +150,7 @@ def mutated(mutant: Mutant, tree: Tree) -> dict[str, str]:
 
 
 def _place(mutant: Mutant, tree: Tree) -> tuple[str, int, int]:
-    """Path, and the span in its text. Raises MutantError unless there is one place; it says where else one is."""
+    """Path, and the span in its text. Raises MutantError unless there is one place."""
     where, find = mutant.where, mutant.find
     names = tree.ends.get(where, [])
     if len(names) > 1:
@@ -177,10 +160,6 @@ def _place(mutant: Mutant, tree: Tree) -> tuple[str, int, int]:
         return tree.scopes[names[0]].path, *places[0]
     if places:
         raise MutantError(f"{mutant.name}: {find!r} fits {len(places)} places in {where}")
-    last = where.rpartition(".")[2]
-    fits = [name for name, scope in tree.scopes.items() if len(tree.places(find, scope)) == 1]
-    others = [name for name in fits if name.endswith(f".{last}")] or fits
-    hint = f"; it fits {' and '.join(others)}" if 0 < len(others) <= _MOST_HINTS else ""
     raise MutantError(
-        f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}{hint}"
+        f"{mutant.name}: {find!r} does not fit {where}{'' if names else ', which is not there'}"
     )

@@ -6,32 +6,24 @@ behaves the same. Exit codes: 0, or 2 when a test fails without any fault.
 
     python -m tests.mutants.generated --files src/agent_scheduler/engine/quotas/book.py
     python -m tests.mutants.generated --changed origin/main --sample 20
-    python -m tests.mutants.generated --files src/agent_scheduler --sample 100 --seed 7 --json
+    python -m tests.mutants.generated --files src/agent_scheduler --sample 100 --seed 7
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import asyncio
-import json
-import random
-import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.embedded import FOLDERS
 from tests.support.places import ROOT
 
-from .__main__ import Proven
+from . import trying
 from .generator import Edit, Source, edits, functions_of
-from .scratch import CannotRun, Scratch
 
 _SHIPPED = {"src/agent_scheduler": "tests/unit", "src/embedded_kubernetes": "tests/embedded"}
 #: Package -> the folder of tests/features whose processes it is part of, where that has another name.
@@ -48,15 +40,6 @@ class Fault:
         edit = self.edit
         old, new = (" ".join(text.split())[:60] for text in (self.old, edit.new))
         return f"{self.path}:{edit.line} {edit.function}: {edit.kind}: {old!r} -> {new!r}"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`by`: the test that failed; empty for a survivor."""
-
-    fault: str
-    by: str
-    seconds: float
 
 
 def faults_of(paths: Iterable[str], functions: dict[str, set[str]] | None = None) -> list[Fault]:
@@ -85,9 +68,7 @@ def files_under(paths: Iterable[str]) -> list[str]:
 
 def sampled(faults: Sequence[Fault], count: int, seed: str) -> list[Fault]:
     """`count` faults that compile, or all that there are; the same ones for the same seed."""
-    drawn = list(faults)
-    random.Random(seed).shuffle(drawn)
-    chosen = list(islice((fault for fault in drawn if compiles(fault)), count))
+    chosen = trying.sampled(faults, count, seed, fits=compiles)
     return sorted(chosen, key=lambda fault: (fault.path, fault.edit))
 
 
@@ -155,33 +136,19 @@ def stages_of(path: str, also: Sequence[str], root: Path = ROOT) -> list[list[st
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if options.changed:
-            functions = changed_functions(options.changed)
-            faults = faults_of(functions, functions)
-        else:
-            faults = faults_of(files_under(options.files))
+        functions = changed_functions(options.changed) if options.changed else None
+        faults = faults_of(files_under(options.files) if functions is None else functions, functions)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     if options.sample is not None:
         faults = sampled(faults, options.sample, options.seed)
-    if options.list:
-        print(*faults, sep="\n")
-        return 0
-    tell = (lambda _verdict: None) if options.json else _print
-    try:
-        verdicts = asyncio.run(_run(faults, options.also, options.jobs, options.timeout, tell))
-    except CannotRun as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    if options.json:
-        print(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
-    else:
-        print(f"{sum(bool(verdict.by) for verdict in verdicts)} of {len(verdicts)} faults caught")
+    trials = [
+        trying.Trial(str(each), {each.path: edited(each)}, stages_of(each.path, options.also))
+        for each in faults
+    ]
+    trying.verdicts_of(trials, options)
     return 0
 
 
@@ -196,62 +163,11 @@ def _parser() -> argparse.ArgumentParser:
     chosen.add_argument(
         "--changed", metavar="COMMIT", help="faults of functions that differ from this commit"
     )
-    parser.add_argument("--sample", type=int, metavar="N", help="only N of them, drawn at random")
-    parser.add_argument("--seed", default="", metavar="TEXT", help="what the sample is drawn with")
     parser.add_argument(
         "--also", nargs="*", default=[], metavar="PATH", help="further tests, tried in this order"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="faults at a time (2)")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds after which a test hangs (60)")
-    parser.add_argument("--list", action="store_true", help="list the faults and try none")
-    parser.add_argument("--json", action="store_true", help="the verdicts as JSON")
+    trying.add_arguments(parser, timeout=60.0)
     return parser
-
-
-async def _run(
-    faults: list[Fault],
-    also: Sequence[str],
-    jobs: int,
-    timeout: float,  # noqa: ASYNC109 - of one test
-    tell: Callable[[Verdict], None],
-) -> list[Verdict]:
-    """The verdicts, in the order of `faults`. Raises CannotRun if the tests fail without any of them."""
-    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        whole = Scratch.of_the_tree(Path(name) / "whole")
-        proven = Proven(whole, timeout)
-        first = sorted({path for fault in faults for path in (stages_of(fault.path, also) or [[]])[0]})
-        await proven.prove(first)
-        waiting = list(reversed(faults))
-        verdicts: dict[Fault, Verdict] = {}
-
-        async def work(scratch: Scratch) -> None:
-            while waiting:
-                fault = waiting.pop()
-                began = time.monotonic()
-                before = scratch.put({fault.path: edited(fault)})
-                by = ""
-                try:
-                    for stage in stages_of(fault.path, also):
-                        await proven.prove(stage)
-                        if by := (await scratch.test(stage, timeout=timeout)).failed:
-                            break
-                except CannotRun as error:
-                    if not before:
-                        raise
-                    by = f"(no test could run: {error})"
-                finally:
-                    scratch.restore(before)
-                verdicts[fault] = Verdict(str(fault), by, round(time.monotonic() - began, 1))
-                tell(verdicts[fault])
-
-        async with asyncio.TaskGroup() as tasks:
-            for job in range(jobs):
-                tasks.create_task(work(whole.copy(Path(name) / str(job))))
-        return [verdicts[fault] for fault in faults]
-
-
-def _print(verdict: Verdict) -> None:
-    print(f"{'caught  ' if verdict.by else 'SURVIVED'} {verdict.seconds:6.1f} s  {verdict.fault}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A copy of the tree in which a mutant lives, and the tests that are run there.
 
 Everything is run with the copy as the working directory and its `src` in front of whatever is installed; that it is
-the copy's package which is imported is checked for every mutant, since a mutant that nobody imports would survive.
+the copy's packages which are imported is checked, since a mutant that nobody imports would survive.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.support.needed import SHARED
 from tests.support.places import ROOT
 
-from .catalogue import Mutant, MutantError, Tree, mutated
+from .catalogue import SHIPPED
 
 #: What the tests need of the tree.
 _COPIED = ("src", "tests", "docs", "config", "pyproject.toml", "CONTRIBUTING.md")
@@ -54,11 +54,9 @@ class CannotRun(Exception):
 class Scratch:
     """One copy. Owner: one job at a time, and it holds one mutant at a time."""
 
-    def __init__(self, root: Path, tree: Tree) -> None:
+    def __init__(self, root: Path) -> None:
         #: As Python names what it imports from it, whatever links lead there.
         self.root = root.resolve()
-        #: What it is without a mutant.
-        self._tree = tree
 
     @classmethod
     def of_the_tree(cls, root: Path) -> Scratch:
@@ -75,12 +73,12 @@ class Scratch:
         beside = root.parent / SHARED.name
         if SHARED.exists() and not beside.exists():
             beside.symlink_to(SHARED)
-        return cls(root, Tree(root))
+        return cls(root)
 
     def copy(self, root: Path) -> Scratch:
         """Another one, with the bytecode that was made here."""
         shutil.copytree(self.root, root)
-        return Scratch(root, self._tree)
+        return Scratch(root)
 
     async def test(self, paths: Sequence[str], *, timeout: float, keep_bytecode: bool = False) -> TestRun:  # noqa: ASYNC109
         """Run the tests of `paths` up to the first that fails. Raises CannotRun.
@@ -89,17 +87,8 @@ class Scratch:
         of them at `RUN_TIMEOUTS` times that.
         """
         # -q is among the project's own options already.
-        command = [
-            "-m",
-            "pytest",
-            "-x",
-            "--tb=no",
-            "-rfE",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "tests.mutants.unshrunk",
-        ]
+        command = ["-m", "pytest", "-x", "--tb=no", "-rfE"]
+        command += ["-p", "no:cacheprovider", "-p", "tests.mutants.unshrunk"]
         # One seed for all runs: whether a mutant is caught must not be a matter of luck.
         command += [f"--timeout={timeout:g}", "--hypothesis-seed=0", *paths]
         longest = timeout * RUN_TIMEOUTS
@@ -114,40 +103,21 @@ class Scratch:
         why = first[2] or ""
         return TestRun(first[1], why, output, hung=why.startswith("Failed: Timeout"))
 
-    async def apply(self, mutant: Mutant) -> dict[str, str]:
-        """Put `mutant` in; gives what `restore` needs. Raises MutantError, and CannotRun if it cannot be imported."""
-        after = mutated(mutant, self._tree)
-        before = {path: self._tree.texts[path] for path in after}
-        self._write(after)
-        try:
-            await self._check_import(mutant, list(after))
-        except BaseException:
-            self.restore(before)
-            raise
-        return before
-
-    def put(self, texts: dict[str, str]) -> dict[str, str]:
-        """Write the files of `texts`, by path; gives what `restore` needs. Whether they can be imported is for the
-        tests to say."""
-        self._write(texts)
-        return {path: self._tree.texts[path] for path in texts}
-
-    def restore(self, before: dict[str, str]) -> None:
-        self._write(before)
-
-    def _write(self, texts: dict[str, str]) -> None:
+    def put(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Write the files of `texts`, by path; gives what is put back in the end."""
+        before = {path: (self.root / path).read_text() for path in texts}
         for path, text in texts.items():
             (self.root / path).write_text(text)
             # Python tells bytecode that is outdated by seconds and size, which a quick edit can leave as they were.
             Path(cache_from_source(self.root / path)).unlink(missing_ok=True)
+        return before
 
-    async def _check_import(self, mutant: Mutant, paths: Sequence[str]) -> None:
-        names = [".".join(Path(path).with_suffix("").parts[1:]).removesuffix(".__init__") for path in paths]
+    async def check_imports(self) -> None:
+        """Raises CannotRun unless the copy's packages are those that are imported."""
+        names = [Path(each).name for each in SHIPPED]
         code, output = await self._python(["-c", _IMPORTED, *names], timeout=60)
-        if code != 0:
-            raise MutantError(f"{mutant.name}: it cannot be imported: {_last_lines(output)}")
-        expected = [str(self.root / path) for path in paths]
-        if output.split() != expected:
+        expected = [str(self.root / each / "__init__.py") for each in SHIPPED]
+        if code != 0 or output.split() != expected:
             raise CannotRun(f"Python imports {output.split()}, not {expected}")
 
     async def _python(

@@ -12,8 +12,8 @@ import pytest
 from tests.project.promises import promises
 from tests.support.places import DOCS, ROOT
 
-from .__main__ import sampled
 from .catalogue import SHIPPED, MutantError, Tree, all_mutants, mutated
+from .trying import sampled
 
 #: More than these are made by `tests.mutants.generated`, which has no lines to keep.
 MOST = 150
@@ -77,7 +77,7 @@ def test_a_sample_is_the_same_for_one_seed_and_another_for_another() -> None:
     one, again, other = (sampled(mutants, 5, seed) for seed in ("one", "one", "other"))
     assert one == again != other
     assert len({each.name for each in one}) == 5
-    assert sampled(mutants, len(mutants) + 1, "") == sorted(mutants, key=lambda each: each.name)
+    assert len(sampled(mutants, len(mutants) + 1, "")) == len(mutants)
 
 
 ENTRY = "[[fault]]\nname = 'x'\nbreaks = 'b.'\ncaught_by = ['t']\nin = 'f'\nfind = 'a'\nput = 'b'\n"
@@ -143,12 +143,10 @@ def test_a_fault_follows_its_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "find", "put", "problem"),
     [
-        ("Kept.second", "a = 1", "a = 2", "'a = 1' does not fit Kept.second, which is not there; it fits"),
-        ("before.Kept", "LIMIT", "2", "is not there; it fits agent_scheduler.here"),
+        ("Kept.second", "a = 1", "a = 2", "'a = 1' does not fit Kept.second, which is not there"),
         ("first", "a = 1", "a = 2", "any of agent_scheduler.here.first, agent_scheduler.here.Kept.first"),
-        ("conftest", "a = 1", "a = 2", "does not fit conftest, which is not there"),
         ("here.first", "b = 3", "b = 4", "'b = 3' does not fit here.first$"),
-        ("here.first", "LIMIT = 1", "pass", "does not fit here.first; it fits agent_scheduler.here$"),
+        ("here.first", "LIMIT = 1", "pass", "does not fit here.first$"),
         ("Kept.first", "return 2", "return 3", "fits 2 places in Kept.first"),
         ("here.first", "a = 1", "a = 1  # one", "changes nothing"),
         ("here.first", "a = 1", "a = = 1", "no longer compiles"),
@@ -164,11 +162,10 @@ def test_a_fault_that_fits_nowhere_or_changes_nothing_is_an_error(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (ENTRY.replace("find = 'a'\n", ""), "x: find has to be a text"),
-        (ENTRY.replace("['t']", "[]"), "x: caught_by has to name a test"),
-        (ENTRY.replace("['t']", "'t'"), "x: caught_by has to be a list"),
-        (ENTRY + "found = 1\n", "x: 'found' is none of breaks, caught_by"),
-        (ENTRY.replace("name = 'x'\n", ""), "fault 1: name has to be"),
+        (ENTRY.replace("find = 'a'\n", ""), "missing required field `find`"),
+        (ENTRY.replace("find = 'a'", "find = ' '"), r"matching regex .* at `\$.fault\[0\].find`"),
+        (ENTRY.replace("['t']", "[]"), r"length >= 1 - at `\$.fault\[0\].caught_by`"),
+        (ENTRY + "found = 1\n", "unknown field `found`"),
         ("[[fault]", "catalogue.toml: "),
     ],
 )

@@ -17,6 +17,7 @@ import yaml
 from tests.support.embedded import embedded_cluster
 from tests.support.kustomize import render
 from tests.support.needed import tool
+from tests.support.objects import collection
 from tests.support.places import CONFIG
 
 if TYPE_CHECKING:
@@ -191,27 +192,9 @@ def test_every_object_is_as_kubernetes_schemas_have_it() -> None:
 
 
 @pytest.mark.wide
-def test_the_schemas_refuse_what_kubernetes_does_not_know() -> None:
-    deployment = next(each for each in templated() if each["kind"] == "Deployment")
-    deployment["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
-    (error,) = validator("Deployment", "apps/v1").iter_errors(deployment)
-    assert "livenesProbe" in error.message
-
-
-@pytest.mark.wide
 async def test_an_api_server_that_is_strict_takes_every_object() -> None:
     async with embedded_cluster() as cluster:
         for each in (*render(CONFIG / "default"), *render(CONFIG / "crd"), *templated(*EVERYTHING)):
             where = collection(each)
             answer = await cluster.call("POST", f"{where}?fieldValidation=Strict", each)
             assert answer.status in (201, 409), (each["kind"], answer.body)
-
-
-def collection(each: Json) -> str:
-    kind = each["kind"]
-    plural = kind.lower()[:-1] + "ies" if kind.endswith("Policy") else kind.lower() + "s"
-    group = "api/v1" if each["apiVersion"] == "v1" else f"apis/{each['apiVersion']}"
-    namespace = each["metadata"].get("namespace")
-    cluster_wide = kind.startswith("Cluster") or kind.endswith(("Configuration", "Schema"))
-    inside = f"namespaces/{namespace}/" if namespace and not cluster_wide else ""
-    return f"/{group}/{inside}{plural}"

@@ -34,33 +34,6 @@ def test_both_ways_give_the_same_objects(installed: str, tmp_path: Path) -> None
     assert sorted_texts(plainly(folder)) == sorted_texts(by_kubectl(folder))
 
 
-def test_a_role_that_names_a_generated_config_map_is_changed_as_by_kubectl(tmp_path: Path) -> None:
-    """The reason why nothing else may have that name."""
-    (tmp_path / "kustomization.yaml").write_text(
-        "resources: [role.yaml]\nconfigMapGenerator: [{name: same, files: [data.yaml]}]\n"
-    )
-    (tmp_path / "data.yaml").write_text("a: <b> & c\n")
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "r"},
-        "rules": [{"apiGroups": [""], "resources": ["leases"], "resourceNames": ["same"], "verbs": ["get"]}],
-    }
-    (tmp_path / "role.yaml").write_text(json.dumps(role))
-    objects = {each["kind"]: each for each in plainly(tmp_path)}
-    name = objects["ConfigMap"]["metadata"]["name"]
-    assert name != "same"
-    assert objects["Role"]["rules"][0]["resourceNames"] == [name]
-    if not unusable():
-        assert sorted_texts(by_kubectl(tmp_path)) == sorted_texts([*objects.values()])
-
-
-def test_a_field_that_only_kubectl_knows_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml").write_text("namePrefix: a-\nresources: []\n")
-    with pytest.raises(ValueError, match="namePrefix: not known here"):
-        plainly(tmp_path)
-
-
 def test_objects_come_in_an_order_in_which_they_can_be_created() -> None:
     kinds = [each["kind"] for each in render(CONFIG / "default")]
     assert kinds[0] == "Namespace"

@@ -57,15 +57,6 @@ POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 
 
-@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(CONFIG)))
-def test_every_manifest_is_an_object_of_a_kind(path: Path) -> None:
-    found = documents(path)
-    assert found
-    for document in found:
-        assert document["apiVersion"]
-        assert document["kind"]
-
-
 def test_every_manifest_is_part_of_a_kustomization_or_a_sample() -> None:
     used = set(SAMPLES)
     for kustomization in CONFIG.rglob("kustomization.yaml"):
@@ -226,11 +217,3 @@ def test_the_image_installs_only_locked_libraries_and_nothing_to_develop_with() 
     run = {pin.name for pin in read(ROOT / "requirements/run.lock")}
     assert "uvloop" in run
     assert not {"pytest", "rich", "matplotlib", "hypothesis", "mypy", "ruff"} & run
-
-
-def test_the_image_gets_every_file_that_it_copies() -> None:
-    ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    for line in re.findall(r"^COPY (?!--from)(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
-        for source in line.split()[:-1]:
-            assert list(ROOT.glob(source))
-            assert f"!{source}" in ignored

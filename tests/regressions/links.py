@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
+from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturb, Disturbance, Request
-from tests.support.embedded import EmbeddedCluster
+from tests.support.embedded import EmbeddedCluster, embedded_cluster
 from tests.support.relay import Relay
+from tests.support.running import Running, scheduling
 
 
 class _Split:
@@ -48,6 +51,17 @@ async def relayed(cluster: EmbeddedCluster) -> AsyncIterator[tuple[Http1Transpor
             await transport.close()
 
 
+@asynccontextmanager
+async def watching(**settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Relay, Running]]:
+    """A cluster, the relay of the watches, and a fast path of these settings."""
+    async with (
+        embedded_cluster() as cluster,
+        watching_through_a_relay(cluster) as (transport, relay),
+        scheduling(transport, **settings) as running,
+    ):
+        yield cluster, relay, running
+
+
 def forget_history(cluster: EmbeddedCluster) -> None:
     """As an etcd compaction does: a watch from before now is answered 410, and nobody is told what it missed."""
     store = cluster.api.store
@@ -71,6 +85,16 @@ class Tap:
     def binds(self, pod: str) -> int:
         """How often a pod was sent to be bound."""
         return self.count(lambda request: is_bind(request) and f"/{pod}/" in request.path)
+
+
+def denied(pod: str = "") -> Disturb:
+    """A webhook at the server refuses the pod's binds, or all."""
+
+    def harm(request: Request) -> Disturbance | None:
+        refused = is_bind(request) and f"/{pod}" in request.path
+        return Disturbance(error=ApiError(403, "Forbidden", "denied by a webhook")) if refused else None
+
+    return harm
 
 
 def _nothing(_request: Request) -> Disturbance | None:

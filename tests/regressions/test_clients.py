@@ -18,12 +18,11 @@ from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import ELECT
 from tests.features.fastpath.test_runtime import running as process
-from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.running import scheduling
+from tests.support.embedded import embedded_cluster, until
 from tests.support.scripted import FakeTime
 from tests.support.virtual import time_of_day
 
-from .links import Tap, is_watch, watching_through_a_relay
+from .links import Tap, is_watch, watching
 from .stages import HeldBinds, millicores, refusal
 
 
@@ -41,18 +40,14 @@ async def test_a_watch_that_fell_silent_is_asked_for_again() -> None:
     Ours: a watch on which nothing arrives for longer than the server was asked to keep it, or than bookmarks
     come, is taken for dead and asked for again from where it was.
     """
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(transport, watch_times=WatchTimes(stall=0.3)) as running,
-    ):
+    async with watching(watch_times=WatchTimes(stall=0.3)) as (cluster, relay, running):
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("first", cpu="1")
         await until(cluster.placed)
         await cluster.add_pod("second", cpu="1")
         await refusal(cluster, "second")
         relay.fall_silent()
-        await cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+        await cluster.end_pod("first")
         await cluster.add_node("n2", cpu="1")
         await cluster.add_pod("third", cpu="1")
         await until(lambda: running.reports.attempts["scheduled"] == 3)
@@ -74,11 +69,7 @@ async def test_a_conflict_is_not_taken_for_a_bind() -> None:
     Ours: nothing but a 201 means bound. After any other answer the pod itself is asked, and what it says is
     carried out: here the room is given back, no success is counted and no Scheduled event is written.
     """
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(transport) as running,
-    ):
+    async with watching() as (cluster, relay, running):
         held = HeldBinds(running.fast_path)
         for name in ("n1", "n2"):
             await cluster.add_node(name, cpu="1")

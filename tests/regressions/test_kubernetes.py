@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,10 @@ from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import ELECT, HEAD
 from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.objects import container
 from tests.support.running import Running, scheduling
 
-from .links import Tap, forget_history, watching_through_a_relay
+from .links import Tap, forget_history, watching, watching_through_a_relay
 from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled
 
 
@@ -36,11 +36,7 @@ async def test_a_pod_that_was_bound_and_deleted_unseen_leaves_nothing_behind() -
     Ours: a deletion frees whatever the pod holds, be it seen, assumed or confirmed by the answer to the bind
     alone.
     """
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(transport) as running,
-    ):
+    async with watching() as (cluster, relay, running):
         held = HeldBinds(running.fast_path)
         await cluster.add_node("n1", cpu="1")
         pod = await cluster.add_pod("a", cpu="1")
@@ -51,7 +47,7 @@ async def test_a_pod_that_was_bound_and_deleted_unseen_leaves_nothing_behind() -
         assert not running.fast_path.cluster.pods[pod["metadata"]["uid"]].node_name, (
             "the watch told after all"
         )
-        await cluster.ask("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+        await cluster.end_pod("a")
         forget_history(cluster)
         relay.restore()
         await until(lambda: not running.fast_path.cluster.pods)
@@ -130,18 +126,8 @@ async def test_a_burst_stops_at_what_the_node_takes(policy: ConflictPolicy) -> N
     Ours: room is taken in the ledger before a bind is sent, by every worker in the same place, so no burst can
     outrun it. What a new leader knows of its predecessor's last binds is tested below (#137308).
     """
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(
-            transport,
-            workers=8,
-            policy=policy,
-            max_urgent_retries=1000,
-            max_in_unschedulable=1e6,
-            events=None,
-        ) as running,
-    ):
+    settings = {"max_urgent_retries": 1000, "max_in_unschedulable": 1e6, "events": None}
+    async with watching(workers=8, policy=policy, **settings) as (cluster, relay, running):
         await asyncio.gather(*(cluster.add_pod(f"p{number}", cpu="1m") for number in range(BURST)))
         await until(lambda: running.reports.attempts["unschedulable"] == BURST)
         await cluster.add_node("n1", cpu="64", pods=str(PODS_PER_NODE))
@@ -220,8 +206,8 @@ async def test_a_pod_that_another_bound_elsewhere_is_where_the_server_has_it() -
         await until(lambda: running.reports.outcomes["bound elsewhere"])
         assert (millicores(ledger, assumed), millicores(ledger, other)) == (0, 1000)
         labels = {"metadata": {"labels": {"changed": "yes"}}}
-        await cluster.ask("PATCH", f"{PODS}/a", labels, content_type="application/merge-patch+json")
-        await cluster.ask("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+        await cluster.patch(f"{PODS}/a", labels)
+        await cluster.end_pod("a")
         await until(lambda: millicores(ledger, other) == 0)
         for name in ("b", "c"):
             await cluster.add_pod(name, cpu="1")
@@ -243,18 +229,14 @@ async def test_the_room_of_a_pod_whose_deletion_was_missed_goes_to_who_waits_for
 
     Ours: the next list frees the room of every pod that it lacks, and wakes those who wait for it.
     """
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(transport) as running,
-    ):
+    async with watching() as (cluster, relay, running):
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("first", cpu="1")
         await until(cluster.placed)
         await cluster.add_pod("second", cpu="1")
         await refusal(cluster, "second")
         relay.cut()
-        await cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+        await cluster.end_pod("first")
         forget_history(cluster)
         relay.restore()
         await until(cluster.placed)
@@ -285,7 +267,7 @@ async def test_pods_of_other_schedulers_take_their_room() -> None:
             await until(lambda: millicores(running.fast_path.ledger, "n1") == 600)
             await cluster.add_pod("ours", cpu="600m")
             assert await refusal(cluster, "ours") == "0/1 nodes are available: 1 Insufficient cpu."
-            await cluster.ask("DELETE", f"{PODS}/listed?gracePeriodSeconds=0")
+            await cluster.end_pod("listed")
             await until(lambda: running.reports.attempts["scheduled"])
             assert await cluster.placed() == {"watched": "n1", "ours": "n1"}
 
@@ -368,7 +350,7 @@ async def test_room_that_another_took_since_the_decision_is_not_taken_again() ->
         held.release()
         await refusal(cluster, "mine")
         assert await cluster.placed() == {"theirs": "n1"}
-        await cluster.ask("DELETE", f"{PODS}/theirs?gracePeriodSeconds=0")
+        await cluster.end_pod("theirs")
         await until(lambda: ours.reports.attempts["scheduled"])
         assert await cluster.placed() == {"mine": "n1"}
 
@@ -395,8 +377,7 @@ async def test_two_binds_of_the_same_moment_are_both_counted_by_both() -> None:
         assert await cluster.placed() == {"mine": "n1", "theirs": "n1"}
 
 
-def _of_memory(memory: str) -> list[dict[str, Any]]:
-    return [{"name": "c", "image": "i", "resources": {"requests": {"memory": memory}}}]
+LARGE = [container(requests={"memory": "32Gi"})]
 
 
 async def test_of_thirty_large_pods_as_many_are_bound_as_fit() -> None:
@@ -413,7 +394,7 @@ async def test_of_thirty_large_pods_as_many_are_bound_as_fit() -> None:
     """
     async with scheduled(workers=4) as (cluster, running):
         for number in range(30):
-            await cluster.add_pod(f"p{number}", containers=_of_memory("32Gi"))
+            await cluster.add_pod(f"p{number}", containers=LARGE)
         await until(lambda: running.reports.attempts["unschedulable"] == 30)
         await cluster.add_node("n1", memory="70Gi")
         await until(lambda: running.fast_path.queue.pending().unschedulable == 28)
@@ -423,7 +404,7 @@ async def test_of_thirty_large_pods_as_many_are_bound_as_fit() -> None:
 
 async def _deleting(cluster: EmbeddedCluster, running: Running, name: str) -> None:
     """Begins to delete a pod whose node does not answer, and waits until the scheduler knows."""
-    answer = await cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=600")
+    answer = await cluster.delete(f"{PODS}/{name}?gracePeriodSeconds=600")
     pods = running.fast_path.cluster.pods
     await until(lambda: pods[answer["metadata"]["uid"]].deleting)
 
@@ -432,19 +413,19 @@ async def test_a_pod_that_terminates_holds_its_room_to_the_end() -> None:
     async with scheduled() as (cluster, running):
         await cluster.add_node("n1", memory="70Gi")
         for name in ("gone", "ended"):
-            await cluster.add_pod(name, containers=_of_memory("32Gi"))
+            await cluster.add_pod(name, containers=LARGE)
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         for name in ("gone", "ended"):
             await _deleting(cluster, running, name)
         for name in ("a", "b"):
-            await cluster.add_pod(name, containers=_of_memory("32Gi"))
+            await cluster.add_pod(name, containers=LARGE)
             await refusal(cluster, name)
         assert set(await cluster.placed()) == {"gone", "ended"}
-        await cluster.ask("DELETE", f"{PODS}/gone?gracePeriodSeconds=0")
+        await cluster.end_pod("gone")
         await until(lambda: running.reports.attempts["scheduled"] == 3)
         assert running.fast_path.queue.pending().unschedulable == 1
         ended = {"status": {"phase": "Failed"}}
-        await cluster.ask("PATCH", f"{PODS}/ended/status", ended, content_type="application/merge-patch+json")
+        await cluster.patch(f"{PODS}/ended/status", ended)
         await until(lambda: running.reports.attempts["scheduled"] == 4)
         assert set(await cluster.placed()) == {"ended", "a", "b"}
 
@@ -463,11 +444,7 @@ async def test_nothing_is_bound_to_a_node_whose_deletion_was_missed(history: str
     Ours: once the watch is back, resumed or taken anew, a node that no longer exists is forgotten and nothing is
     bound to it.
     """
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(transport) as running,
-    ):
+    async with watching() as (cluster, relay, running):
         await cluster.add_node("gone")
         await until(lambda: running.fast_path.ledger.rows)
         relay.cut()

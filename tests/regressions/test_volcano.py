@@ -9,9 +9,8 @@ from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import ELECT
 from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.running import scheduling
 
-from .links import Tap, is_watch, watching_through_a_relay
+from .links import Tap, is_watch, watching
 from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled
 
 
@@ -35,7 +34,7 @@ async def test_room_is_taken_from_the_moment_a_bind_is_under_way() -> None:
         await cluster.add_pod("next", cpu="1")
         assert await refusal(cluster, "next") == "0/1 nodes are available: 1 Insufficient cpu."
         assert await cluster.placed() == {}
-        await cluster.ask("DELETE", f"{PODS}/slow")
+        await cluster.delete(f"{PODS}/slow")
         await until(lambda: held.nodes.get("next"))
         held.release()
         await until(lambda: running.reports.outcomes[BindOutcome.BOUND.value])
@@ -167,7 +166,7 @@ async def test_a_deleted_pod_that_lost_its_nodes_is_not_retried() -> None:
         await cluster.add_pod("foreign", cpu="1", scheduler="another")
         await cluster.bind("foreign", "n1")
         await until(lambda: millicores(running.fast_path.ledger, "n1") == 1000)
-        await cluster.ask("DELETE", f"{PODS}/a")
+        await cluster.delete(f"{PODS}/a")
         await until(lambda: len(running.fast_path.cluster.pods) == 1)
         held.release()
         await until(lambda: running.fast_path.binder.in_flight == 0)
@@ -182,17 +181,13 @@ async def test_a_deleted_pod_that_lost_its_nodes_is_not_retried() -> None:
 async def test_a_deleted_pod_of_which_the_watch_did_not_tell_is_not_reported_and_dropped_when_it_tells() -> (
     None
 ):
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(transport) as running,
-    ):
+    async with watching() as (cluster, relay, running):
         held = HeldBinds(running.fast_path)
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("a", cpu="1")
         await until(lambda: held.nodes)
         relay.cut()
-        await cluster.ask("DELETE", f"{PODS}/a")
+        await cluster.delete(f"{PODS}/a")
         held.release()
         await until(lambda: running.reports.outcomes["gone"])
         assert millicores(running.fast_path.ledger, "n1") == 0

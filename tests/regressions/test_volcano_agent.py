@@ -17,12 +17,10 @@ from agent_scheduler.engine.plugins.node_resources_fit import NodeResourcesFit
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import BindOutcome
-from embedded_kubernetes.errors import ApiError
-from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import AGENT, Running, scheduling
 
-from .links import Tap, is_bind, watching_through_a_relay
+from .links import Tap, denied, watching
 from .stages import HeldBinds, millicores, refusal, scheduled
 
 WORKERS = 3
@@ -145,11 +143,7 @@ async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
     Ours: pods are known by UID, and every binding carries it, so the server refuses what was meant for the
     predecessor. The successor is decided on for itself and bound once.
     """
-    async with (
-        embedded_cluster() as cluster,
-        watching_through_a_relay(cluster) as (transport, relay),
-        scheduling(transport) as running,
-    ):
+    async with watching() as (cluster, relay, running):
         pods = running.fast_path.cluster.pods
         held = HeldBinds(running.fast_path, only=lambda pod: pod.uid == first)
         await cluster.add_node("small", cpu="1")
@@ -158,7 +152,7 @@ async def test_a_bind_does_not_reach_the_successor(watch: str) -> None:
         await until(lambda: held.nodes)
         if watch == "is cut":
             relay.cut()
-        await cluster.ask("DELETE", f"{PODS}/a")
+        await cluster.delete(f"{PODS}/a")
         second = (await cluster.add_pod("a", cpu="2"))["metadata"]["uid"]
         if watch == "tells":
             await until(lambda: second in pods and first not in pods)
@@ -202,7 +196,7 @@ async def test_a_node_that_came_back_is_used_at_once(policy: ConflictPolicy) -> 
         await until(lambda: held.nodes)
         await cluster.ask("DELETE", "/api/v1/nodes/n1")
         for number in range(20):
-            await cluster.ask("DELETE", f"{PODS}/old{number}?gracePeriodSeconds=0")
+            await cluster.delete(f"{PODS}/old{number}?gracePeriodSeconds=0")
         await cluster.add_node("n1", cpu="1")
         await until(lambda: (known := ledger.node("n1")) is not None and known.allocatable["cpu"] == 1000)
         await until(lambda: len(ledger.placements) == 1)
@@ -244,10 +238,8 @@ async def test_a_pod_that_always_loses_backs_off_and_others_are_bound() -> None:
     Ours: so many urgent retries in a row and no more; then an ordinary backoff as after an error. Others get
     their turn.
     """
-    async with scheduled(workers=1, max_urgent_retries=RETRIES, initial_backoff=60, max_backoff=60) as (
-        cluster,
-        running,
-    ):
+    slow = {"initial_backoff": 60, "max_backoff": 60}
+    async with scheduled(workers=1, max_urgent_retries=RETRIES, **slow) as (cluster, running):
         _never_wins(running, "loser")
         await cluster.add_node("n1")
         await until(lambda: running.fast_path.ledger.rows)
@@ -257,9 +249,6 @@ async def test_a_pod_that_always_loses_backs_off_and_others_are_bound() -> None:
         await until(lambda: running.fast_path.queue.where(uid) is Place.BACKOFF)
         assert running.reports.urgent == {True: RETRIES, False: 1}
         assert await cluster.placed() == {"other": "n1"}
-
-
-MERGE = "application/merge-patch+json"
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -281,15 +270,15 @@ async def test_the_room_of_a_pod_that_ended_is_free_while_its_object_stays(phase
         await until(cluster.placed)
         await cluster.add_pod("second", cpu="1")
         await refusal(cluster, "second")
-        await cluster.ask("PATCH", f"{PODS}/first", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE)
-        await cluster.ask("PATCH", f"{PODS}/first/status", {"status": {"phase": phase}}, content_type=MERGE)
+        await cluster.patch(f"{PODS}/first", {"metadata": {"labels": {"a": "b"}}})
+        await cluster.patch(f"{PODS}/first/status", {"status": {"phase": phase}})
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert await cluster.placed() == {"first": "n1", "second": "n1"}
         # What happens to the object afterwards takes nothing and gives nothing.
-        await cluster.ask("PATCH", f"{PODS}/first", {"metadata": {"labels": {"a": "c"}}}, content_type=MERGE)
+        await cluster.patch(f"{PODS}/first", {"metadata": {"labels": {"a": "c"}}})
         await cluster.add_pod("third", cpu="1")
         assert await refusal(cluster, "third") == "0/1 nodes are available: 1 Insufficient cpu."
-        await cluster.ask("DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+        await cluster.end_pod("first")
         await cluster.add_pod("fourth", cpu="1")
         await refusal(cluster, "fourth")
         assert millicores(running.fast_path.ledger, "n1") == 1000
@@ -317,7 +306,7 @@ async def test_a_gated_pod_takes_nothing_from_others() -> None:
         await until(cluster.placed)
         assert await cluster.placed() == {"plain": "n1"}
         assert tap.binds("gated") == 0
-        await cluster.ask("DELETE", f"{PODS}/plain?gracePeriodSeconds=0")
+        await cluster.end_pod("plain")
         lifted = [{"op": "remove", "path": "/spec/schedulingGates"}]
         await cluster.ask("PATCH", f"{PODS}/gated", lifted, content_type="application/json-patch+json")
         await until(lambda: running.reports.attempts["scheduled"] == 2)
@@ -337,15 +326,8 @@ async def test_the_room_of_a_refused_bind_goes_to_the_next_pod_at_once() -> None
     Ours: giving room back is a change of the node like taking it. It is seen by the next decision, and wakes who
     waits for it.
     """
-    tap = Tap()
-
-    def denied(request: Request) -> Disturbance | None:
-        if is_bind(request) and "/denied/" in request.path:
-            return Disturbance(error=ApiError(403, "Forbidden", "denied by a webhook"))
-        return None
-
-    tap.harm = denied
-    async with scheduled(disturb=tap, workers=4, initial_backoff=60, max_backoff=60) as (cluster, running):
+    slow = {"initial_backoff": 60, "max_backoff": 60}
+    async with scheduled(disturb=denied("denied/"), workers=4, **slow) as (cluster, running):
         await cluster.add_node("n1", cpu="1")
         await until(lambda: running.fast_path.ledger.rows)
         await cluster.add_pod("denied", cpu="1")
@@ -410,11 +392,7 @@ async def test_the_echo_of_our_own_condition_does_not_end_a_backoff() -> None:
     backoff and all.
     """
     tap = Tap()
-
-    def denied(request: Request) -> Disturbance | None:
-        return Disturbance(error=ApiError(403, "Forbidden", "denied")) if is_bind(request) else None
-
-    tap.harm = denied
+    tap.harm = denied()
     async with scheduled(disturb=tap, initial_backoff=60, max_backoff=60) as (cluster, running):
         await cluster.add_node("n1")
         uid = (await cluster.add_pod("a"))["metadata"]["uid"]
@@ -512,13 +490,9 @@ async def test_the_pod_of_higher_priority_goes_first_whatever_the_other_claims()
     PriorityClass.
     """
     async with embedded_cluster() as cluster:
-        body = {"metadata": {"name": "important"}, "value": 1000}
-        await cluster.ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        await cluster.add_priorities(important=1000)
         await cluster.add_node("n1", pods="1")
-        container = {"name": "c", "image": "i"}
-        claims = {"name": "loud", "annotations": BOUGHT, "labels": BOUGHT}
-        spec = {"schedulerName": "agent-scheduler", "containers": [container]}
-        await cluster.ask("POST", PODS, {"metadata": claims, "spec": spec})
+        await cluster.add_pod("loud", annotations=BOUGHT, labels=BOUGHT)
         await cluster.add_pod("quiet", priorityClassName="important")
         async with scheduling(cluster.transport) as running:
             await until(lambda: sum(running.reports.attempts.values()) == 2)

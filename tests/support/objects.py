@@ -224,3 +224,13 @@ def node_shard(name: str, nodes: Iterable[str], *, status: Object | None = None,
 def in_queue(name: str) -> dict[str, str]:
     """The annotation by which a pod names its queue."""
     return {"scheduling.volcano.sh/queue-name": name}
+
+
+def collection(body: Object) -> str:
+    """The path of the objects of this one's kind, of its namespace if it has one."""
+    kind, version = body["kind"], body["apiVersion"]
+    plural = f"{kind.lower()[:-1]}ies" if kind.endswith("Policy") else f"{kind.lower()}s"
+    namespace = body["metadata"].get("namespace")
+    cluster_wide = kind.startswith("Cluster") or kind.endswith(("Configuration", "Schema"))
+    inside = f"namespaces/{namespace}/" if namespace and not cluster_wide else ""
+    return f"/{'api' if version == 'v1' else 'apis'}/{version}/{inside}{plural}"

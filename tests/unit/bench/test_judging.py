@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,15 +23,12 @@ from agent_scheduler.bench.model import Batch, Case, Fate, Gang, Nodes, Spread, 
 from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.transport import OutcomeUnknown, Transport
 from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.scripted import running
+from tests.support.transports import Through
 
 
 def tally(fate: Fate = Fate.BOUND, **more: Any) -> Tally:
     return Tally(**{"name": "b", "fate": fate, "wanted": 10, "created": 10, "bound": 10, "there": 10, **more})
-
-
-def test_a_run_without_faults_counts() -> None:
-    assert reasons(Evidence(tallies=[tally()], flushed=0.0)) == []
-    assert reasons(Evidence(tallies=[tally()], flushed=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -54,6 +50,7 @@ def test_pods_that_did_not_end_as_they_had_to_refuse_it(batch: Tally, why: str) 
 @pytest.mark.parametrize(
     "batch",
     [
+        tally(),
         tally(there=4, deleted=6),
         tally(Fate.PREEMPTED, there=0),
         tally(Fate.WAITS, bound=0, there=0),
@@ -61,7 +58,8 @@ def test_pods_that_did_not_end_as_they_had_to_refuse_it(batch: Tally, why: str) 
     ],
 )
 def test_what_may_become_of_pods_does_not(batch: Tally) -> None:
-    assert reasons(Evidence(tallies=[batch])) == []
+    for flushed in (0.0, None):
+        assert reasons(Evidence(tallies=[batch], flushed=flushed)) == []
 
 
 def test_faults_of_nodes_pods_and_devices_are_quoted() -> None:
@@ -170,45 +168,14 @@ async def test_the_audit_counts_no_domain_that_the_pods_selector_excludes() -> N
     assert sentence == "a skew of more than 1 over zone: {'a': 2, 'b': 2, 'c': 0}"
 
 
-async def test_the_observer_sees_binds_ends_and_a_node_that_is_over() -> None:
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n", cpu="1")
-        track, free = Track(BATCH), FreeCapacity({"n": {"cpu": 1000, "pods": 110}})
-        observer = Observer(cluster.transport, "default", [track], free)
-        told: list[tuple[str, int]] = []
-        observer.on_bound = lambda name, _, number: told.append((name, number))
-        running = asyncio.create_task(observer.run())
-        try:
-            await observer.ready.wait()
-            for number in range(3):
-                await cluster.add_pod(track.name(number), cpu="600m")
-            await cluster.bind(track.name(1), "n")
-            await until(lambda: track.bound_count == 1)
-            assert free.over == []
-            await cluster.ask(
-                "DELETE", f"/api/v1/namespaces/default/pods/{track.name(1)}?gracePeriodSeconds=0"
-            )
-            await cluster.bind(track.name(0), "n")
-            # The API server does not look at capacity.
-            await cluster.bind(track.name(2), "n")
-            await until(lambda: track.bound_count == 3)
-        finally:
-            running.cancel()
-        assert told == [("b-000001", 1), ("b-000000", 0), ("b-000002", 2)]
-        assert track.gone == 1
-        assert [bool(moment) for moment in track.bound] == [True] * 3
-        assert free.over == ["n: cpu was 200 over its allocatable when b-000002 was bound to it"]
-        assert observer.rebound == []
-
-
-class Cutting:
+class Cutting(Through):
     """A transport whose watches end after one batch each: first as `ends` says, then not any more."""
 
     EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","code":410}}'
 
     def __init__(self, inner: Transport, ends: list[str]) -> None:
-        self.inner, self.ends = inner, ends
-        self.request = inner.request
+        super().__init__(inner)
+        self.ends = ends
 
     @asynccontextmanager
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
@@ -232,11 +199,10 @@ async def test_a_watch_that_ends_is_taken_up_and_nothing_is_seen_twice_or_missed
         await cluster.add_node("n", cpu="8")
         track, free = Track(replace(BATCH, count=20)), FreeCapacity({"n": {"cpu": 8000, "pods": 110}})
         cutting = Cutting(cluster.transport, ["cut", "expired", "ended", "expired", "cut"])
-        observer = Observer(cutting, "default", [track], free)  # type: ignore[arg-type]
+        observer = Observer(cutting, "default", [track], free)
         told: list[int] = []
         observer.on_bound = lambda _name, _track, number: told.append(number)
-        running = asyncio.create_task(observer.run())
-        try:
+        async with running(observer.run()):
             for number in range(20):
                 await cluster.add_pod(track.name(number), cpu="600m")
                 await cluster.bind(track.name(number), "n")
@@ -245,8 +211,6 @@ async def test_a_watch_that_ends_is_taken_up_and_nothing_is_seen_twice_or_missed
                 if number >= 10:
                     path = f"{PODS}/{track.name(number)}?gracePeriodSeconds=0"
                     await cluster.ask("DELETE", path)
-        finally:
-            running.cancel()
         assert not cutting.ends
         assert observer.resumed >= 5
         assert told == list(range(20))
@@ -272,14 +236,6 @@ async def test_the_audit_finds_lost_pods_and_nodes_that_are_over_and_minds_no_ot
         verdict = await audit(cluster.transport, "default", CASE)
         assert dict(verdict.there) == {"b": 2}
         assert list(verdict.state.overcommitted) == ["n: cpu requested 1200, allocatable 1000"]
-
-
-async def test_the_audit_finds_a_pod_that_was_left_out() -> None:
-    async with embedded_cluster() as cluster:
-        await cluster.add_node("n", cpu="1")
-        await cluster.add_pod("b-000000", cpu="600m")
-        verdict = await audit(cluster.transport, "default", CASE)
-        assert list(verdict.state.left_out) == ["b-000000 is not bound, but fits n"]
 
 
 def test_a_gang_below_its_minimum_is_told() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import socket
 import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 from agent_scheduler.bench import processes
-from agent_scheduler.bench.processes import ProcessError, child, free_port
+from agent_scheduler.bench.processes import Child, ProcessError, child, free_port
 
 pytestmark = pytest.mark.real_time
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -33,64 +35,58 @@ def test_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) ->
             free_port()
 
 
-def running(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    monkeypatch.setattr(processes, "PROGRAM", (sys.executable, "-c", code))
+Running = Callable[..., AbstractAsyncContextManager[Child]]
 
 
-async def test_a_child_is_ended_however_its_block_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running(monkeypatch, "import time; time.sleep(60)")
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """A child that runs this code."""
+
+    def start(name: str, code: str, **more: float) -> AbstractAsyncContextManager[Child]:
+        monkeypatch.setattr(processes, "PROGRAM", (sys.executable, "-c", code))
+        return child(name, [], log=tmp_path / "log", **more)
+
+    return start
+
+
+async def never() -> bool:
+    return False
+
+
+async def test_a_child_is_ended_however_its_block_is_left(running: Running) -> None:
     with pytest.raises(ZeroDivisionError):
-        async with child("sleeper", [], log=tmp_path / "log") as sleeper:
+        async with running("sleeper", "import time; time.sleep(60)") as sleeper:
             sleeper.check()
             raise ZeroDivisionError
     with pytest.raises(ProcessError, match="the sleeper was ended by SIGTERM"):
         sleeper.check()
 
 
-async def test_a_child_that_ignores_sigterm_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_child_that_ignores_sigterm_is_killed(running: Running, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    running(
-        monkeypatch,
+    code = (
         "import signal, time, sys, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)",
+        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
     )
 
     async def is_ready() -> bool:
         return ready.exists()
 
-    async with child("stubborn", [], log=tmp_path / "log", grace=0.1) as stubborn:
+    async with running("stubborn", code, grace=0.1) as stubborn:
         await stubborn.ready(is_ready, seconds=10)
     with pytest.raises(ProcessError, match="SIGKILL"):
         stubborn.check()
 
 
-async def test_a_child_that_dies_is_reported_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running(monkeypatch, "import sys; sys.exit('no such flag')")
-
-    async def never() -> bool:
-        return False
-
-    async with child("scheduler", [], log=tmp_path / "log") as dying:
+async def test_a_child_that_dies_is_reported_with_its_last_words(running: Running) -> None:
+    async with running("scheduler", "import sys; sys.exit('no such flag')") as dying:
         with pytest.raises(ProcessError, match=r"the scheduler ended with exit code 1(.|\n)*no such flag"):
             await dying.ready(never, seconds=10)
         with pytest.raises(ProcessError, match="exit code 1"):
             await dying.died()
 
 
-async def test_a_child_that_never_gets_ready_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running(monkeypatch, "import time; time.sleep(60)")
-
-    async def never() -> bool:
-        return False
-
-    async with child("cluster", [], log=tmp_path / "log") as slow:
+async def test_a_child_that_never_gets_ready_is_given_up(running: Running) -> None:
+    async with running("cluster", "import time; time.sleep(60)") as slow:
         with pytest.raises(ProcessError, match=r"the cluster was not ready after 0\.1 s"):
             await slow.ready(never, seconds=0.1)

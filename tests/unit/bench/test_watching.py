@@ -18,6 +18,7 @@ from agent_scheduler.bench.watching import FreeCapacity, Observer, Track
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import Transport
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.scripted import running
 
 NODES = (
     NodeSpec(
@@ -49,13 +50,9 @@ def load_of(embedded: EmbeddedCluster, *pods: PodSpec) -> tuple[Load, Track]:
 async def observing(embedded: EmbeddedCluster, track: Track) -> AsyncIterator[Observer]:
     free = FreeCapacity({node.name: node.allocatable() for node in NODES})
     observer = Observer(embedded.transport, "default", [track], free)
-    task = asyncio.create_task(observer.run())
-    try:
+    async with running(observer.run()):
         await asyncio.wait_for(observer.ready.wait(), 10)
         yield observer
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_nodes_arrive_as_they_were_specified(embedded: EmbeddedCluster) -> None:
