@@ -16,7 +16,7 @@ from agent_scheduler.engine.queueing.places import Place
 from embedded_kubernetes.store import Event, Record
 from tests.decisions.devices.validity import Cluster, DeviceId, overdrawn, problems, too_much
 
-from .api import FINAL, NODES, PODS, Json
+from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, uid_of
 from .device_reading import (
     CLAIMS,
     CLASSES,
@@ -51,7 +51,7 @@ def _for(pod: str) -> str:
 
 def _chosen_for(claim: Json) -> str:
     """What a choice for the claim is filed under."""
-    return _for(owner_of(claim)) if is_made(claim) else str(claim["metadata"]["uid"])
+    return _for(owner_of(claim)) if is_made(claim) else str(uid_of(claim))
 
 
 def _timeless(allocation: Json) -> Json:
@@ -90,15 +90,13 @@ class Allocations(Judge):
         """The store has. Who has what in it, and has it for whom, was somebody's before."""
         self._had.clear()
         self.left_by_others.clear()
-        reserved = {
-            (claim["metadata"]["uid"], pod) for claim in self._reading.claims() for pod in reserved_for(claim)
-        }
+        reserved = {(uid_of(claim), pod) for claim in self._reading.claims() for pod in reserved_for(claim)}
         self._robbed -= reserved
         pods = self.world.store.tables[PODS]
         node = pods.field_names.index("spec.nodeName")
         self.bound &= {record.uid for record in pods.scan("") if record.fields[node]}
         for claim in self._reading.claims():
-            uid, allocation = claim["metadata"]["uid"], allocation_of(claim)
+            uid, allocation = uid_of(claim), allocation_of(claim)
             if not allocation:
                 self.foreign.discard(uid)
                 continue
@@ -112,7 +110,7 @@ class Allocations(Judge):
         """A patch of a claim was, and will not be sent again if it takes an allocation away."""
         patch = orjson.loads(body)
         if "allocation" in (status := patch.get("status") or {}) and status["allocation"] is None:
-            self.left_by_others.add(patch["metadata"]["uid"])
+            self.left_by_others.add(uid_of(patch))
 
     # -- choices
 
@@ -217,14 +215,14 @@ class Allocations(Judge):
         except StopIteration:
             found = ["a class or the node is not there"]
         for problem in found[:3]:
-            names = [claim["metadata"]["name"] for claim in claims]
+            names = [name_of(claim) for claim in claims]
             self._wrong("S17", process, f"allocates {names} on {reservation.node_name}: {problem}")
         self._judge_held(process, fast_path, reservation, nodes)
 
     def _judge_held(
         self, process: Process, fast_path: FastPath, reservation: ReservedClaims, nodes: list[Json]
     ) -> None:
-        node = next((each for each in nodes if each["metadata"]["name"] == reservation.node_name), None)
+        node = next((each for each in nodes if name_of(each) == reservation.node_name), None)
         for part in reservation.claims:
             known = fast_path.cluster.devices.claim(part.claim)
             if part.allocation is not None or known is None or node is None:
@@ -270,8 +268,8 @@ class Allocations(Judge):
             return
         record = event.record
         self.world.trace("", f"claim {event.type} {record.name}")
-        now: Json = {} if event.type == "DELETED" else orjson.loads(record.data)
-        was: Json = orjson.loads(event.previous.data) if event.previous is not None else {}
+        now: Json = {} if event.type == "DELETED" else content(record)
+        was: Json = content(event.previous) if event.previous is not None else {}
         actor, lives = self.world.safety.author()
         lives = lives and not self._is_unaware(actor)
         before, after = allocation_of(was), allocation_of(now)
@@ -359,7 +357,7 @@ class Allocations(Judge):
         """A process may have been told of an older state: of what is allocated by now it knows nothing."""
         for claim in self._reading.claims():
             if allocation := allocation_of(claim):
-                self.foreign.add(claim["metadata"]["uid"])
+                self.foreign.add(uid_of(claim))
                 self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
 
     def is_robbed(self, pod: str) -> bool:
@@ -381,12 +379,7 @@ class Allocations(Judge):
             claim = self._reading.claim(named.name) if named.name else None
             why = self._unready(claim, record, named.own)
             allocation = allocation_of(claim) if claim is not None else None
-            if (
-                not why
-                and node is not None
-                and allocation
-                and not usable(allocation, orjson.loads(node.data))
-            ):
+            if not why and node is not None and allocation and not usable(allocation, content(node)):
                 why = "cannot be used there"
             if why:
                 self._wrong("S18", actor, f"bound {record.key}, whose claim {named.name} {why}")
@@ -415,20 +408,16 @@ def check_claims(world: World, names: Container[str]) -> None:
     if world.devices is None or world.allocations is None:
         return
     world.safety.checked["L10"] += 1
-    pods = {record.uid: orjson.loads(record.data) for record in world.store.tables[PODS].scan("")}
+    pods = {record.uid: content(record) for record in world.store.tables[PODS].scan("")}
     alive = {uid for uid, pod in pods.items() if pod["status"].get("phase") not in FINAL}
     awaited = {
-        named.name
-        for uid in alive
-        if not pods[uid]["spec"].get("nodeName")
-        for named in named_by(pods[uid])
-        if named.name
+        named.name for uid in alive if not node_of(pods[uid]) for named in named_by(pods[uid]) if named.name
     }
-    waits = {uid for uid in alive if not pods[uid]["spec"].get("nodeName")}
+    waits = {uid for uid in alive if not node_of(pods[uid])}
     ours = {uid for uid in waits if pods[uid]["spec"].get("schedulerName") in names}
     named_as = {named.name: uid for uid in alive for named in named_by(pods[uid]) if named.own}
     for claim in world.devices.reading.claims():
-        name, reserved = claim["metadata"]["name"], reserved_for(claim)
+        name, reserved = name_of(claim), reserved_for(claim)
         if gone := reserved - alive:
             world.safety.violated("L10", f"claim {name} is reserved for {sorted(gone)}, who are gone")
         nobody = allocation_of(claim) is not None and not reserved and name not in awaited
@@ -437,7 +426,7 @@ def check_claims(world: World, names: Container[str]) -> None:
         # had gone is for the garbage collector of a real cluster, which looks for owners that never were.
         if made_for in pods and not reserved and made_for not in waits and named_as.get(name) != made_for:
             world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
-        if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
+        if nobody and uid_of(claim) not in world.allocations.left_by_others:
             world.safety.violated("L10", f"claim {name} is allocated for nobody")
         # One that is being deleted, or that is not there, keeps its pod waiting whatever this one has, as with
         # kube-scheduler.
@@ -454,9 +443,9 @@ def check_claims(world: World, names: Container[str]) -> None:
 def _check_placed(world: World, uid: str, pod: Json) -> None:
     assert world.devices is not None and world.allocations is not None, "there are devices"
     ours = uid in world.allocations.bound and not world.allocations.is_robbed(uid)
-    if not ours or not pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+    if not ours or not node_of(pod) or "deletionTimestamp" in pod["metadata"]:
         return
-    name = pod["metadata"]["name"]
+    name = name_of(pod)
     # A patch of a status names no version: carried out late, it takes away what was told since.
     late = any(world.plan.fired[fault] for fault in ("failed", "slow", "not_the_server"))
     if extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
@@ -490,8 +479,6 @@ def check_books(world: World, process: Process, fast_path: FastPath) -> None:
         left = prebind.under_way, [[*each] for each in kept]
         world.safety.violated("L7", f"{process.identity} still writes claims: {left}")
     known = {claim.uid: bool(claim.allocation) for claim in books.claims.values()}
-    there = {
-        claim["metadata"]["uid"]: allocation_of(claim) is not None for claim in world.devices.reading.claims()
-    }
+    there = {uid_of(claim): allocation_of(claim) is not None for claim in world.devices.reading.claims()}
     if known != there:
         world.safety.violated("L7", f"{process.identity} knows the claims {known}; there are {there}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from embedded_kubernetes.store import Store
+from embedded_kubernetes.store import Record, Store
 
 Json = dict[str, Any]
 Body = dict[str, Any]
@@ -26,11 +26,25 @@ FINAL = ("Succeeded", "Failed")
 def objects(store: Store, kind: tuple[str, str], namespace: str = "") -> list[Json]:
     """All of a kind as they are; none of a kind that is not known."""
     table = store.tables.get(kind)
-    return [] if table is None else [orjson.loads(record.data) for record in table.scan(namespace)]
+    return [] if table is None else [content(record) for record in table.scan(namespace)]
+
+
+def content(record: Record) -> Any:
+    """The object that it is of."""
+    return orjson.loads(record.data)
 
 
 def name_of(obj: Json) -> str:
     return str(obj["metadata"]["name"])
+
+
+def uid_of(obj: Json) -> str:
+    return str(obj["metadata"]["uid"])
+
+
+def node_of(pod: Json) -> str:
+    """Empty for one that has none."""
+    return pod["spec"].get("nodeName") or ""
 
 
 def condition_of(pod: Json) -> Json:

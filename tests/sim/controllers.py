@@ -39,12 +39,7 @@ class _Replica(Process):
     """One replica, with these controllers."""
 
     def __init__(
-        self,
-        world: World,
-        name: str,
-        enabled: tuple[str, ...],
-        flags: ShardingSettings,
-        **election: Any,
+        self, world: World, name: str, enabled: tuple[str, ...], flags: ShardingSettings, **election: Any
     ) -> None:
         super().__init__(world, name, scheduler="", names=(), leases=[(LEASE_NAMESPACE, LEASE)])
         self.program: ControllersProcess | None = None

@@ -35,7 +35,7 @@ from embedded_kubernetes.requests import Request
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 from embedded_kubernetes.store import Event
 
-from .api import PODS, Json
+from .api import PODS, Json, content, name_of
 from .device_load import (
     ATTACHED_WITHIN,
     CLAIMS_PATH,
@@ -76,15 +76,15 @@ class Attacher:
     def _changed(self, event: Event) -> None:
         if event.type == "DELETED":
             return
-        now = orjson.loads(event.record.data)
+        now = content(event.record)
         # Who starts over with a store that went back looks at all that there is.
         first = event.previous is None or self._world.backups.restoring
-        before = None if first or event.previous is None else allocation_of(orjson.loads(event.previous.data))
+        before = None if first or event.previous is None else allocation_of(content(event.previous))
         allocation = allocation_of(now)
         if not allocation or before == allocation:
             return
         for result in awaited(allocation):
-            self._begin(event.record.uid, now["metadata"]["name"], allocation, result)
+            self._begin(event.record.uid, name_of(now), allocation, result)
 
     def _begin(self, uid: str, name: str, allocation: Json, result: Json) -> None:
         world = self._world
@@ -102,7 +102,7 @@ class Attacher:
         record = world.store.tables[CLAIMS].get("default", name)
         if record is None or record.uid != uid:
             return
-        claim = orjson.loads(record.data)
+        claim = content(record)
         said = [device_of(each) for each in claim["status"].get("devices") or ()]
         # It may have been taken away and given again, in the same second.
         if allocation_of(claim) != allocation or device_of(result) in said:
@@ -177,7 +177,7 @@ class DeviceCluster:
     def copy(self, name: str, pod: Callable[..., Json]) -> None:
         """Make a pod that names a claim which was generated for another one from a template, if there is any."""
         made = sorted(
-            each["metadata"]["name"]
+            name_of(each)
             for each in self.reading.claims()
             if owner_of(each) and not is_made(each) and "deletionTimestamp" not in each["metadata"]
         )
@@ -239,7 +239,7 @@ class DeviceNemesis(FaultMaker):
     def _allocate(self, claim: Json, *, reserve: bool) -> None:
         """What another scheduler gives it, for a pod of its own or for nobody yet."""
         cluster = self._devices.reading.cluster()
-        names = [each["metadata"]["name"] for each in cluster.nodes]
+        names = [name_of(each) for each in cluster.nodes]
         node = self._rng.choice(names) if names else ""
         found = next(ways(cluster, node, [claim]), None) if node else None
         if found is None:
@@ -248,7 +248,7 @@ class DeviceNemesis(FaultMaker):
         for result in allocation["devices"]["results"]:
             if "shareID" in result:
                 result["shareID"] = self._world.store.uid()
-        path = f"{CLAIMS_PATH}/{claim['metadata']['name']}"
+        path = f"{CLAIMS_PATH}/{name_of(claim)}"
         finalizers = sorted({*claim["metadata"].get("finalizers", ()), DELETE_PROTECTION})
         self._call("PATCH", path, {"metadata": {"finalizers": finalizers}})
         status: Json = {"allocation": allocation}
@@ -263,7 +263,7 @@ class DeviceNemesis(FaultMaker):
         fields = [field for term in terms for field in term.get("matchFields") or ()]
         node = fields[0]["values"][0] if fields else ""
         reserved = [*(status.get("reservedFor") or ()), self._rival(claim, node)]
-        path = f"{CLAIMS_PATH}/{claim['metadata']['name']}/status"
+        path = f"{CLAIMS_PATH}/{name_of(claim)}/status"
         self._call("PATCH", path, {"status": {"reservedFor": reserved}})
 
     def _rival(self, claim: Json, node: str) -> Json:
@@ -271,7 +271,7 @@ class DeviceNemesis(FaultMaker):
         self._rivals += 1
         name = f"rival-{self._rivals}"
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
-        entries = [{"name": "e", "resourceClaimName": claim["metadata"]["name"]}]
+        entries = [{"name": "e", "resourceClaimName": name_of(claim)}]
         annotations = {"agent-scheduler.io/run-seconds": str(self._rng.choice((0.5, 3.0, 8.0)))}
         pods = "/api/v1/namespaces/default/pods"
         spec = {"schedulerName": "other", "containers": [container], "resourceClaims": entries}
@@ -294,7 +294,7 @@ class DeviceNemesis(FaultMaker):
         if not claims:
             return
         claim = self._rng.choice(claims)
-        name = claim["metadata"]["name"]
+        name = name_of(claim)
         kind = self._rng.choice(("label", "delete", "deallocate", "deallocate", "unreserve"))
         if kind == "delete":
             self._call("DELETE", f"{CLAIMS_PATH}/{name}")
@@ -314,7 +314,7 @@ class DeviceNemesis(FaultMaker):
         """Whether a pod with a node uses it: nobody takes devices from under one."""
         users = reserved_for(claim)
         return any(
-            each.uid in users and orjson.loads(each.data)["spec"].get("nodeName")
+            each.uid in users and content(each)["spec"].get("nodeName")
             for each in self._world.store.tables[PODS].scan("")
         )
 
@@ -363,7 +363,7 @@ class DeviceNemesis(FaultMaker):
     def _driver_again(self) -> None:
         """Somebody touches a slice of the simulated driver, which publishes the pool anew."""
         slices = [
-            each["metadata"]["name"]
+            name_of(each)
             for each in self._devices.reading.cluster().slices
             if each["spec"]["driver"] == DRIVER
         ]
@@ -378,7 +378,7 @@ class DeviceNemesis(FaultMaker):
     def class_changed(self) -> None:
         classes = list(self._devices.reading.cluster().classes)
         for each in classes:
-            self._classes.setdefault(each["metadata"]["name"], each["spec"])
+            self._classes.setdefault(name_of(each), each["spec"])
         name = self._rng.choice(sorted(self._classes))
         spec = self._classes[name]
         wait = self._rng.choice((0.0, 0.02, 1.0, 5.0))

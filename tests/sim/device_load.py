@@ -17,7 +17,7 @@ from embedded_kubernetes.admission.plugins import ADMIN_ACCESS
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 
-from .api import Body, Load, pod
+from .api import Body, Load, name_of, pod
 from .gang_load import GROUP_NAME
 from .loads import MADE, STORAGE, attach_limit
 
@@ -220,8 +220,8 @@ def fill(rng: random.Random, load: Load) -> Devices:
 
 def _kept(rng: random.Random, load: Load) -> None:
     """A claim that somebody has allocated on the first node, and pods that have to go elsewhere with it."""
-    here = {"key": "metadata.name", "operator": "In", "values": [load.nodes[0]["metadata"]["name"]]}
-    result = {"request": "r", "driver": DRIVER, "pool": load.nodes[0]["metadata"]["name"], "device": "gpu-0"}
+    here = {"key": "metadata.name", "operator": "In", "values": [name_of(load.nodes[0])]}
+    result = {"request": "r", "driver": DRIVER, "pool": name_of(load.nodes[0]), "device": "gpu-0"}
     allocation: Body = {
         "devices": {"results": [result]},
         "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
@@ -271,10 +271,10 @@ def equip(rng: random.Random, load: Load) -> Devices:
     load.act(0.0, "POST", f"{STORAGE}/storageclasses", body)
     attaches = rng.choice((None, 1, 2, 4))
     if attaches is not None:
-        load.acts += [attach_limit(node["metadata"]["name"], attaches) for node in load.nodes]
+        load.acts += [attach_limit(name_of(node), attaches) for node in load.nodes]
     chosen: dict[str, tuple[str, int]] = {}
     for at, body in load.pods:
-        gang = body["metadata"]["annotations"].get(GROUP_NAME) or body["metadata"]["name"]
+        gang = body["metadata"]["annotations"].get(GROUP_NAME) or name_of(body)
         if gang not in chosen:
             chosen[gang] = rng.choice(_KINDS), rng.choice((1, 1, 1, 2))
             if chosen[gang][0] == "shared":
@@ -286,7 +286,7 @@ def equip(rng: random.Random, load: Load) -> Devices:
 
 
 def _equip(rng: random.Random, gang: str, kind: str, number: int, pod: Body, at: float, load: Load) -> None:
-    spec, name = pod["spec"], pod["metadata"]["name"]
+    spec, name = pod["spec"], name_of(pod)
     if kind in ("template", "both"):
         spec["resourceClaims"] = [{"name": "e0", "resourceClaimTemplateName": f"of-{number}"}]
     if kind == "shared":

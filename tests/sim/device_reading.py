@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from itertools import combinations, islice, product
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from embedded_kubernetes.store import Event
 from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import Cluster, DeviceId, problems
 from tests.decisions.plain.selectors import term_matches as plain_term
 
-from .api import NODES, Json
+from .api import NODES, Json, content, name_of, uid_of
 
 if TYPE_CHECKING:
     from embedded_kubernetes.store import Store
@@ -132,22 +130,18 @@ class Reading:
             self._answers = {}
         found = self._read[1].get(kind)
         if found is None:
-            found = self._read[1][kind] = [
-                orjson.loads(each.data) for each in self._store.tables[kind].scan("")
-            ]
+            found = self._read[1][kind] = [content(each) for each in self._store.tables[kind].scan("")]
         return found
 
     def claims(self) -> list[Json]:
         return self._objects(CLAIMS)
 
     def claim(self, name: str) -> Json | None:
-        return next((each for each in self.claims() if each["metadata"]["name"] == name), None)
+        return next((each for each in self.claims() if name_of(each) == name), None)
 
     def cluster(self, *, without: frozenset[str] = frozenset()) -> Cluster:
         """As it is, but for the allocations of claims with these UIDs."""
-        allocated = [
-            each for each in self.claims() if allocation_of(each) and each["metadata"]["uid"] not in without
-        ]
+        allocated = [each for each in self.claims() if allocation_of(each) and uid_of(each) not in without]
         nodes, classes, slices = (self._objects(kind) for kind in (NODES, CLASSES, SLICES))
         return Cluster(nodes, classes, slices, allocated)
 
@@ -160,9 +154,9 @@ class Reading:
             if claim is None or "deletionTimestamp" in claim["metadata"]:
                 return None
             owners = claim["metadata"].get("ownerReferences") or ()
-            if named.own and all(each["uid"] != pod["metadata"]["uid"] for each in owners):
+            if named.own and all(each["uid"] != uid_of(pod) for each in owners):
                 return None
-            found[claim["metadata"]["uid"]] = claim
+            found[uid_of(claim)] = claim
         return list(found.values())
 
     def is_gated(self, pod: Json) -> bool:
@@ -175,24 +169,24 @@ class Reading:
         if not pod["spec"].get("resourceClaims") and not extended(pod):
             return True
         self._objects(CLAIMS)
-        key = pod["metadata"]["uid"], node["metadata"]["name"]
+        key = uid_of(pod), name_of(node)
         known = self._answers.get(key)
         if known is None:
             known = self._answers[key] = self._could_have(pod, node)
         return known
 
     def _could_have(self, pod: Json, node: Json) -> bool:
-        claims, uid = self.claims_of(pod), pod["metadata"]["uid"]
+        claims, uid = self.claims_of(pod), uid_of(pod)
         if claims is None:
             return False
         # What was made for its extended resources is made anew.
-        freed = {each["metadata"]["uid"] for each in self.claims() if is_made(each) and owner_of(each) == uid}
+        freed = {uid_of(each) for each in self.claims() if is_made(each) and owner_of(each) == uid}
         wanted = []
         if number := extended(pod):
             meant = [each for each in self._objects(CLASSES) if _EXTENDED in each["spec"]]
             if not meant:
                 return False
-            option = {"deviceClassName": meant[0]["metadata"]["name"], "count": number}
+            option = {"deviceClassName": name_of(meant[0]), "count": number}
             wanted.append({"spec": {"devices": {"requests": [{"name": "r", "exactly": option}]}}})
         for claim in claims:
             allocation, reserved = allocation_of(claim), reserved_for(claim)
@@ -203,11 +197,11 @@ class Reading:
                     return False
             elif reserved <= {uid}:
                 wanted.append(claim)
-                freed.add(claim["metadata"]["uid"])
+                freed.add(uid_of(claim))
             else:
                 return False
         cluster = self.cluster(without=frozenset(freed))
-        return next(ways(cluster, node["metadata"]["name"], wanted), None) is not None
+        return next(ways(cluster, name_of(node), wanted), None) is not None
 
 
 # ---- all that claims could be given
@@ -215,7 +209,7 @@ class Reading:
 
 def ways(cluster: Cluster, node_name: str, claims: Sequence[Json]) -> Iterator[tuple[Json, ...]]:
     """The ways to allocate all of `claims` on a node."""
-    known = {each["metadata"]["name"] for each in cluster.classes}
+    known = {name_of(each) for each in cluster.classes}
     if any(option["deviceClassName"] not in known for claim in claims for option in _all_options(claim)):
         return
     good = [

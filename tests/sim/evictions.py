@@ -27,7 +27,7 @@ from embedded_kubernetes.store import Event
 from tests.decisions.plain import World as Cluster
 from tests.decisions.plain import decide
 
-from .api import NODES, PODS, Json
+from .api import FINAL, NODES, PODS, Json, name_of, node_of, uid_of
 from .device_reading import without_extended
 from .judge import History, Judge, hear_after, hear_before, is_first
 from .rules import as_placed, beside, cluster_of, readable, refusal, with_devices
@@ -97,7 +97,7 @@ class Seen:
         pod = self.pod(placement.uid)
         assert pod is not None, "the ledger has no pod that was not seen"
         there = {**pod, "spec": {**pod["spec"], "nodeName": placement.node_name}}
-        if placement.gpus and not pod["spec"].get("nodeName"):
+        if placement.gpus and not node_of(pod):
             # Whatever the annotation of a pod says that is not bound.
             return with_devices(there, placement.gpus)
         return as_placed(there, placement.gpus)
@@ -107,7 +107,7 @@ class Seen:
         return None if info is None else self._evictions.object(uid, info.resource_version)
 
     def node(self, name: str) -> Json | None:
-        return next((node for node in self.nodes if node["metadata"]["name"] == name), None)
+        return next((node for node in self.nodes if name_of(node) == name), None)
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -119,9 +119,9 @@ class Seen:
         """Whether the pod may go there, `without` some pods and with those of `and_` on the node."""
         cluster, gone = self.cluster, set(without)
         if gone or and_:
-            name = node["metadata"]["name"]
+            name = name_of(node)
             more = [{**each, "spec": {**each["spec"], "nodeName": name}} for each in and_]
-            stay = [each for each in cluster.pods if each["metadata"]["uid"] not in gone]
+            stay = [each for each in cluster.pods if uid_of(each) not in gone]
             there = [each for each in stay if each["spec"]["nodeName"] == name] if and_ else []
             more = beside(more, node, there)
             cluster = cluster_of(cluster.nodes, [*stay, *map(without_extended, more)])
@@ -248,14 +248,11 @@ class Evictions(Judge):
         if decision.feasible:
             self._wrong_claim("S14", claim, f"it fits on {', '.join(decision.feasible)}")
         chosen = {
-            (candidate.node, *sorted(victim["metadata"]["uid"] for victim in candidate.victims))
+            (candidate.node, *sorted(uid_of(victim) for victim in candidate.victims))
             for candidate in decision.candidates
         }
         if not decision.feasible and (claim.node, *sorted(claim.victims)) not in chosen:
-            best = [
-                (each.node, [victim["metadata"]["name"] for victim in each.victims])
-                for each in decision.candidates
-            ]
+            best = [(each.node, [name_of(victim) for victim in each.victims]) for each in decision.candidates]
             self._wrong_claim("S14", claim, f"the best choice is {best or decision.message}")
 
     def _judge_among_rivals(self, claim: Claim, pod: Json, seen: Seen, rivals: dict[str, list[str]]) -> None:
@@ -264,7 +261,7 @@ class Evictions(Judge):
             self._wrong_claim("S14", claim, "it must not preempt")
         there = {node: [each for uid in uids if (each := seen.pod(uid))] for node, uids in rivals.items()}
         for node in seen.nodes:
-            name = node["metadata"]["name"]
+            name = name_of(node)
             others = there.get(name, [])
             if seen.fits(pod, node) and seen.fits(pod, node, and_=others):
                 self._wrong_claim("S14", claim, f"it fits on {name}")
@@ -272,9 +269,7 @@ class Evictions(Judge):
         if node_of is None:
             self._wrong_claim("S14", claim, "there is no such node")
             return
-        priorities = {
-            each["metadata"]["uid"]: each["spec"].get("priority", 0) for each in seen.placed[claim.node]
-        }
+        priorities = {uid_of(each): each["spec"].get("priority", 0) for each in seen.placed[claim.node]}
         for uid, name in claim.victims.items():
             if priorities.get(uid, claim.priority) >= claim.priority:
                 self._wrong_claim("S14", claim, f"{name} is not of lower priority, or not there")
@@ -295,7 +290,7 @@ class Evictions(Judge):
                 # By some settings in between nobody was to be evicted for it, perhaps.
                 continue
             node = seen.node(earlier.node)
-            if node is not None and node["metadata"]["uid"] != earlier.node_uid:
+            if node is not None and uid_of(node) != earlier.node_uid:
                 # The one that they left for it is gone, and with that what it was nominated to.
                 continue
             leaves = [
@@ -373,7 +368,7 @@ class Evictions(Judge):
         record, before = event.record, event.previous
         node = record.fields[self._node_field]
         gone = event.type == "DELETED"
-        ended = gone or record.deleting or record.fields[self._phase_field] in ("Succeeded", "Failed")
+        ended = gone or record.deleting or record.fields[self._phase_field] in FINAL
         if node and (before is None or not before.fields[self._node_field]):
             self._arrived(event, node, actor)
         if (

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .api import Body, Load, pod
+from .api import Body, Load, name_of, pod
 
 #: By which pods ask for the batch scheduler.
 NAME = "volcano"
@@ -234,7 +234,7 @@ def _ask(pod: Body, queue_name: str, *, group: str = "", role: str = "") -> None
 
 def count_in_queues(rng: random.Random, gangs: Gangs, load: Load) -> None:
     """Some pods of the fast path say that they are in a queue."""
-    names = [each["metadata"]["name"] for each in gangs.queues if each["metadata"]["name"] != "root"]
+    names = [name_of(each) for each in gangs.queues if name_of(each) != "root"]
     for _, body in load.pods:
         if body["spec"]["schedulerName"] != NAME and rng.random() < 0.5:
             body["metadata"].setdefault("annotations", {})[QUEUE_NAME] = rng.choice(names)
@@ -268,7 +268,7 @@ class Gates:
 def hold(rng: random.Random, gangs: Gangs, load: Load) -> Gates:
     """Has pods ask for the gate, tightens queues, and adds pods of the fast path that are in some."""
     _tighten(rng, gangs)
-    names = [each["metadata"]["name"] for each in gangs.queues if not _is_above(each)]
+    names = [name_of(each) for each in gangs.queues if not _is_above(each)]
     for number in range(rng.choice((0, 3, 8, 15))):
         body = pod(f"fast-{number}", cpu=rng.choice((0, 300, 700, 1500)), lives=rng.choice((None, 2.0, 9.0)))
         if rng.random() < 0.85:
@@ -295,7 +295,7 @@ def add_native(rng: random.Random, gangs: Gangs, gates: Gates, load: Load) -> No
     """Gangs of Kubernetes' own groups, each of one of the two schedulers. Their groups name no queue: members for the
     fast path do, for the batch scheduler it makes no difference."""
     gangs.native = True
-    names = [each["metadata"]["name"] for each in gangs.queues if not _is_above(each)]
+    names = [name_of(each) for each in gangs.queues if not _is_above(each)]
     for number in range(rng.randrange(2, 7)):
         size = rng.choice((1, 2, 2, 3, 4, 6))
         # Groups of either kind may have the same name.
@@ -332,12 +332,12 @@ def _send_to_special(pod: Body) -> None:
 
 
 def _is_above(queue: Body) -> bool:
-    return str(queue["metadata"]["name"]).startswith(("root", "above"))
+    return str(name_of(queue)).startswith(("root", "above"))
 
 
 def _tighten(rng: random.Random, gangs: Gangs) -> None:
     for each in gangs.queues:
-        if each["metadata"]["name"] == "root" or rng.random() < 0.3:
+        if name_of(each) == "root" or rng.random() < 0.3:
             continue
         each["spec"]["capability"] = rng.choice(
             ({"cpu": "1"}, {"cpu": "2"}, {"cpu": "3"}, {"cpu": "6"}, {"cpu": "2", "memory": "256Mi"})
@@ -356,10 +356,7 @@ JOBS_PATH = f"/apis/{JOB_VERSION}/namespaces/default/jobs"
 #: Makes pods of tasks that wait stand by, so that room is kept for them.
 DEPENDS_ON_GANG = "agent-scheduler.io/depends-on-gang"
 _EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown", "*")
-_ACTIONS = (
-    *("RestartJob", "RestartTask", "RestartPod"),
-    *("AbortJob", "TerminateJob", "CompleteJob"),
-)
+_ACTIONS = (*("RestartJob", "RestartTask", "RestartPod"), *("AbortJob", "TerminateJob", "CompleteJob"))
 #: Seconds after which a Job is deleted that has ended, where it says so.
 _KEPT = (0, 1, 10)
 
@@ -375,7 +372,7 @@ def employ(rng: random.Random, gangs: Gangs, load: Load) -> Jobs:
     """Adds Jobs in the queues of `gangs`, whose controllers see to them."""
     jobs = Jobs()
     gangs.controllers = rng.choice((1, 1, 2))
-    queues = [each["metadata"]["name"] for each in gangs.queues]
+    queues = [name_of(each) for each in gangs.queues]
     leaves = [name for name in queues if not name.startswith(("root", "above"))]
     for number in range(rng.randrange(1, 7)):
         body = jobs.bodies[f"j{number}"] = _job(rng, f"j{number}", rng.choice(("default", *leaves)))
@@ -407,12 +404,7 @@ def _job(rng: random.Random, name: str, queue: str) -> Body:
     metadata: Body = {"name": name}
     if rng.random() < 0.2:
         metadata["annotations"] = {DEPENDS_ON_GANG: "reserve"}
-    return {
-        "apiVersion": JOB_VERSION,
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def _tasks(rng: random.Random) -> list[Body]:

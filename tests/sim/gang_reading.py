@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_scheduler.objects.quantity import resource_value
 
-from .api import FINAL, Json
+from .api import FINAL, Json, node_of
 from .gang_load import GROUP_NAME, NAME, NATIVE, QUEUE_NAME, ROLE
 
 Amounts = Mapping[str, int]
@@ -79,11 +79,11 @@ def is_ready(pod: Json) -> bool:
     path with it, knows of no pod that has ended."""
     if phase(pod) == "Succeeded":
         return is_batch(pod)
-    return bool(pod["spec"].get("nodeName")) and not is_leaving(pod) and phase(pod) != "Failed"
+    return bool(node_of(pod)) and not is_leaving(pod) and phase(pod) != "Failed"
 
 
 def waits(pod: Json) -> bool:
-    return not (pod["spec"].get("nodeName") or is_leaving(pod) or has_ended(pod))
+    return not (node_of(pod) or is_leaving(pod) or has_ended(pod))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import orjson
-
 from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.device_driver import DRIVER
 from tests.decisions.plain.gpu_share import asked
 
 from . import gang_reading as read
 from .allocations import is_gated
-from .api import NODES, Body, Json, condition_of, name_of
+from .api import NODES, Body, Json, condition_of, content, name_of, node_of, uid_of
 from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
 from .gangs import GangCluster
 from .job_reading import stands_by
@@ -43,7 +41,7 @@ class Standing:
         self.groups = {**cluster.groups(), **cluster.native_groups()}
         self.queues = cluster.queues()
         self.pods = cluster.pods()
-        self.nodes = [readable(orjson.loads(record.data)) for record in world.store.tables[NODES].scan("")]
+        self.nodes = [readable(content(record)) for record in world.store.tables[NODES].scan("")]
         self.members: dict[str, list[Json]] = {}
         for pod in self.pods:
             if (gang := read.gang_of(pod)) or read.is_batch(pod):
@@ -52,7 +50,7 @@ class Standing:
         self.placed = [
             pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
             for pod in self.pods
-            if pod["spec"].get("nodeName") in there and not read.has_ended(pod)
+            if node_of(pod) in there and not read.has_ended(pod)
         ]
         self.reserved = [
             pod for pod in self.pods if world.gates is not None and world.gates.has_room_reserved(pod)
@@ -238,9 +236,9 @@ class Standing:
             return self.declares_room(*queues, pending, needed, beside=beside)
         if not all(read.is_open(self.queues.get(each)) for each in queues if each):
             return False
-        reserved = {pod["metadata"]["uid"] for pod in self.reserved}
-        more = [pod for pod in (*pending, *beside) if pod["metadata"]["uid"] not in reserved]
-        holds = self.holds(beside={pod["metadata"]["uid"]: pod for pod in more}.values())
+        reserved = {uid_of(pod) for pod in self.reserved}
+        more = [pod for pod in (*pending, *beside) if uid_of(pod) not in reserved]
+        holds = self.holds(beside={uid_of(pod): pod for pod in more}.values())
         above = {name for queue in queues for name in read.chain(queue, self.queues)}
         return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
 
@@ -289,10 +287,10 @@ class Standing:
         self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()
     ) -> Mapping[str, Counter[str]]:
         """With the room that is kept for who was let past the gate of the queue."""
-        left_out = {pod["metadata"]["uid"] for pod in without}
+        left_out = {uid_of(pod) for pod in without}
         found: dict[str, Counter[str]] = {name: Counter() for name in self.queues}
         for pod in (*self.placed, *self.reserved, *beside):
-            if pod["metadata"]["uid"] in left_out:
+            if uid_of(pod) in left_out:
                 continue
             for name in read.chain(read.queue_of(pod, self.groups.get), self.queues):
                 found[name].update(read.requests(pod))
@@ -304,13 +302,13 @@ class Standing:
             return True
         more = sorted(pending, key=asked)[-needed:]
         if self.divides == "proportion":
-            more = [pod for pod in self.pods if not read.has_ended(pod) and not pod["spec"].get("nodeName")]
+            more = [pod for pod in self.pods if not read.has_ended(pod) and not node_of(pod)]
         return are_enough([*self.placed, *more], self.nodes)
 
     def _is_enough_for_all(self) -> bool:
         wanted: Counter[str] = Counter()
         for pod in self.pods:
-            if not read.has_ended(pod) and (read.is_batch(pod) or pod["spec"].get("nodeName")):
+            if not read.has_ended(pod) and (read.is_batch(pod) or node_of(pod)):
                 wanted.update(read.requests(pod))
         total = self._total()
         return all(wanted[resource] <= total[resource] for resource in read.RESOURCES)
@@ -346,7 +344,7 @@ class Standing:
         conditions = {each["type"]: each for each in status.get("conditions") or ()}
         if phase not in _PHASES:
             return [f"{name} is in the phase {phase!r}"]
-        has = [pod for pod in members if pod["spec"].get("nodeName") or read.has_ended(pod)]
+        has = [pod for pod in members if node_of(pod) or read.has_ended(pod)]
         ended = sum(read.has_ended(pod) for pod in has)
         minimum = read.minimum(group, members).members
         # One that runs stays so while roles come for which it did not have to wait.
@@ -426,7 +424,7 @@ def held_by_queues(world: World, pods: list[Json], by: Rules) -> set[str]:
     if world.gangs is None or not pods:
         return set()
     standing = Standing(world, world.gangs, by)
-    return {pod["metadata"]["uid"] for pod in pods if standing.is_held(pod)}
+    return {uid_of(pod) for pod in pods if standing.is_held(pod)}
 
 
 async def until_gangs_stand(world: World, by: Rules) -> bool:
@@ -447,7 +445,7 @@ def incomplete(world: World, pods: list[Json], by: Rules) -> set[str]:
     if world.gangs is None or not world.gangs.shape.native or not pods:
         return set()
     standing = Standing(world, world.gangs, by)
-    return {pod["metadata"]["uid"] for pod in pods if standing.lacks_members(pod)}
+    return {uid_of(pod) for pod in pods if standing.lacks_members(pod)}
 
 
 def have_said_why(world: World, by: Rules) -> bool:
@@ -468,7 +466,7 @@ def check_gangs(world: World, by: Rules) -> None:
         batch = process.runtime.batch if process.runtime is not None else None
         if batch is None or not process.is_up or not process.leads():
             continue
-        there = {pod["metadata"]["uid"] for pod in standing.pods if not read.is_leaving(pod)}
+        there = {uid_of(pod) for pod in standing.pods if not read.is_leaving(pod)}
         versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
         # The rest is forgotten when the next session begins.
         left = {
@@ -503,7 +501,7 @@ def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Seq
             yield most - sum(len(claims_of(pod)) for pod in placed if pod["spec"]["nodeName"] == name)
     if world.devices is None:
         return
-    number, uids = max(map(extended, pods)), {pod["metadata"]["uid"] for pod in pods}
+    number, uids = max(map(extended, pods)), {uid_of(pod) for pod in pods}
     for claim in (claim for pod in pods for claim in world.devices.reading.claims_of(pod) or ()):
         allocation = allocation_of(claim)
         if allocation is not None:

@@ -17,7 +17,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .api import Json, name_of
+from .api import Json, content, name_of, uid_of
 from .gang_load import NATIVE, PRIORITIES
 from .gangs import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
 from .judge import History, Judge, hear_after, hear_before, is_first
@@ -149,7 +149,7 @@ class GangSafety(Judge):
 
     def _note(self, event: Event) -> None:
         record = event.record
-        status = orjson.loads(record.data).get("status") or {}
+        status = content(record).get("status") or {}
         said = status.get("phase") or status.get("state") or ""
         self.world.trace("", f"{record.key or record.name} {event.type} {said}")
 
@@ -343,7 +343,7 @@ class GangSafety(Judge):
         if least.lacks(ready):
             # It is none any more.
             return
-        stay = [each for each in ready if each["metadata"]["uid"] not in gone]
+        stay = [each for each in ready if uid_of(each) not in gone]
         running = [each for each in stay if not read.has_ended(each)]
         if running and (lacks := least.lacks(stay)):
             self._wrong("S30", process, f"leaves {name} with {lacks}")

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-import orjson
 import yaml
 
 from embedded_kubernetes.requests import Request
@@ -19,7 +18,7 @@ from embedded_kubernetes.store import Record
 from tests.support.places import CONFIG
 
 from . import gang_reading as read
-from .api import CRDS_PATH, PODS, Json
+from .api import CRDS_PATH, PODS, Json, content, name_of
 from .faults import FaultMaker
 from .gang_load import (
     API,
@@ -71,7 +70,7 @@ class GangCluster:
         self._world.call(
             "POST", f"{API}/queues", {key: each for key, each in body.items() if key != "status"}
         )
-        self.set_state(body["metadata"]["name"], body["status"]["state"])
+        self.set_state(name_of(body), body["status"]["state"])
 
     def set_state(self, name: str, state: str) -> None:
         self._world.call("PATCH", f"{API}/queues/{name}/status", {"status": {"state": state}})
@@ -85,24 +84,22 @@ class GangCluster:
     # -- what is there
 
     def queues(self) -> dict[str, Json]:
-        return {record.name: orjson.loads(record.data) for record in self._records(QUEUES)}
+        return {record.name: content(record) for record in self._records(QUEUES)}
 
     def groups(self) -> dict[str, Json]:
         """By name: all are in one namespace."""
-        return {record.name: orjson.loads(record.data) for record in self._records(GROUPS)}
+        return {record.name: content(record) for record in self._records(GROUPS)}
 
     def native_groups(self) -> dict[str, Json]:
         """By name, with `NATIVE` before it, where the API server has any."""
-        return {
-            f"{NATIVE}{record.name}": orjson.loads(record.data) for record in self._records(NATIVE_GROUPS)
-        }
+        return {f"{NATIVE}{record.name}": content(record) for record in self._records(NATIVE_GROUPS)}
 
     def pods(self) -> list[Json]:
-        return [orjson.loads(record.data) for record in self._records(PODS)]
+        return [content(record) for record in self._records(PODS)]
 
     def jobs(self) -> list[Json]:
         """Where there are any."""
-        return [orjson.loads(record.data) for record in self._records(JOBS)]
+        return [content(record) for record in self._records(JOBS)]
 
     def _records(self, kind: tuple[str, str]) -> Iterator[Record]:
         table = self._world.store.tables.get(kind)
@@ -155,7 +152,7 @@ class GangNemesis(FaultMaker):
             return
         members = by_group[self._rng.choice(sorted(by_group))]
         for pod in self._rng.sample(members, self._rng.choice((1, 1, len(members)))):
-            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+            path = f"/api/v1/namespaces/default/pods/{name_of(pod)}"
             self._call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
             again = self._rng.random() < 0.5
             # That of a Job its controller makes again.
@@ -206,7 +203,7 @@ class GangNemesis(FaultMaker):
 
     def _native_changed(self, group: Json) -> None:
         """Its minimum, or it goes, and comes back by and by."""
-        name, spec, rng = group["metadata"]["name"], group["spec"], self._rng
+        name, spec, rng = name_of(group), group["spec"], self._rng
         path = f"{NATIVE_OF_DEFAULT}/{name}"
         least = max(1, read.minimum(group).members + rng.choice((-1, -1, 0, 1)))
         changed = {**spec, "schedulingPolicy": {"gang": {"minCount": least}}}
@@ -279,7 +276,7 @@ class JobNemesis(FaultMaker):
         job = self._any_job()
         if job is None:
             return
-        path = f"{JOBS_PATH}/{job['metadata']['name']}"
+        path = f"{JOBS_PATH}/{name_of(job)}"
         spec = job["spec"]
         change = rng.choice(("scale", "scale", "scale", "minimum", "minimum", "delete", "again"))
         if change in ("delete", "again"):
@@ -321,7 +318,7 @@ class JobNemesis(FaultMaker):
         if not running:
             return
         pod = self._rng.choice(running)
-        status, path = pod["status"], f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+        status, path = pod["status"], f"/api/v1/namespaces/default/pods/{name_of(pod)}/status"
         reports = [dict(each) for each in status.get("containerStatuses") or ()]
         if self._rng.random() < 0.3:
             for each in reports:

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import orjson
-
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.autoscaler import Autoscaler
 from embedded_kubernetes.node_groups import NODE_GROUP, NodeGroup, read_rules
@@ -21,7 +19,7 @@ from embedded_kubernetes.scale_up import scale_up
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .api import EVENTS, NODES, PODS, PODS_PATH, Json
+from .api import EVENTS, NODES, PODS, PODS_PATH, Json, content, uid_of
 from .faults import FaultMaker
 from .gang_load import GATE, Gates
 from .shard_load import FOR_EVER
@@ -86,7 +84,7 @@ class GateCluster(FaultMaker):
 
     def gave_back(self, pod: Json) -> bool:
         """Whether it holds its room no more. It says something else if its queue would not have any now."""
-        uid = pod["metadata"]["uid"]
+        uid = uid_of(pod)
         return _says_given_back(pod) or any(
             uid in process.fast_path.ledger.usage.gated.given_back
             for process in self._world.processes
@@ -191,7 +189,7 @@ class GateCluster(FaultMaker):
         """Whether it knows that these wait, and would have all of them go to nodes that are there."""
         scaler = self.autoscaler
         waiting = scaler._picture.waiting
-        uids = {pod["metadata"]["uid"] for pod in pods}
+        uids = {uid_of(pod) for pod in pods}
         if not uids <= waiting.keys():
             return False
         sizes = {group.name: self.size(group.name) for group in self.groups}
@@ -223,7 +221,7 @@ class Operator(FaultMaker):
         shards.subscribers.append(lambda _event: self._tidy_soon())
 
     def _event(self, event: Event) -> None:
-        told = orjson.loads(event.record.data)
+        told = content(event.record)
         if event.type != "ADDED" or told.get("reason") != "TriggeredScaleUp":
             return
         about = told["involvedObject"]
@@ -232,13 +230,11 @@ class Operator(FaultMaker):
             return
         group = told["message"].partition("[{")[2].partition(" ")[0]
         # Of the pods for which one node comes the first one decides.
-        self._awaited.setdefault(group, {}).setdefault(
-            told["message"], self._shards.of_pod(orjson.loads(record.data))
-        )
+        self._awaited.setdefault(group, {}).setdefault(told["message"], self._shards.of_pod(content(record)))
 
     def _node(self, event: Event) -> None:
         self._tidy_soon()
-        labels = orjson.loads(event.record.data)["metadata"].get("labels") or {}
+        labels = content(event.record)["metadata"].get("labels") or {}
         awaited = self._awaited.get(labels.get(NODE_GROUP, ""))
         if event.type == "ADDED" and awaited:
             name, owner = event.record.name, awaited.pop(next(iter(awaited)))

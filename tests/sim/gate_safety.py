@@ -12,15 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .api import EVENTS, LEASES, PODS, Json, condition_of, name_of
+from .api import EVENTS, LEASES, PODS, Json, condition_of, content, name_of, node_of, uid_of
 from .evictions import Seen
 from .gang_load import GATE, QUEUE_NAME
 from .gang_load import NAME as BATCH
@@ -100,11 +98,11 @@ class GateSafety(Judge):
     def _pod(self, event: Event) -> None:
         if event.type == "DELETED" or self.world.backups.restoring:
             return
-        pod = orjson.loads(event.record.data)
+        pod = content(event.record)
         there = gates(pod)
         if GATE in there and _says_unschedulable(pod):
             self._judge_gated(pod, there)
-        before = None if event.previous is None else orjson.loads(event.previous.data)
+        before = None if event.previous is None else content(event.previous)
         if before is not None and self._shared is not None:
             self._shared.changed(pod, before)
         if before is None or GATE not in gates(before) or GATE in there:
@@ -115,7 +113,7 @@ class GateSafety(Judge):
 
     def _judge_gated(self, pod: Json, there: list[str]) -> None:
         actor, _ = self.world.safety.author()
-        uid = pod["metadata"]["uid"]
+        uid = uid_of(pod)
         if self._is_unaware(actor):
             # It goes by a state in which the gate was gone.
             self._misled.add(uid)
@@ -125,14 +123,14 @@ class GateSafety(Judge):
     def _event(self, event: Event) -> None:
         if event.type != "ADDED" or self.world.backups.restoring:
             return
-        told = orjson.loads(event.record.data)
+        told = content(event.record)
         if told.get("reason") != "TriggeredScaleUp":
             return
         self._reached("scale-up triggered")
         about = told["involvedObject"]
         self.world.trace("autoscaler", f"{about['name']}: {told['message']}")
         record = self.world.store.tables[PODS].get(about["namespace"], about["name"])
-        if record is not None and record.uid not in self._misled and GATE in gates(orjson.loads(record.data)):
+        if record is not None and record.uid not in self._misled and GATE in gates(content(record)):
             self._violated("S33", f"a node comes for {about['name']}, which has its gate")
 
     # -- what a process does
@@ -231,7 +229,7 @@ class GateSafety(Judge):
 
     def _is_past(self, process: Process, fast_path: FastPath, pod: Json) -> bool:
         """Whether room is kept for it: it has none of its gates, or is to lose its, and has no node."""
-        uid = pod["metadata"]["uid"]
+        uid = uid_of(pod)
         if uid in fast_path.ledger.placements or not read.waits(pod) or not asks(pod):
             return False
         gated = fast_path.ledger.usage.gated
@@ -253,7 +251,7 @@ class GateSafety(Judge):
         holds = seen.holds(chain, queues)
         # Of more that is reserved than there is, some goes first.
         goes_first = words and self._is_past(process, fast_path, pod)
-        mine, wanted = pod["metadata"]["uid"], read.requests(pod)
+        mine, wanted = uid_of(pod), read.requests(pod)
         for uid in list(fast_path.cluster.pods):
             other = seen.pod(uid)
             if goes_first or other is None or uid == mine or not self._is_past(process, fast_path, other):
@@ -399,7 +397,7 @@ class SharedGates(Judge):
             return
         self.admits(process)
         record = self.world.store.tables[LEASES].get(LEASE_NAMESPACE, GATES_LEASE)
-        holder = "" if record is None else orjson.loads(record.data)["spec"].get("holderIdentity")
+        holder = "" if record is None else content(record)["spec"].get("holderIdentity")
         if holder != process.identity:
             self._wrong("S32", process, f"removes a gate while {holder!r} holds {GATES_LEASE}")
         fast_path = process.fast_path
@@ -415,12 +413,12 @@ class SharedGates(Judge):
             return
         if GATE in gates(before) and GATE not in gates(pod):
             self._note_removal(actor, pod)
-            self._let_past.add(pod["metadata"]["uid"])
+            self._let_past.add(uid_of(pod))
             self._judge_queues(actor, pod, binds=False)
-        elif pod["spec"].get("nodeName") and not before["spec"].get("nodeName"):
+        elif node_of(pod) and not node_of(before):
             if self._cluster.gave_back(pod):
                 # To some it has room as one that never had the gate, and they may not have seen it yet.
-                self._let_past.discard(pod["metadata"]["uid"])
+                self._let_past.discard(uid_of(pod))
             self._judge_queues(actor, pod, binds=True)
 
     def _note_removal(self, actor: Process, pod: Json) -> None:
@@ -451,7 +449,7 @@ class SharedGates(Judge):
         holds: dict[str, Counter[str]] = {name: Counter() for name in chain}
         irregular: set[str] = set()
         for each in self._gangs.pods():
-            placed = each["spec"].get("nodeName")
+            placed = node_of(each)
             if read.has_ended(each) or not (placed or (is_reserved(each) and not binds)):
                 continue
             if not placed and self._cluster.gave_back(each):
@@ -459,7 +457,7 @@ class SharedGates(Judge):
             for name in read.chain(read.queue_of(each, groups.get), queues):
                 if name in holds:
                     holds[name].update(read.requests(each))
-                    if each["metadata"]["uid"] not in self._let_past:
+                    if uid_of(each) not in self._let_past:
                         irregular.add(name)
         self._look("S32")
         wanted = {resource for resource, amount in read.requests(pod).items() if amount}
@@ -467,7 +465,7 @@ class SharedGates(Judge):
             counted = {resource: amount for resource, amount in held.items() if resource in wanted}
             if name not in irregular and (problem := read.above_limits(counted, queues[name])):
                 does = "binds" if binds else "takes the gate of"
-                self._wrong("S32", process, f"{does} {pod['metadata']['name']}, and {name} has {problem}")
+                self._wrong("S32", process, f"{does} {name_of(pod)}, and {name} has {problem}")
 
     # -- nodes outside
 
@@ -508,10 +506,10 @@ class SharedGates(Judge):
         seen, mine = Seen(self.world.evictions, process, fast_path), fast_path.shard.membership.nodes
         there = [pod for each in pods if (pod := seen.pod(each.uid)) is not None]
         fitting = {
-            pod["metadata"]["name"]: [
-                node["metadata"]["name"]
+            name_of(pod): [
+                name_of(node)
                 for node in map(readable, seen.nodes)
-                if is_ready(node) and node["metadata"]["name"] not in mine and seen.fits(pod, node)
+                if is_ready(node) and name_of(node) not in mine and seen.fits(pod, node)
             ]
             for pod in there
         }

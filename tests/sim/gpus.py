@@ -15,7 +15,7 @@ import orjson
 
 from tests.decisions.plain.gpu_share import ANNOTATION, RESOURCE, WHOLE, asked, devices, given, left, said
 
-from .api import FINAL, NODES, PODS, PODS_PATH, Json, name_of, objects
+from .api import FINAL, NODES, PODS, PODS_PATH, Json, content, name_of, node_of, objects, uid_of
 from .api import pod as made_pod
 from .evictions import Seen
 from .faults import FaultMaker
@@ -57,16 +57,16 @@ class GpuSafety(Judge):
     def _pod(self, event: Event) -> None:
         if self.world.backups.restoring or event.record.uid not in self.named:
             return
-        self.named[event.record.uid].update(given(orjson.loads(event.record.data)))
+        self.named[event.record.uid].update(given(content(event.record)))
 
     def edited(self, pod: Json) -> None:
         """Somebody is about to change which devices the pod says that it has."""
         self.contested.add(pod["spec"]["nodeName"])
-        self.named.setdefault(pod["metadata"]["uid"], set()).update(given(pod))
+        self.named.setdefault(uid_of(pod), set()).update(given(pod))
 
     def as_counted_at_most(self, pod: Json) -> Json:
         """The pod with all the devices on which anybody may count it."""
-        named = self.named.get(pod["metadata"]["uid"])
+        named = self.named.get(uid_of(pod))
         return pod if named is None else with_devices(pod, sorted(named.union(given(pod))))
 
     # -- reservations
@@ -114,7 +114,7 @@ class GpuSafety(Judge):
         earlier = (
             chosen[0] != process.identity
             for pod in seen.placed[node_name]
-            if (chosen := self._chosen.get((process.name, pod["metadata"]["uid"]))) is not None
+            if (chosen := self._chosen.get((process.name, uid_of(pod)))) is not None
         )
         if any(earlier):
             reached("GPUs found again after a restart")
@@ -154,7 +154,7 @@ class GpuSafety(Judge):
         total: Counter[int] = Counter()
         for record in self.world.store.tables[PODS].having(self._node_field, node) or ():
             if record.uid in self._ours and record.fields[self._phase_field] not in FINAL:
-                pod = orjson.loads(record.data)
+                pod = content(record)
                 total.update(dict.fromkeys(given(pod), min(asked(pod), WHOLE)))
         if any(amount > WHOLE for amount in total.values()):
             text = f"{actor.identity} gave more of a device of {node} than there is: {dict(total)}"
@@ -172,15 +172,15 @@ def check_gpus(world: World, process: Process) -> None:
     ledger = fast_path.ledger
     placed: dict[str, list[Json]] = {}
     for pod in _placed(world):
-        placement = ledger.placements.get(pod["metadata"]["uid"])
+        placement = ledger.placements.get(uid_of(pod))
         counted = () if placement is None else placement.gpus
         if asked(pod) and not _agree(safety, pod, counted):
-            name = pod["metadata"]["name"]
+            name = name_of(pod)
             text = f"{process.identity} counts {name} on the devices {counted}; it names {given(pod)}"
             world.safety.violated("L20", text)
         placed.setdefault(pod["spec"]["nodeName"], []).append(as_placed(pod, counted))
     for record in world.store.tables[NODES].scan(""):
-        node, row = orjson.loads(record.data), ledger.rows.get(record.name)
+        node, row = content(record), ledger.rows.get(record.name)
         free = tuple(left(node, placed.get(record.name, ())))
         counted = () if row is None else ledger.columns.gpus.get(row, ())
         if counted != free:
@@ -194,24 +194,24 @@ def note_gpus(world: World) -> None:
         return
     there = _placed(world)
     for record in world.store.tables[NODES].scan(""):
-        node = orjson.loads(record.data)
+        node = content(record)
         free = left(node, [pod for pod in there if pod["spec"]["nodeName"] == record.name])
         for pod in map(orjson.loads, (each.data for each in world.store.tables[PODS].scan(""))):
-            waits = not pod["spec"].get("nodeName") and pod["status"].get("phase") not in FINAL
+            waits = not node_of(pod) and pod["status"].get("phase") not in FINAL
             if waits and max(free, default=0) < asked(pod) <= min(sum(free), WHOLE):
                 world.states.reached("pod waits for a GPU of which parts are free")
 
 
 def _placed(world: World) -> list[Json]:
     pods = objects(world.store, PODS)
-    return [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"].get("phase") not in FINAL]
+    return [pod for pod in pods if node_of(pod) and pod["status"].get("phase") not in FINAL]
 
 
 def _agree(safety: GpuSafety, pod: Json, counted: Sequence[int]) -> bool:
     """A scheduler keeps a pod on the devices on which it has counted it when the pod names none any more."""
     if given(pod):
         return given(pod) == counted
-    return set(counted) <= safety.named.get(pod["metadata"]["uid"], set())
+    return set(counted) <= safety.named.get(uid_of(pod), set())
 
 
 #: What somebody writes in the place of devices.
@@ -236,14 +236,10 @@ class GpuNemesis(FaultMaker):
         node = self._rng.choice(nodes)
         there = devices(node)
         now = max(0, there + self._rng.choice((-1, -1, -2, -4, 1, 2)))
-        placed = [
-            each
-            for each in self._objects(PODS, "default")
-            if each["spec"].get("nodeName") == node["metadata"]["name"]
-        ]
+        placed = [each for each in self._objects(PODS, "default") if node_of(each) == name_of(node)]
         if any(each < WHOLE for each in left(node, placed)[now:]):
             self._world.states.reached("GPU lost that is in use")
-        self._offer(node["metadata"]["name"], now)
+        self._offer(name_of(node), now)
         if self._rng.random() < 0.6:
             self._later(self._rng.choice((0.01, 0.5, 4.0)), self._offer, name_of(node), there)
 
@@ -272,7 +268,7 @@ class GpuNemesis(FaultMaker):
         metadata: Json = {"name": name}
         if says:
             metadata["annotations"] = {ANNOTATION: says}
-        binding = {"metadata": metadata, "target": {"kind": "Node", "name": node["metadata"]["name"]}}
+        binding = {"metadata": metadata, "target": {"kind": "Node", "name": name_of(node)}}
         self._call("POST", f"{PODS_PATH}/{name}/binding", binding)
 
     def gpu_index_edited(self) -> None:
@@ -283,9 +279,9 @@ class GpuNemesis(FaultMaker):
         if not with_devices:
             return
         pod, rng = self._rng.choice(with_devices), self._rng
-        if pod["spec"].get("nodeName"):
+        if node_of(pod):
             self._safety.edited(pod)
             self._world.states.reached("annotation of GPUs edited")
         value = rng.choice((None, None, None, str(rng.randrange(4)), rng.choice(_NONSENSE)))
-        path = f"{PODS_PATH}/{pod['metadata']['name']}"
+        path = f"{PODS_PATH}/{name_of(pod)}"
         self._call("PATCH", path, {"metadata": {"annotations": {ANNOTATION: value}}})

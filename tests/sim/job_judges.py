@@ -28,15 +28,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from agent_scheduler.controllers.jobs.controller import JobController
 from embedded_kubernetes.store import Event
 from embedded_kubernetes.times import parse
 
 from . import gang_reading, job_reading
 from . import job_reading as read
-from .api import PODS, Json
+from .api import PODS, Json, content, name_of, node_of, uid_of
 from .controllers import GangController
 from .gangs import JOBS
 from .judge import History, Judge
@@ -135,7 +133,7 @@ class JobSafety(Judge):
             job.pods.clear()
         for table, note in ((JOBS, self._note_job), (PODS, self._note_pod)):
             for record in self.world.store.tables[table].scan(""):
-                note(orjson.loads(record.data))
+                note(content(record))
 
     def begun(self, uid: str) -> set[str]:
         """Tasks of the Job that might have begun at some moment since it was last restarted as a whole, or resumed."""
@@ -161,7 +159,7 @@ class JobSafety(Judge):
         return synced
 
     def _note_known(self, process: Process, job: Json, pods: Iterable[Json]) -> None:
-        version, uid = read.version(job), job["metadata"]["uid"]
+        version, uid = read.version(job), uid_of(job)
         of_now = self._jobs[uid].counting(pods, version)
         turns = self._by_what_it_knew.setdefault((process.identity, uid), {})
         turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
@@ -174,15 +172,15 @@ class JobSafety(Judge):
     def _job_changed(self, event: Event) -> None:
         if self.world.backups.restoring:
             return
-        job = orjson.loads(event.record.data)
+        job = content(event.record)
         if event.type == "DELETED":
             return
         if event.previous is not None and event.previous.uid == event.record.uid:
-            self._judge_status(orjson.loads(event.previous.data), job)
+            self._judge_status(content(event.previous), job)
         self._note_job(job)
 
     def _note_job(self, job: Json) -> None:
-        uid, version, time = job["metadata"]["uid"], read.version(job), self.world.loop.time()
+        uid, version, time = uid_of(job), read.version(job), self.world.loop.time()
         known = self._jobs.get(uid)
         if known is None:
             known = self._jobs[uid] = _Job(job, [(time, version)], restarted={version: version})
@@ -190,7 +188,7 @@ class JobSafety(Judge):
 
     def _judge_status(self, before: Json, now: Json) -> None:
         self._look("S37")
-        was, phase, name = read.phase_of(before), read.phase_of(now), now["metadata"]["name"]
+        was, phase, name = read.phase_of(before), read.phase_of(now), name_of(now)
         if phase != was:
             self._reached(f"job {phase}")
             if phase not in _NEXT.get(was, frozenset()):
@@ -207,17 +205,17 @@ class JobSafety(Judge):
     def _pod_changed(self, event: Event) -> None:
         if self.world.backups.restoring:
             return
-        pod = orjson.loads(event.record.data)
+        pod = content(event.record)
         job = self._jobs.get(read.owner(pod))
         if job is None:
             return
         if event.type == "DELETED":
             known = job.pods.get(event.record.name)
-            if known is not None and known["metadata"]["uid"] == event.record.uid:
+            if known is not None and uid_of(known) == event.record.uid:
                 del job.pods[event.record.name]
             return
         begins = not read.stands_by(pod)
-        stood_by = event.previous is not None and read.stands_by(orjson.loads(event.previous.data))
+        stood_by = event.previous is not None and read.stands_by(content(event.previous))
         if event.type == "ADDED":
             self._judge_made(job, pod)
         if begins and (event.type == "ADDED" or stood_by):
@@ -229,7 +227,7 @@ class JobSafety(Judge):
     def _note_pod(self, pod: Json) -> None:
         job = self._jobs.get(read.owner(pod))
         if job is not None:
-            job.pods[pod["metadata"]["name"]] = pod
+            job.pods[name_of(pod)] = pod
             job.look()
 
     def _judge_made(self, job: _Job, pod: Json) -> None:
@@ -237,14 +235,14 @@ class JobSafety(Judge):
         if not isinstance(actor, GangController) or not may or self._is_unaware(actor):
             return
         self._look("S36")
-        task, index, name = read.task_of(pod), read.index_of(pod), pod["metadata"]["name"]
-        if name != f"{job.now['metadata']['name']}-{task}-{index}":
+        task, index, name = read.task_of(pod), read.index_of(pod), name_of(pod)
+        if name != f"{name_of(job.now)}-{task}-{index}":
             self._violated("S36", f"{name} is pod {index} of {task}")
         if int(index) >= job.replicas.get(task, 0):
             self._violated("S36", f"{name} is one of {job.replicas.get(task, 0)}")
         for other in job.pods.values():
             if (read.task_of(other), read.index_of(other)) == (task, index):
-                self._violated("S36", f"{name} is there twice: {other['metadata']['name']}")
+                self._violated("S36", f"{name} is there twice: {name_of(other)}")
 
     def _judge_begun(self, job: _Job, pod: Json) -> None:
         actor, may = self.world.safety.author()
@@ -264,7 +262,7 @@ class JobSafety(Judge):
             return
         known = self._by_what_it_knew.get((actor.identity, read.owner(pod)), {})
         if known.get(task, -1) < version:
-            self._violated("S35", f"{pod['metadata']['name']} begins before its turn")
+            self._violated("S35", f"{name_of(pod)} begins before its turn")
             return
         self._reached("pod of a later stage begins by what never was at a time")
         job.begun[version].add(task)
@@ -290,18 +288,18 @@ def unsettled(world: World) -> list[str]:
     jobs, pods, groups = world.gangs.jobs(), world.gangs.pods(), world.gangs.groups().values()
     queues = world.gangs.queues()
     found = [f"command {record.name} is left" for record in world.store.tables[_COMMANDS].scan("")]
-    owners = {job["metadata"]["uid"] for job in jobs}
+    owners = {uid_of(job) for job in jobs}
     found += [
-        f"{each['metadata']['name']} is left of a job that is gone"
+        f"{name_of(each)} is left of a job that is gone"
         for each in (*pods, *groups)
         if (owner := job_reading.owner(each)) and owner not in owners
     ]
     for job in jobs:
-        uid = job["metadata"]["uid"]
+        uid = uid_of(job)
         own = [pod for pod in pods if job_reading.owner(pod) == uid]
         group = next((each for each in groups if job_reading.owner(each) == uid), None)
         if job["spec"].get("queue", "default") in queues:
-            found += [f"{job['metadata']['name']} {problem}" for problem in _untrue(world, job, own, group)]
+            found += [f"{name_of(job)} {problem}" for problem in _untrue(world, job, own, group)]
     return found
 
 
@@ -324,7 +322,7 @@ def may_stand_by(world: World) -> int:
     run = {
         job_reading.owner(pod)
         for pod in pods
-        if pod["spec"].get("nodeName") and not gang_reading.has_ended(pod) and not job_reading.stands_by(pod)
+        if node_of(pod) and not gang_reading.has_ended(pod) and not job_reading.stands_by(pod)
     }
     return sum(
         job_reading.owner(pod) in run - {""}
@@ -364,7 +362,7 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
         return [*found, f"is {phase} without a group"]
     if group["spec"].get("minMember", 0) != spec["minAvailable"]:
         found.append(f"needs {spec['minAvailable']}, and its group {group['spec'].get('minMember')}")
-    begun = world.job_safety.begun(job["metadata"]["uid"]) if world.job_safety is not None else set()
+    begun = world.job_safety.begun(uid_of(job)) if world.job_safety is not None else set()
     named = gang_reading.annotation(group, gang_reading.WAITING_ROLES).split(",")
     found += [
         f"has no {task['name']} yet, and its group waits for them"
@@ -378,8 +376,8 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
 
 def _lacking(job: Json, pods: list[Json], phase: str, counted: Counter[str]) -> list[str]:
     """Of a Job whose group is let into its queue."""
-    name, spec, found = job["metadata"]["name"], job["spec"], []
-    there = {pod["metadata"]["name"] for pod in pods}
+    name, spec, found = name_of(job), job["spec"], []
+    there = {name_of(pod) for pod in pods}
     waiting = set()
     for task in spec["tasks"]:
         wanted = {f"{name}-{task['name']}-{index}" for index in range(task.get("replicas", 0))}

@@ -24,7 +24,7 @@ import orjson
 from embedded_kubernetes.store import Event
 from tests.decisions.plain.selectors import term_matches as plain_term
 
-from .api import FINAL, NODES, PODS, Json
+from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, uid_of
 from .device_reading import without_extended
 from .evictions import Seen
 from .judge import Judge, hear_before, is_first
@@ -147,7 +147,7 @@ class Legality(Judge):
             self._wrong("S25", process, f"reserves {node_name} for {uid}, and knows only one of them")
             return
         self._reserved.setdefault((process.name, uid), {})[node_name] = node
-        name = pod["metadata"]["name"]
+        name = name_of(pod)
         refused = refusal(without_extended(pod), node, seen.cluster, seen.rules)
         if refused is not None:
             self._wrong("S25", process, f"reserves {node_name} for {name}: {', '.join(refused.reasons)}")
@@ -168,16 +168,13 @@ class Legality(Judge):
         transport = process.transport
         assert transport is not None, "whoever decides was started"
         by = self._told_by(process)
-        for obj, key, kind in (
-            (pod, pod["metadata"]["uid"], PODS),
-            (node, node["metadata"]["name"], NODES),
-        ):
+        for obj, key, kind in ((pod, uid_of(pod), PODS), (node, name_of(node), NODES)):
             brought, held = transport.deliveries.by(kind, by), int(obj["metadata"]["resourceVersion"])
             newest = max((rv for rv in self._versions.get(key, ()) if rv <= brought), default=0)
             if held < newest:
-                what = f"goes by version {held} of {obj['metadata']['name']} and was told of {newest}"
+                what = f"goes by version {held} of {name_of(obj)} and was told of {newest}"
                 self._wrong("S26", process, what)
-        brought, name = transport.deliveries.by(PODS, by), node["metadata"]["name"]
+        brought, name = transport.deliveries.by(PODS, by), name_of(node)
         placements = fast_path.ledger.placements
         for rv, uid in self.world.evictions.arrivals(name):
             if rv <= brought and uid not in placements and self._is_there(uid, name):
@@ -218,8 +215,7 @@ def has_its_volumes(world: World, pod: Json, node: Json) -> bool:
     there = [
         each
         for each in _objects(world, "", "pods").values()
-        if each["spec"].get("nodeName") == node["metadata"]["name"]
-        and each["status"].get("phase") not in ("Succeeded", "Failed")
+        if node_of(each) == name_of(node) and each["status"].get("phase") not in FINAL
     ]
     return not _attaches_too_many(world, pod, node, there) and all(
         _has_claim(world, pod, source["claimName"], node)
@@ -238,7 +234,7 @@ def _objects(world: World, group: str, plural: str) -> dict[str, Json]:
     found = read.get((group, plural))
     if found is None:
         records = store.tables[group, plural].scan("")
-        found = read[group, plural] = {record.name: orjson.loads(record.data) for record in records}
+        found = read[group, plural] = {record.name: content(record) for record in records}
     return found
 
 
@@ -258,8 +254,8 @@ def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
         return False
     made = found["provisioner"] != "kubernetes.io/no-provisioner"
     if _SELECTED in annotations:
-        return made and annotations[_SELECTED] == node["metadata"]["name"]
-    uid = claim["metadata"]["uid"]
+        return made and annotations[_SELECTED] == name_of(node)
+    uid = uid_of(claim)
     meant = [each for each in volumes.values() if (each["spec"].get("claimRef") or {}).get("uid") == uid]
     free = [
         each
@@ -273,9 +269,9 @@ def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
 
 def _is_used(world: World, pod: Json, claim: str) -> bool:
     return any(
-        each["spec"].get("nodeName")
-        and each["status"].get("phase") not in ("Succeeded", "Failed")
-        and each["metadata"]["uid"] != pod["metadata"]["uid"]
+        node_of(each)
+        and each["status"].get("phase") not in FINAL
+        and uid_of(each) != uid_of(pod)
         and any(
             (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim
             for volume in each["spec"].get("volumes") or ()
@@ -316,14 +312,14 @@ def breaks_volume_rules(
     claims, volumes = _objects(world, "", "persistentvolumeclaims"), _objects(world, "", "persistentvolumes")
     for name in named & claims.keys():
         claim = claims[name]
-        if claim["metadata"]["uid"] in known:
+        if uid_of(claim) in known:
             volume = volumes.get(claim["spec"]["volumeName"])
             if volume is not None and (not _reaches(volume, node) or _is_elsewhere(volume, node)):
                 return f"the volume of {name} cannot be reached from there"
         users = [each for pods in placed.values() for each in pods if name in claims_of(each)]
         if "ReadWriteOncePod" in claim["spec"]["accessModes"] and users:
-            return f"the claim {name} is for one pod, and {users[0]['metadata']['name']} has it"
-    name = node["metadata"]["name"]
+            return f"the claim {name} is for one pod, and {name_of(users[0])} has it"
+    name = name_of(node)
     return _attaches_too_many(world, pod, node, placed[name]) if name in csi_nodes else ""
 
 
@@ -345,7 +341,7 @@ def _attaches_too_many(world: World, pod: Json, node: Json, beside: Sequence[Jso
     wanted = {name: driver for name in named & claims.keys() if (driver := _driver(world, claims[name]))}
     there = set().union(*map(claims_of, beside)) & claims.keys()
     for driver in set(wanted.values()):
-        most = attachable(world, node["metadata"]["name"], driver)
+        most = attachable(world, name_of(node), driver)
         attached = {name for name in there if _driver(world, claims[name]) == driver}
         new = {name for name, of in wanted.items() if of == driver} - attached
         if most is not None and new and len(attached | new) > most:

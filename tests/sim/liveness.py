@@ -13,14 +13,12 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.schema import Configuration
 from tests.support.loop import PROCESS
 
 from .allocations import check_books, check_claims, is_gated
-from .api import NODES, PODS, condition_of, name_of, objects
+from .api import FINAL, NODES, PODS, condition_of, content, name_of, node_of, objects, uid_of
 from .configuring import ALONE
 from .device_reading import without_extended
 from .gang_load import NAME as BATCH
@@ -99,10 +97,10 @@ def waiting(world: World, names: Container[str] | None = None) -> list[dict[str,
         pod
         for pod in pods
         if pod["spec"].get("schedulerName") in names
-        and not pod["spec"].get("nodeName")
+        and not node_of(pod)
         and not pod["spec"].get("schedulingGates")
         and "deletionTimestamp" not in pod["metadata"]
-        and pod["status"].get("phase") not in ("Succeeded", "Failed")
+        and pod["status"].get("phase") not in FINAL
     ]
 
 
@@ -127,15 +125,15 @@ def misnamed(world: World) -> list[str]:
     where no node of the cluster would do."""
     if world.shards is None:
         return []
-    fit = {pod["metadata"]["uid"]: node for pod, node in elsewhere(world)}
+    fit = {uid_of(pod): node for pod, node in elsewhere(world)}
     found = misnamed_members(world, rules(world))
     waits = waiting(world)
     held = held_by_queues(world, waits, rules(world))
     for pod in waits:
-        if pod["metadata"]["uid"] in held:
+        if uid_of(pod) in held:
             # Where more is reserved than there is those alone say that it is full for whom it was reserved later.
             continue
-        reason, node = condition_of(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
+        reason, node = condition_of(pod).get("reason"), fit.get(uid_of(pod), "")
         if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
             found.append(f"{name_of(pod)} says {reason}; outside of its shard it fits on {node!r}")
     return found
@@ -152,8 +150,7 @@ def _late(
     placed = [
         _as_counted(world, without_extended(pod))
         for record in world.store.tables[PODS].scan("")
-        if (pod := orjson.loads(record.data))["status"].get("phase") not in ("Succeeded", "Failed")
-        and pod["spec"].get("nodeName") in there
+        if (pod := content(record))["status"].get("phase") not in FINAL and node_of(pod) in there
     ]
     everyone = cluster_of(nodes, placed)
     found = []
@@ -161,7 +158,7 @@ def _late(
     held = held_by_queues(world, waits, by)
     for pod in waits:
         # Of gangs it is asked whether they fit whole (`gang_rest`).
-        if pod["metadata"]["uid"] in held or is_native(gang_of(pod)):
+        if uid_of(pod) in held or is_native(gang_of(pod)):
             continue
         ours = None
         if world.shards is not None:
@@ -261,7 +258,7 @@ async def come_to_rest(world: World) -> None:
             not misnamed(world)
             and all(
                 is_gated(world, pod)
-                or pod["metadata"]["uid"] in incomplete(world, [pod], rules(world))
+                or uid_of(pod) in incomplete(world, [pod], rules(world))
                 or condition_of(pod).get("reason") == "QueueFull"
                 or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
                 for pod in waiting(world)
@@ -273,9 +270,9 @@ async def come_to_rest(world: World) -> None:
     held = held_by_queues(world, waiting(world), rules(world))
     parts = incomplete(world, waiting(world), rules(world))
     for pod in waiting(world):
-        if pod["metadata"]["uid"] in parts:
+        if uid_of(pod) in parts:
             continue
-        if pod["metadata"]["uid"] in held and condition_of(pod).get("reason") == "QueueFull":
+        if uid_of(pod) in held and condition_of(pod).get("reason") == "QueueFull":
             continue
         if world.gates is not None and world.gates.gave_back(pod):
             world.states.reached("room of a queue given back")
@@ -406,9 +403,7 @@ def _check_metrics(world: World, process: Process) -> None:
     # be said of some, as the server has refused that.
     held = held_by_queues(world, waits, rules(world)) | incomplete(world, waits, rules(world))
     gated = sum(
-        is_gated(world, pod)
-        or pod["metadata"]["uid"] in held
-        or condition_of(pod).get("reason") == "QueueFull"
+        is_gated(world, pod) or uid_of(pod) in held or condition_of(pod).get("reason") == "QueueFull"
         for pod in waits
     )
     told = sum(
@@ -472,7 +467,7 @@ def _check_claims(world: World) -> None:
     have filled the pod's queue."""
     left = waiting(world)
     held = held_by_queues(world, left, rules(world))
-    waits = {pod["metadata"]["uid"] for pod in left} - held
+    waits = {uid_of(pod) for pod in left} - held
     for claim in world.evictions.open():
         if claim.uid not in waits:
             # It was gone before, and the scheduler had not seen that.
@@ -485,7 +480,7 @@ def _check_claims(world: World) -> None:
             )
     for pod in left:
         # What a process has sent that is no more may say it of one that waits for its queue by now.
-        is_kept = is_gated(world, pod) or pod["metadata"]["uid"] in held
+        is_kept = is_gated(world, pod) or uid_of(pod) in held
         if (node := pod["status"].get("nominatedNodeName")) and not is_kept:
             world.safety.violated("L8", f"{name_of(pod)} is nominated to {node} for nothing")
 
@@ -495,7 +490,7 @@ def _check_preemption(world: World, process: Process) -> None:
         return
     world.safety.checked["L8"] += 1
     preemption = fast_path.preemption
-    gated = {pod["metadata"]["uid"] for pod in waiting(world) if is_gated(world, pod)}
+    gated = {uid_of(pod) for pod in waiting(world) if is_gated(world, pod)}
     gated |= held_by_queues(world, waiting(world), rules(world))
     nominated = fast_path.queue.nominator.nominated
     # Somebody is still about to leave, for as long as its node agent, or a finalizer, takes.

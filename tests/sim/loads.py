@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.decisions.plain.gpu_share import RESOURCE, WHOLE
 
-from .api import Body, Load, pod
+from .api import Body, Load, name_of, pod
 
 HOST, ZONE, DISK, AGE = "kubernetes.io/hostname", "zone", "disk", "age"
 _TAINTS = ("example.com/0", "example.com/1")
@@ -34,12 +34,12 @@ _NODES = "/api/v1/nodes/"
 def constrain(rng: random.Random, load: Load) -> None:
     """Draw labels and taints of the `nodes` that there are, what becomes of these, and the pods; `pod` makes a body."""
     for index, each in enumerate(load.nodes):
-        each["metadata"]["labels"] = _node_labels(rng, each["metadata"]["name"], index)
+        each["metadata"]["labels"] = _node_labels(rng, name_of(each), index)
         if taints := _taints(rng):
             each["spec"]["taints"] = taints
         if rng.random() < 0.15:
             each["spec"]["unschedulable"] = True
-    names = [each["metadata"]["name"] for each in load.nodes]
+    names = [name_of(each) for each in load.nodes]
     for _ in range(rng.randrange(4, 24)):
         path = _NODES + rng.choice(names)
         load.act(rng.uniform(0.1, _UNTIL), "PATCH", path, _change(rng))
@@ -203,7 +203,7 @@ def store(rng: random.Random, load: Load) -> None:
     zones = rng.random() < 0.5
     attaches = rng.choice((None, 2, 3, 4))
     for index, each in enumerate(load.nodes):
-        name = each["metadata"]["name"]
+        name = name_of(each)
         each["metadata"]["labels"] = {HOST: name, **({ZONED: f"z{index % 2}"} if zones else {})}
         if attaches is not None and rng.random() < 0.8:
             load.acts.append(attach_limit(name, attaches))
@@ -321,7 +321,7 @@ def share_in_gangs(rng: random.Random, load: Load) -> Gpus:
     offer(rng, load.nodes)
     chosen: dict[str, int] = {}
     for _, body in load.pods:
-        gang = body["metadata"].get("labels", {}).get("gang") or body["metadata"]["name"]
+        gang = body["metadata"].get("labels", {}).get("gang") or name_of(body)
         amount = chosen.setdefault(gang, rng.choice((0, *_SHARES, *_WHOLE)))
         if amount:
             ask(body, amount)

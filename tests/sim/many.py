@@ -94,10 +94,7 @@ def run_many(
     source: Iterator[Options] = iter(options)
     # Spawned, not forked: a forked child would inherit what a test session holds.
     with ProcessPoolExecutor(
-        jobs,
-        mp_context=get_context("spawn"),
-        initializer=gc.freeze,
-        max_tasks_per_child=_WORLDS_A_PROCESS,
+        jobs, mp_context=get_context("spawn"), initializer=gc.freeze, max_tasks_per_child=_WORLDS_A_PROCESS
     ) as pool:
         running: set[Future[list[Verdict]]] = set()
         while True:

@@ -12,12 +12,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from embedded_kubernetes.requests import Request
 from tests.support.loop import SimTask
 
-from .api import NODES, PODS
+from .api import NODES, PODS, content, node_of
 from .faults import FaultMaker
 
 if TYPE_CHECKING:
@@ -94,7 +92,7 @@ class Nemesis(FaultMaker):
         if fate == "gone":
             self._delete(path)
         elif fate == "recreated":
-            pod = orjson.loads(record.data)
+            pod = content(record)
             self._delete(path)
             self._call("POST", path.rpartition("/")[0], _anew(pod))
         elif fate == "deleting":
@@ -103,8 +101,8 @@ class Nemesis(FaultMaker):
             self._call_later(2.0, "PATCH", path, {"metadata": {"finalizers": None}})
         elif fate == "gated":
             # The API lets nobody add a gate: a server of another version might.
-            pod = orjson.loads(record.data)
-            if pod["spec"].get("nodeName"):
+            pod = content(record)
+            if node_of(pod):
                 return
             pod["spec"]["schedulingGates"] = [{"name": "example.com/late"}]
             self._world.store.replace(PODS, record, pod)
@@ -173,7 +171,7 @@ class Nemesis(FaultMaker):
         record = self._world.store.tables[NODES].records.get(name)
         if record is None:
             return
-        node = orjson.loads(record.data)
+        node = content(record)
         self._delete(f"/api/v1/nodes/{name}")
         again = lambda: self._call("POST", "/api/v1/nodes", _anew(node))  # noqa: E731
         if seconds:
@@ -187,7 +185,7 @@ class Nemesis(FaultMaker):
             return
         record = self._rng.choice(nodes)
         path = f"/api/v1/nodes/{record.name}"
-        node = orjson.loads(record.data)
+        node = content(record)
         change = self._rng.choice(("shrink", "taint", "cordon", "label"))
         if change == "shrink":
             whole = node["status"]["allocatable"]
@@ -223,7 +221,7 @@ class Nemesis(FaultMaker):
         if record is None:
             return
         path = f"/api/v1/namespaces/default/pods/{record.name}"
-        pod = orjson.loads(record.data)
+        pod = content(record)
         change = self._rng.choice(("label", "tolerate", "ungate"))
         if change == "tolerate":
             known = pod["spec"].get("tolerations") or []

@@ -14,7 +14,7 @@ from tests.decisions.plain import World as Cluster
 from tests.decisions.plain.filters import FILTERS
 from tests.decisions.plain.gpu_share import ANNOTATION, WHOLE, asked, choice, devices, given, left
 
-from .api import Json
+from .api import Json, name_of
 
 #: Filters that a configuration of ours may do without.
 OPTIONAL = ("NodeAffinity", "NodeUnschedulable", "TaintToleration")
@@ -114,7 +114,7 @@ def places_by_gpus(pods: Sequence[Json], node: Json, placed: Sequence[Json]) -> 
     amount = max(map(asked, pods), default=0)
     if not amount:
         return None
-    there = [pod for pod in placed if pod["spec"]["nodeName"] == node["metadata"]["name"]]
+    there = [pod for pod in placed if pod["spec"]["nodeName"] == name_of(node)]
     free = left(node, there)
     # Those who name no device, or one that is not there, take some all the same.
     together = (devices(node) * WHOLE - sum(map(asked, there))) // amount

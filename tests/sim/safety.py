@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
@@ -22,7 +20,7 @@ from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.store import Event, Record
 from tests.decisions.plain.requests import amounts as plain_requests
 
-from .api import FINAL, LEASES, NODES, PODS
+from .api import FINAL, LEASES, NODES, PODS, content
 from .device_reading import without_extended
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ class Safety:
         self.checked["S9"] += 1
         for namespace, name in process.leases:
             record = self._world.store.tables[LEASES].get(namespace, name)
-            holder = orjson.loads(record.data)["spec"].get("holderIdentity") if record is not None else None
+            holder = content(record)["spec"].get("holderIdentity") if record is not None else None
             if holder != process.identity:
                 self.violated("S9", f"{process.identity} sends {method} {path} while {holder!r} holds {name}")
 
@@ -143,7 +141,7 @@ class Safety:
         node, uid = record.fields[self._node_field], record.uid
         if not bound and uid in self._on.get(node, {}):
             return
-        pod = orjson.loads(record.data)
+        pod = content(record)
         # Devices that a claim was made for are not the node's; whether the pod has them is looked at there.
         told = pod["status"].get("extendedResourceClaimStatus")
         self._on.setdefault(node, {})[uid] = plain_requests(without_extended(pod) if told else pod)
@@ -203,7 +201,7 @@ class Safety:
     def _check_claim(self, pod: Record, name: str, actor: Process) -> None:
         self.checked["S13"] += 1
         claim = self._world.store.tables[CLAIMS].get(pod.namespace, name)
-        annotations = orjson.loads(claim.data)["metadata"].get("annotations", {}) if claim is not None else {}
+        annotations = content(claim)["metadata"].get("annotations", {}) if claim is not None else {}
         if "pv.kubernetes.io/bind-completed" not in annotations:
             self.violated("S13", f"{actor.identity} bound {pod.key}, whose claim {name} is not")
 
@@ -211,9 +209,7 @@ class Safety:
         self._world.trace("", f"volume {event.type} {event.record.name}")
         if event.previous is None or self._world.backups.restoring:
             return
-        now, was = (
-            orjson.loads(each.data)["spec"].get("claimRef", {}) for each in (event.record, event.previous)
-        )
+        now, was = (content(each)["spec"].get("claimRef", {}) for each in (event.record, event.previous))
         self.checked["S13"] += 1
         if was.get("uid") and now.get("uid") and was["uid"] != now["uid"]:
             self.violated("S13", f"{event.record.name} was for {was['name']} and is now for {now['name']}")
@@ -223,7 +219,7 @@ class Safety:
         if record is None or node in self.not_ours:
             return
         self.checked["S1"] += 1
-        allocatable = orjson.loads(record.data)["status"]["allocatable"]
+        allocatable = content(record)["status"]["allocatable"]
         for resource, taken in self.used(node).items():
             room = resource_value(resource, allocatable.get(resource, "0"))
             if taken > room:
@@ -255,7 +251,7 @@ class Safety:
         if event.type == "DELETED":
             self.not_ours.add(event.record.name)
         elif event.previous is not None:
-            now, was = (orjson.loads(each.data)["status"] for each in (event.record, event.previous))
+            now, was = (content(each)["status"] for each in (event.record, event.previous))
             if now.get("allocatable") != was.get("allocatable"):
                 self.not_ours.add(event.record.name)
 

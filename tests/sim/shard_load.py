@@ -16,7 +16,7 @@ from agent_scheduler.config.sharding import parse_scheduler_configs
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 
 from . import gang_reading as read
-from .api import Body, Load
+from .api import Body, Load, name_of
 from .gang_load import GROUP_NAME, QUEUE_NAME, Gangs, Gates
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def share_out(rng: random.Random, load: Load) -> Shards:
         if chance < 0.05:
             continue
         owner = owners[index % len(owners)] if chance < 0.8 else rng.choice(owners)
-        shards.desired[owner].append(node["metadata"]["name"])
+        shards.desired[owner].append(name_of(node))
         if chance > 0.93:
             other = rng.choice(owners)
             if other != owner:
-                shards.desired[other].append(node["metadata"]["name"])
+                shards.desired[other].append(name_of(node))
     for _, pod in load.pods:
         pod["spec"]["schedulerName"] = rng.choice(names)
     return shards
@@ -196,7 +196,7 @@ def divide(rng: random.Random, load: Load, gangs: Gangs) -> Shards:
     for number, each in enumerate(load.nodes):
         owners = rng.choice((*(((FAST,), (BATCH,))[number % 2],) * 8, (), (FAST, BATCH)))
         for owner in owners:
-            shards.desired[owner].append(each["metadata"]["name"])
+            shards.desired[owner].append(name_of(each))
     for _, body in load.pods:
         said = body["metadata"].setdefault("annotations", {})
         if not read.is_batch(body):

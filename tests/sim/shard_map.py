@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
 import yaml
 
 from agent_scheduler.config.sharding import FILE, load_sharding
@@ -19,7 +18,7 @@ from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
 from tests.support.places import CONFIG
 
-from .api import CRDS_PATH, NODES, objects
+from .api import CRDS_PATH, NODES, content, name_of, objects
 from .gang_load import NAME as BATCH
 from .shard_load import PEER, Plans, Shards, flags_of
 
@@ -52,7 +51,7 @@ class View:
 
 
 def view(record: Record) -> View:
-    shard = orjson.loads(record.data)
+    shard = content(record)
     status = shard.get("status") or {}
     return View(
         record.name,
@@ -66,7 +65,7 @@ def view(record: Record) -> View:
 
 def is_managed(record: Record) -> bool:
     """Whether a shard has the label of the sharding controller."""
-    labels = orjson.loads(record.data)["metadata"].get("labels") or {}
+    labels = content(record)["metadata"].get("labels") or {}
     return labels.get(OWNER_LABEL) == OWNER
 
 
@@ -149,9 +148,7 @@ class ShardMap:
             return None
         by = self._world.time_of_day(-seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
         nodes = objects(self._world.store, NODES)
-        return Names(
-            node["metadata"]["name"] for node in nodes if node["metadata"]["creationTimestamp"] <= by
-        )
+        return Names(name_of(node) for node in nodes if node["metadata"]["creationTimestamp"] <= by)
 
     # -- what administrators do
 
@@ -209,7 +206,7 @@ class PlanMap:
             self._world.trace("", "the plan's configuration is deleted")
             self.history.append(Said(now, False, None))
             return
-        found = orjson.loads(event.record.data)
+        found = content(event.record)
         text = (found.get("data") or {}).get(FILE)
         usable = found["metadata"]["annotations"][_USABLE] == "yes"
         self._world.trace("", f"the plan's configuration, usable: {usable}: {text!r}")

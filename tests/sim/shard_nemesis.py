@@ -14,7 +14,7 @@ import orjson
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.requests import Request
 
-from .api import NODES, PODS_PATH, pod
+from .api import NODES, PODS_PATH, content, pod
 from .faults import FaultMaker
 from .shard_load import FENCE, PEER, WARM, unusable, usable
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap
@@ -365,7 +365,7 @@ class PlanNemesis(ShardNemesis):
         if not records:
             return None
         record = self._plan_rng.choice(records)
-        return f"/api/v1/nodes/{record.name}", orjson.loads(record.data)
+        return f"/api/v1/nodes/{record.name}", content(record)
 
     def _node_comes(self) -> None:
         if self._made < _MORE_NODES:

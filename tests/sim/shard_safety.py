@@ -16,7 +16,7 @@ import orjson
 
 from embedded_kubernetes.store import Event
 
-from .api import PODS
+from .api import PODS, content
 from .judge import Judge
 from .shard_load import PEER
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap, View, is_managed, same, view
@@ -312,7 +312,7 @@ class PlanSafety(Judge):
             self._wrong("S23", actor, f"writes {event.record.name}, which is not its own")
         if event.type == "DELETED" or before is None:
             return
-        was, now = (orjson.loads(each.data).get("status") for each in (before, event.record))
+        was, now = (content(each).get("status") for each in (before, event.record))
         if was != now:
             self._wrong("S23", actor, f"writes the status of {event.record.name}: {now}")
 
