@@ -14,30 +14,36 @@ import orjson
 
 from agent_scheduler.engine.queueing.places import Place
 from embedded_kubernetes.store import Event, Record
-from tests.decisions.devices.validity import Cluster, DeviceId, overdrawn, problems, too_much
+from tests.decisions.devices.validity import (
+    Cluster,
+    DeviceId,
+    device_of,
+    overdrawn,
+    problems,
+    results_of,
+    too_much,
+    usable,
+)
 
-from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, uid_of
+from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, objects, uid_of
 from .device_reading import (
     CLAIMS,
     CLASSES,
     SLICES,
     Reading,
     allocation_of,
-    device_of,
     extended,
     is_made,
     named_by,
     owner_of,
     reserved_for,
     unready,
-    usable,
 )
 from .judge import History, Judge, hear_before, is_first
 
 if TYPE_CHECKING:
     from agent_scheduler.engine.dra.allocation import Allocation
     from agent_scheduler.engine.dra.reservation import ReservedClaims
-    from agent_scheduler.engine.state.records import Record as Seen
     from agent_scheduler.fastpath.scheduler import FastPath
 
     from .processes import Process
@@ -65,7 +71,7 @@ class Allocations(Judge):
     def __init__(self, world: World, reading: Reading) -> None:
         super().__init__(world)
         self._reading = reading
-        self._history = History(world, (CLASSES, SLICES, CLAIMS))
+        self._known = History(world, (CLASSES, SLICES, CLAIMS)).known
         #: (Process, claim's UID) -> what the process chose to allocate to it.
         self._chosen: dict[tuple[str, str], list[Json]] = {}
         #: (Identity of a process, claim's UID) -> what it assumes, or last did, that the claim has.
@@ -92,9 +98,7 @@ class Allocations(Judge):
         self.left_by_others.clear()
         reserved = {(uid_of(claim), pod) for claim in self._reading.claims() for pod in reserved_for(claim)}
         self._robbed -= reserved
-        pods = self.world.store.tables[PODS]
-        node = pods.field_names.index("spec.nodeName")
-        self.bound &= {record.uid for record in pods.scan("") if record.fields[node]}
+        self.bound &= {uid_of(pod) for pod in objects(self.world.store, PODS) if node_of(pod)}
         for claim in self._reading.claims():
             uid, allocation = uid_of(claim), allocation_of(claim)
             if not allocation:
@@ -102,7 +106,7 @@ class Allocations(Judge):
                 continue
             if not reserved_for(claim):
                 self.left_by_others.add(uid)
-            for result in allocation["devices"]["results"]:
+            for result in results_of(allocation):
                 if not result.get("adminAccess"):
                     self._had.setdefault(device_of(result), {})[uid] = result
 
@@ -147,7 +151,7 @@ class Allocations(Judge):
             if not assume(key, allocation, *more):
                 return False
             if allocation is not None:
-                claim = _chosen_for(self._object(devices.claim(key)))
+                claim = _chosen_for(self._known(devices.claim(key)))
                 self._assumed[process.identity, claim] = allocation
             return True
 
@@ -183,34 +187,21 @@ class Allocations(Judge):
             if known is None:
                 self._wrong("S17", process, f"{part.claim[1]} is allocated and not there")
                 return
-            claims.append(self._object(known))
+            claims.append(self._known(known))
             given.append(allocation)
-        nodes = [
-            self.world.evictions.object(info.uid, info.resource_version)
-            for name in ledger.rows
-            if (info := ledger.node(name)) is not None
-        ]
+        nodes = list(map(self.world.evictions.known, filter(None, map(ledger.node, ledger.rows))))
         own = {reservation.pod.uid, *(part.uid for part in parts)}
+        classes, slices = map(self._known, devices.classes.values()), devices.pools.slices.values()
         taken = list(self._taken(process, fast_path, own))
-        cluster = Cluster(
-            nodes,
-            [self._object(each) for each in devices.classes.values()],
-            [self._object(each) for each in devices.pools.slices.values()],
-            taken,
-        )
+        cluster = Cluster(nodes, list(classes), list(map(self._known, slices)), taken)
         try:
             found = problems(cluster, reservation.node_name, claims, given)
             # Others may have given away more than there is.
-            used = {
-                device_of(each)
-                for claim in taken
-                for each in claim["status"]["allocation"]["devices"]["results"]
-                if not each.get("adminAccess")
-            }
-            before = [
+            used = {device_of(each) for each in cluster.had() if not each.get("adminAccess")}
+            before = (
                 *too_much(cluster, cluster.node(reservation.node_name), []),
                 *overdrawn(cluster, used, used),
-            ]
+            )
             found = [each for each in found if each not in before]
         except StopIteration:
             found = ["a class or the node is not there"]
@@ -227,7 +218,7 @@ class Allocations(Judge):
             known = fast_path.cluster.devices.claim(part.claim)
             if part.allocation is not None or known is None or node is None:
                 continue
-            claim = self._object(known)
+            claim = self._known(known)
             allocation = allocation_of(claim) or self._assumes(process, _chosen_for(claim))
             if allocation is None or not usable(allocation, node):
                 self._wrong("S18", process, f"{part.claim[1]} cannot be used on {reservation.node_name}")
@@ -236,7 +227,7 @@ class Allocations(Judge):
         """The claims that have devices as far as the process knows: seen, or chosen by itself and not undone."""
         devices = fast_path.cluster.devices
         for key, known in devices.claims.items():
-            claim = self._object(known)
+            claim = self._known(known)
             if allocation_of(claim):
                 yield claim
                 continue
@@ -257,9 +248,6 @@ class Allocations(Judge):
     def _assumes(self, process: Process, claim: str) -> Json | None:
         found = self._assumed.get((process.identity, claim))
         return None if found is None else orjson.loads(orjson.dumps(found.status("", "")))
-
-    def _object(self, seen: Seen) -> Json:
-        return self._history.object(seen.uid, seen.resource_version)
 
     # -- commits
 
@@ -282,17 +270,15 @@ class Allocations(Judge):
             self._robbed |= {(record.uid, uid) for uid in lost}
         else:
             self._robbed -= {(record.uid, uid) for uid in won}
-            if lost:
-                state = "claim deallocated" if before and not after else "reservation taken back"
-                self._reached(state)
-            elif before and not after:
+            if before and not after:
                 self._reached("claim deallocated")
+            elif lost:
+                self._reached("reservation taken back")
             if won and before:
                 self._reached("claim shared")
         if before and after is None:
-            for result in before["devices"]["results"]:
-                had = self._had.get(device_of(result), {})
-                had.pop(record.uid, None)
+            for result in results_of(before):
+                self._had.get(device_of(result), {}).pop(record.uid, None)
             self.foreign.discard(record.uid)
         if after and before is None:
             self._allocated(record, now, after, actor, lives)
@@ -302,14 +288,13 @@ class Allocations(Judge):
     ) -> None:
         ours = actor is not None and lives
         if not ours:
-            self.foreign.add(record.uid)
-            self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
+            self._is_given_by_others(record.uid, allocation)
         elif actor is not None and all(
             _timeless(allocation) != _timeless(each)
             for each in self._chosen.get((actor.name, _chosen_for(claim)), ())
         ):
             self._wrong("S17", actor, f"{record.key} is allocated what nobody chose: {allocation}")
-        for result in allocation["devices"]["results"]:
+        for result in results_of(allocation):
             if result.get("adminAccess"):
                 continue
             device = device_of(result)
@@ -326,18 +311,13 @@ class Allocations(Judge):
     def _is_too_much(self, device: DeviceId, results: list[Json]) -> bool:
         if any("shareID" not in each for each in results):
             return True
-        cluster = self._reading.cluster()
-        sizes = [
-            each.get("capacity") or {}
-            for spec in cluster.newest.get(device[:2], ())
-            for each in spec.get("devices") or ()
-            if each["name"] == device[2]
-        ]
+        specs = self._reading.cluster().newest.get(device[:2], ())
+        devices = [each for spec in specs for each in spec.get("devices") or () if each["name"] == device[2]]
         # Whole numbers, as `device_load` has them.
         return any(
             sum(int(each["consumedCapacity"][name]) for each in results) > int(size["value"])
-            for capacity in sizes
-            for name, size in capacity.items()
+            for each_of in devices
+            for name, size in (each_of.get("capacity") or {}).items()
         )
 
     def check_books(self, process: Process, fast_path: FastPath) -> None:
@@ -357,8 +337,11 @@ class Allocations(Judge):
         """A process may have been told of an older state: of what is allocated by now it knows nothing."""
         for claim in self._reading.claims():
             if allocation := allocation_of(claim):
-                self.foreign.add(uid_of(claim))
-                self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
+                self._is_given_by_others(uid_of(claim), allocation)
+
+    def _is_given_by_others(self, claim: str, allocation: Json) -> None:
+        self.foreign.add(claim)
+        self._contested |= {"/".join(device_of(each)) for each in results_of(allocation)}
 
     def is_robbed(self, pod: str) -> bool:
         """Whether somebody else took a reservation from the pod that it has not got again."""
@@ -407,35 +390,35 @@ def check_claims(world: World, names: Container[str]) -> None:
     for others waits for a profile of theirs."""
     if world.devices is None or world.allocations is None:
         return
-    world.safety.checked["L10"] += 1
-    pods = {record.uid: content(record) for record in world.store.tables[PODS].scan("")}
+    world.safety.look("L10")
+
+    def wrong(what: str) -> None:
+        world.safety.violated("L10", f"claim {name} {what}")
+
+    pods = {uid_of(pod): pod for pod in objects(world.store, PODS)}
     alive = {uid for uid, pod in pods.items() if pod["status"].get("phase") not in FINAL}
-    awaited = {
-        named.name for uid in alive if not node_of(pods[uid]) for named in named_by(pods[uid]) if named.name
-    }
     waits = {uid for uid in alive if not node_of(pods[uid])}
+    awaited = {named.name for uid in waits for named in named_by(pods[uid]) if named.name}
     ours = {uid for uid in waits if pods[uid]["spec"].get("schedulerName") in names}
     named_as = {named.name: uid for uid in alive for named in named_by(pods[uid]) if named.own}
     for claim in world.devices.reading.claims():
         name, reserved = name_of(claim), reserved_for(claim)
         if gone := reserved - alive:
-            world.safety.violated("L10", f"claim {name} is reserved for {sorted(gone)}, who are gone")
+            wrong(f"is reserved for {sorted(gone)}, who are gone")
         nobody = allocation_of(claim) is not None and not reserved and name not in awaited
         made_for = owner_of(claim) if is_made(claim) else ""
         # Another pod may name it, and an attempt that failed leaves it to the next one. One that was made after its pod
         # had gone is for the garbage collector of a real cluster, which looks for owners that never were.
         if made_for in pods and not reserved and made_for not in waits and named_as.get(name) != made_for:
-            world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
+            wrong("was made for a pod that has no use for it")
         if nobody and uid_of(claim) not in world.allocations.left_by_others:
-            world.safety.violated("L10", f"claim {name} is allocated for nobody")
+            wrong("is allocated for nobody")
         # One that is being deleted, or that is not there, keeps its pod waiting whatever this one has, as with
         # kube-scheduler.
         stays = "deletionTimestamp" not in claim["metadata"]
         wait_for_nodes = {uid for uid in reserved & ours if not is_gated(world, pods[uid])}
         if stays and (failed := unready(claim, only_failed=True)) and wait_for_nodes:
-            world.safety.violated(
-                "L10", f"claim {name} keeps {failed}, which cannot be used, for a pod that waits"
-            )
+            wrong(f"keeps {failed}, which cannot be used, for a pod that waits")
     for uid in sorted(alive):
         _check_placed(world, uid, pods[uid])
 
@@ -454,11 +437,10 @@ def _check_placed(world: World, uid: str, pod: Json) -> None:
     for named in named_by(pod):
         claim = world.devices.reading.claim(named.name) if named.name else None
         if claim is None or allocation_of(claim) is None or uid not in reserved_for(claim):
-            world.safety.violated(
-                "L10", f"{name} has a node, and its claim {named.name} is not reserved for it"
-            )
+            what = f"{name} has a node, and its claim {named.name} is not reserved for it"
+            world.safety.violated("L10", what)
             continue
-        results = claim["status"]["allocation"]["devices"]["results"]
+        results = results_of(allocation_of(claim))
         disputed = disputed or any(device_of(each) in world.allocations.disputed for each in results)
     waits: Any = world.kubelets._claims._waits.by_key if world.kubelets._claims is not None else {}
     if uid in waits and not disputed:

@@ -190,12 +190,7 @@ class Backups:
                     table.keys.add(key)
             if table.by_field:
                 table.index(was, is_)
-            store._own(
-                name,
-                key,
-                owned=is_.owners if is_ is not None else (),
-                owners=was.owners if was is not None else (),
-            )
+            store._own(name, key, owned=getattr(is_, "owners", ()), owners=getattr(was, "owners", ()))
             # A node agent that starts over looks at each pod anew.
             again = name == PODS or is_ is None or was is None or is_.uid != was.uid
             if is_ is not None and again:
@@ -203,14 +198,8 @@ class Backups:
             if was is not None:
                 kind = "ADDED" if again else "MODIFIED"
                 found.append((table, Event(was.rv, kind, was, None if again else is_)))
-            if (
-                name == PODS
-                and self._is_bound(table, is_)
-                and was is not None
-                and not self._is_bound(table, was)
-            ):
-                self._world.states.reached("bind undone with the store")
+            if name == PODS and is_ is not None and was is not None:
+                node = table.field_names.index("spec.nodeName")
+                if is_.fields[node] and not was.fields[node]:
+                    self._world.states.reached("bind undone with the store")
         return found
-
-    def _is_bound(self, table: Table, pod: Record | None) -> bool:
-        return pod is not None and bool(pod.fields[table.field_names.index("spec.nodeName")])

@@ -7,32 +7,24 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.config.schema import LeaderElection, Logging, Serving
-from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
+from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS
 from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.process.controller_flags import (
-    JOB,
-    LEASE,
-    PODGROUP,
-    QUEUE,
-    SHARDING,
-    ControllersSettings,
-)
+from agent_scheduler.process import controller_flags
+from agent_scheduler.process.controller_flags import JOB, LEASE, PODGROUP, QUEUE, SHARDING
 from agent_scheduler.process.controllers import ControllersProcess
 
 from .gang_load import NAME
 from .processes import Process
-from .shard_load import FENCE, LEASE_NAMESPACE, Plans, flags_of
+from .shard_load import FENCE, LEASE_NAMESPACE, Plans, flags_of, settings_of
 
 if TYPE_CHECKING:
     from .world import World
 
 #: What a controller of shards would go by, if one were enabled.
-_NOTHING = ShardingSettings(
-    parse_scheduler_configs(DEFAULT_SCHEDULER_CONFIGS).plan, 60.0, False, "--scheduler-configs"
-)
+_NOTHING = settings_of(DEFAULT_SCHEDULER_CONFIGS, 60.0, False)
 
 
 class _Replica(Process):
@@ -43,11 +35,10 @@ class _Replica(Process):
     ) -> None:
         super().__init__(world, name, scheduler="", names=(), leases=[(LEASE_NAMESPACE, LEASE)])
         self.program: ControllersProcess | None = None
-        elects = LeaderElection(
-            leader_elect=True, resource_name=LEASE, resource_namespace=LEASE_NAMESPACE, **election
-        )
+        lease = {"resource_name": LEASE, "resource_namespace": LEASE_NAMESPACE}
+        elects = LeaderElection(leader_elect=True, **lease, **election)
         self.renew_deadline = elects.renew_deadline
-        self._settings = ControllersSettings(
+        self._settings = controller_flags.ControllersSettings(
             enabled=enabled,
             kubeconfig="",
             election=elects,

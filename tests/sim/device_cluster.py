@@ -34,30 +34,12 @@ from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.requests import Request
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 from embedded_kubernetes.store import Event
+from tests.decisions.devices.validity import device_of, results_of
 
-from .api import PODS, Json, content, name_of
-from .device_load import (
-    ATTACHED_WITHIN,
-    CLAIMS_PATH,
-    CLASSES_PATH,
-    GROUP,
-    TIMEOUT,
-    Devices,
-    class_bodies,
-    pools,
-    slice_body,
-)
-from .device_reading import (
-    CLAIMS,
-    Reading,
-    allocation_of,
-    awaited,
-    device_of,
-    is_made,
-    owner_of,
-    reserved_for,
-    ways,
-)
+from . import device_load as load
+from .api import PODS, PODS_PATH, Json, content, name_of, node_of, pod, some_of, uid_of
+from .device_load import ATTACHED_WITHIN, CLAIMS_PATH, CLASSES_PATH, GROUP, TIMEOUT, Devices, pools
+from .device_reading import CLAIMS, Reading, allocation_of, awaited, is_made, owner_of, reserved_for, ways
 from .faults import FaultMaker
 
 if TYPE_CHECKING:
@@ -112,9 +94,9 @@ class Attacher:
             "status": "True",
             "reason": "Simulated",
             "message": "",
-            "lastTransitionTime": world.time_of_day().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": world.timestamp(),
         }
-        named = {key: result[key] for key in ("driver", "pool", "device", "shareID") if key in result}
+        named = some_of(result, "driver", "pool", "device", "shareID")
         told = [*(claim["status"].get("devices") or ()), {**named, "conditions": [condition]}]
         answer = world.call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"devices": told}})
         assert answer.status == 200, answer.body
@@ -142,7 +124,7 @@ class DeviceCluster:
         driver = DeviceDriver(world.api, DevicesShape(self._shape.per_node, attaching=attaching))
         if self._shape.attached:
             Attacher(world)
-        for body in class_bodies():
+        for body in load.class_bodies():
             world.call("POST", CLASSES_PATH, body)
         for name, specs in pools().items():
             for index, spec in enumerate(specs):
@@ -174,7 +156,7 @@ class DeviceCluster:
             self._world.call("DELETE", f"{GROUP}/resourceslices/{name}-{generation}-{index}")
         self._busy.discard(name)
 
-    def copy(self, name: str, pod: Callable[..., Json]) -> None:
+    def copy(self, name: str) -> None:
         """Make a pod that names a claim which was generated for another one from a template, if there is any."""
         made = sorted(
             name_of(each)
@@ -186,10 +168,10 @@ class DeviceCluster:
         entries = [{"name": "e0", "resourceClaimName": self._world.rng.choice(made)}]
         body = pod(name, cpu=10, lives=self._world.rng.choice((None, 3.0)), resourceClaims=entries)
         self._world.states.reached("pod names a claim of another")
-        self._world.call("POST", "/api/v1/namespaces/default/pods", body)
+        self._world.call("POST", PODS_PATH, body)
 
     def _post(self, name: str, generation: int, index: int, count: int, spec: Json) -> None:
-        body = slice_body(name, generation, index, count, spec)
+        body = load.slice_body(name, generation, index, count, spec)
         answer = self._world.call("POST", f"{GROUP}/resourceslices", body)
         assert answer.status == 201, answer.body
 
@@ -212,7 +194,7 @@ class DeviceNemesis(FaultMaker):
     def after_claim_write(self, process: Process) -> None:
         """A claim was written and its answer is not there yet."""
         if self._strikes("crash", 0.6):
-            self._world.states.reached("crash between claims and bind")
+            self._reached("crash between claims and bind")
             wait = self._rng.choice((0.0, self._rng.uniform(0, 0.01)))
             self._world.loop.call_later(wait, process.kill, "killed between claims and bind")
 
@@ -245,7 +227,7 @@ class DeviceNemesis(FaultMaker):
         if found is None:
             return
         allocation = copy.deepcopy(found[0])
-        for result in allocation["devices"]["results"]:
+        for result in results_of(allocation):
             if "shareID" in result:
                 result["shareID"] = self._world.store.uid()
         path = f"{CLAIMS_PATH}/{name_of(claim)}"
@@ -255,7 +237,7 @@ class DeviceNemesis(FaultMaker):
         if reserve:
             status["reservedFor"] = [self._rival(claim, node)]
         self._call("PATCH", f"{path}/status", {"status": status})
-        self._world.states.reached("claim allocated by another")
+        self._reached("claim allocated by another")
 
     def _reserve(self, claim: Json) -> None:
         status = claim["status"]
@@ -273,19 +255,14 @@ class DeviceNemesis(FaultMaker):
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
         entries = [{"name": "e", "resourceClaimName": name_of(claim)}]
         annotations = {"agent-scheduler.io/run-seconds": str(self._rng.choice((0.5, 3.0, 8.0)))}
-        pods = "/api/v1/namespaces/default/pods"
         spec = {"schedulerName": "other", "containers": [container], "resourceClaims": entries}
-        answer = self._call(
-            "POST", pods, {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
-        )
-        uid = orjson.loads(answer.body)["metadata"]["uid"]
-        target = {"kind": "Node", "name": node}
+        metadata = {"name": name, "annotations": annotations}
+        answer = self._call("POST", PODS_PATH, {"metadata": metadata, "spec": spec})
         # It is bound once its claim is written, which is after this.
-        self._call_later(
-            0.001, "POST", f"{pods}/{name}/binding", {"metadata": {"name": name}, "target": target}
-        )
-        self._call_later(20.0, "DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0})
-        return {"resource": "pods", "name": name, "uid": uid}
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        self._call_later(0.001, "POST", f"{PODS_PATH}/{name}/binding", binding)
+        self._call_later(20.0, "DELETE", f"{PODS_PATH}/{name}", {"gracePeriodSeconds": 0})
+        return {"resource": "pods", "name": name, "uid": uid_of(orjson.loads(answer.body))}
 
     # -- to the cluster
 
@@ -303,20 +280,14 @@ class DeviceNemesis(FaultMaker):
                 self._call_later(self._rng.choice((0.0, 0.5, 4.0)), "POST", CLAIMS_PATH, anew)
         elif kind == "label" or allocation_of(claim) is None or self._runs(claim):
             self._label(name)
-        elif kind == "deallocate":
-            self._call(
-                "PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"allocation": None, "reservedFor": None}}
-            )
         else:
-            self._call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"reservedFor": None}})
+            nothing = {"reservedFor": None, **({"allocation": None} if kind == "deallocate" else {})}
+            self._call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": nothing})
 
     def _runs(self, claim: Json) -> bool:
         """Whether a pod with a node uses it: nobody takes devices from under one."""
         users = reserved_for(claim)
-        return any(
-            each.uid in users and content(each)["spec"].get("nodeName")
-            for each in self._world.store.tables[PODS].scan("")
-        )
+        return any(uid_of(pod) in users and node_of(pod) for pod in self._objects(PODS))
 
     def pool_changed(self) -> None:
         """Published anew: as it was, or with less in it for a while."""
@@ -350,7 +321,7 @@ class DeviceNemesis(FaultMaker):
         used = {
             device_of(result)
             for claim in self._devices.reading.claims()
-            for result in (allocation_of(claim) or {"devices": {"results": []}})["devices"]["results"]
+            for result in results_of(allocation_of(claim))
         }
         found = [
             (index, device)
@@ -362,11 +333,8 @@ class DeviceNemesis(FaultMaker):
 
     def _driver_again(self) -> None:
         """Somebody touches a slice of the simulated driver, which publishes the pool anew."""
-        slices = [
-            name_of(each)
-            for each in self._devices.reading.cluster().slices
-            if each["spec"]["driver"] == DRIVER
-        ]
+        there = self._devices.reading.cluster().slices
+        slices = [name_of(each) for each in there if each["spec"]["driver"] == DRIVER]
         if not slices:
             return
         path = f"{GROUP}/resourceslices/{self._rng.choice(slices)}"

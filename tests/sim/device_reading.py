@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from embedded_kubernetes.store import Event
-from tests.decisions.devices.selecting import SelectorError, matches
-from tests.decisions.devices.validity import Cluster, DeviceId, problems
-from tests.decisions.plain.selectors import term_matches as plain_term
+from tests.decisions.devices.validity import (
+    Cluster,
+    DeviceId,
+    device_of,
+    options_of,
+    problems,
+    results_of,
+    usable,
+)
 
-from .api import NODES, Json, content, name_of, uid_of
+from .api import NODES, Json, is_named, name_of, objects, uid_of
 
 if TYPE_CHECKING:
     from embedded_kubernetes.store import Store
@@ -41,10 +47,8 @@ class Named:
 
 
 def named_by(pod: Json) -> list[Named]:
-    told = {
-        each["name"]: each.get("resourceClaimName")
-        for each in pod.get("status", {}).get("resourceClaimStatuses") or ()
-    }
+    statuses = pod.get("status", {}).get("resourceClaimStatuses") or ()
+    told = {each["name"]: each.get("resourceClaimName") for each in statuses}
     found = [
         Named(each["resourceClaimName"], False)
         if "resourceClaimName" in each
@@ -58,10 +62,8 @@ def named_by(pod: Json) -> list[Named]:
 
 def extended(pod: Json) -> int:
     """How many devices it asks for as an extended resource, which no node offers."""
-    return sum(
-        int(each.get("resources", {}).get("requests", {}).get(EXTENDED_RESOURCE, 0))
-        for each in pod["spec"]["containers"]
-    )
+    resources = (each.get("resources", {}) for each in pod["spec"]["containers"])
+    return sum(int(each.get("requests", {}).get(EXTENDED_RESOURCE, 0)) for each in resources)
 
 
 def without_extended(pod: Json) -> Json:
@@ -70,11 +72,8 @@ def without_extended(pod: Json) -> Json:
         return pod
     containers = []
     for each in pod["spec"]["containers"]:
-        requests = {
-            name: amount
-            for name, amount in each["resources"]["requests"].items()
-            if name != EXTENDED_RESOURCE
-        }
+        asked = each["resources"]["requests"].items()
+        requests = {name: amount for name, amount in asked if name != EXTENDED_RESOURCE}
         containers.append({**each, "resources": {"requests": requests}})
     return {**pod, "spec": {**pod["spec"], "containers": containers}}
 
@@ -101,15 +100,6 @@ def reserved_for(claim: Json) -> set[str]:
     return {each["uid"] for each in (claim.get("status") or {}).get("reservedFor") or ()}
 
 
-def usable(allocation: Json, node: Json) -> bool:
-    selector = allocation.get("nodeSelector")
-    return selector is None or any(plain_term(term, node) for term in selector["nodeSelectorTerms"])
-
-
-def device_of(result: Json) -> DeviceId:
-    return result["driver"], result["pool"], result["device"]
-
-
 class Reading:
     """The API's objects as they are now."""
 
@@ -130,7 +120,7 @@ class Reading:
             self._answers = {}
         found = self._read[1].get(kind)
         if found is None:
-            found = self._read[1][kind] = [content(each) for each in self._store.tables[kind].scan("")]
+            found = self._read[1][kind] = objects(self._store, kind)
         return found
 
     def claims(self) -> list[Json]:
@@ -210,50 +200,36 @@ class Reading:
 def ways(cluster: Cluster, node_name: str, claims: Sequence[Json]) -> Iterator[tuple[Json, ...]]:
     """The ways to allocate all of `claims` on a node."""
     known = {name_of(each) for each in cluster.classes}
-    if any(option["deviceClassName"] not in known for claim in claims for option in _all_options(claim)):
-        return
-    good = [
-        [
-            way
-            for way in _of_claim(cluster, node_name, claim)
-            if not problems(cluster, node_name, [claim], [way])
-        ]
-        for claim in claims
+    options = [
+        option for claim in claims for each in _requests(claim) for option in options_of(each).values()
     ]
-    for found in islice(product(*good), _TRIED):
+    if any(option["deviceClassName"] not in known for option in options):
+        return
+
+    def good(claim: Json) -> list[Json]:
+        found = _of_claim(cluster, node_name, claim)
+        return [way for way in found if not problems(cluster, node_name, [claim], [way])]
+
+    for found in islice(product(*map(good, claims)), _TRIED):
         if not problems(cluster, node_name, claims, found):
             yield found
 
 
-def _all_options(claim: Json) -> list[Json]:
-    return [
-        option
-        for request in claim["spec"]["devices"].get("requests") or ()
-        for option in _options(request).values()
-    ]
-
-
-def _options(request: Json) -> dict[str, Json]:
-    if request.get("exactly"):
-        return {request["name"]: request["exactly"]}
-    return {f"{request['name']}/{each['name']}": each for each in request["firstAvailable"]}
+def _requests(claim: Json) -> list[Json]:
+    return claim["spec"]["devices"].get("requests") or []
 
 
 def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
     """Some of them wrong."""
     node = cluster.node(node_name)
     here = cluster.devices(node)
-    taken = {
-        device_of(result)
-        for each in cluster.allocated
-        for result in each["status"]["allocation"]["devices"]["results"]
-        if "shareID" not in result and not result.get("adminAccess")
-    }
+    results = [result for result in cluster.had() if not result.get("adminAccess")]
+    taken = {device_of(result) for result in results if "shareID" not in result}
     parts = []
-    for request in claim["spec"]["devices"].get("requests") or ():
+    for request in _requests(claim):
         found = []
-        for name, option in _options(request).items():
-            selected = [key for key, each in here.items() if _selects(cluster, option, key, each)]
+        for name, option in options_of(request).items():
+            selected = [key for key, each in here.items() if cluster.selects(option, key[0], each)]
             if option.get("allocationMode") == "All":
                 chosen: Iterator[tuple[DeviceId, ...]] = iter([tuple(selected)])
             else:
@@ -264,25 +240,14 @@ def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
     for several in product(*parts):
         results = [result for one in several for result in one]
         own = {device_of(result)[0] for result in results}
-        only = {"key": "metadata.name", "operator": "In", "values": [node_name]}
         local = any(not _is_everywhere(cluster, driver) for driver in own)
-        place = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]}} if local else {}
+        term = {"matchFields": [is_named(node_name)]}
+        place = {"nodeSelector": {"nodeSelectorTerms": [term]}} if local else {}
         yield {"devices": {"results": results}, **place}
 
 
 def _is_everywhere(cluster: Cluster, driver: str) -> bool:
     return all(each["spec"].get("allNodes") for each in cluster.slices if each["spec"]["driver"] == driver)
-
-
-def _selects(cluster: Cluster, option: Json, key: DeviceId, device: Any) -> bool:
-    expressions = [
-        *cluster.selectors(option["deviceClassName"]),
-        *(each["cel"]["expression"] for each in option.get("selectors") or ()),
-    ]
-    try:
-        return all(matches(expression, key[0], device) for expression in expressions)
-    except SelectorError:
-        return False
 
 
 def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
@@ -301,9 +266,9 @@ def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
     return result
 
 
-def awaited(allocation: Json) -> list[Json]:
+def awaited(allocation: Json | None) -> list[Json]:
     """The results that have to be made ready."""
-    return [each for each in allocation["devices"]["results"] if each.get("bindingConditions")]
+    return [each for each in results_of(allocation) if each.get("bindingConditions")]
 
 
 def unready(claim: Json, *, only_failed: bool = False) -> list[str]:
@@ -313,7 +278,7 @@ def unready(claim: Json, *, only_failed: bool = False) -> list[str]:
         for each in claim.get("status", {}).get("devices") or ()
     }
     found = []
-    for result in awaited(allocation_of(claim) or {"devices": {"results": []}}):
+    for result in awaited(allocation_of(claim)):
         true = said.get(device_of(result), set())
         failed = bool(true & set(result.get("bindingFailureConditions") or ()))
         if failed or (not only_failed and not true.issuperset(result["bindingConditions"])):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent_scheduler.kube.eviction import Evicted
-from embedded_kubernetes.store import Event
+from embedded_kubernetes.store import Event, Record
 from tests.decisions.plain import World as Cluster
 from tests.decisions.plain import decide
 
@@ -85,11 +85,7 @@ class Seen:
         self._evictions = evictions
         self._fast_path = fast_path
         self.rules = process.rules()
-        self.nodes = [
-            evictions.object(info.uid, info.resource_version)
-            for name in ledger.rows
-            if (info := ledger.node(name)) is not None
-        ]
+        self.nodes = list(map(evictions.known, filter(None, map(ledger.node, ledger.rows))))
         #: In the scheduler's order: of pods that are alike in all that counts it is the one that decides.
         self.placed = {name: [self._on(each) for each in ledger.pods_on(name)] for name in ledger.rows}
 
@@ -104,7 +100,7 @@ class Seen:
 
     def pod(self, uid: str) -> Json | None:
         info = self._fast_path.cluster.pods.get(uid)
-        return None if info is None else self._evictions.object(uid, info.resource_version)
+        return None if info is None else self._evictions.known(info)
 
     def node(self, name: str) -> Json | None:
         return next((node for node in self.nodes if name_of(node) == name), None)
@@ -138,7 +134,7 @@ class Evictions(Judge):
         super().__init__(world)
         self.claims: list[Claim] = []
         #: What an object was, by its UID and version.
-        self.object = History(world, (PODS, NODES, BUDGETS), readable).object
+        self.known = History(world, (PODS, NODES, BUDGETS), readable).known
         #: Node -> (version, UID) of each pod that came to it.
         self._arrivals: dict[str, list[tuple[int, str]]] = {}
         names = world.store.tables[PODS].field_names
@@ -216,22 +212,21 @@ class Evictions(Judge):
         """Node -> UIDs of the pods nominated there that the claim's pod has to leave room for."""
         nominator = fast_path.queue.nominator
         placements = fast_path.ledger.placements
-        found = {}
-        for node in sorted(nominator.nodes()):
-            uids = [
+        found = {
+            node: [
                 pod.uid
                 for pod in nominator.pods_for(node)
                 if pod.priority >= claim.priority and pod.uid != claim.uid and pod.uid not in placements
             ]
-            if uids:
-                found[node] = uids
-        return found
+            for node in sorted(nominator.nodes())
+        }
+        return {node: uids for node, uids in found.items() if uids}
 
     def _judge(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:
         self._look("S14")
         pod = seen.pod(claim.uid)
         if pod is None:
-            self._wrong_claim("S14", claim, "the pod is not there")
+            self._wrong_claim(claim, "the pod is not there")
             return
         rivals = self._rivals(claim, fast_path)
         if rivals:
@@ -240,45 +235,45 @@ class Evictions(Judge):
         placed = tuple(each for pods in seen.placed.values() for each in pods)
         cluster = Cluster(tuple(seen.rules.applied_to_node(node) for node in seen.nodes), placed)
         budgets = [
-            self.object(budget.uid, budget.resource_version)
+            self.known(budget)
             for there in fast_path._watching.pdbs._by_namespace.values()
             for budget in there.values()
         ]
         decision = decide(seen.rules.applied_to_pod(pod), cluster, budgets)
         if decision.feasible:
-            self._wrong_claim("S14", claim, f"it fits on {', '.join(decision.feasible)}")
+            self._wrong_claim(claim, f"it fits on {', '.join(decision.feasible)}")
         chosen = {
             (candidate.node, *sorted(uid_of(victim) for victim in candidate.victims))
             for candidate in decision.candidates
         }
         if not decision.feasible and (claim.node, *sorted(claim.victims)) not in chosen:
             best = [(each.node, [name_of(victim) for victim in each.victims]) for each in decision.candidates]
-            self._wrong_claim("S14", claim, f"the best choice is {best or decision.message}")
+            self._wrong_claim(claim, f"the best choice is {best or decision.message}")
 
     def _judge_among_rivals(self, claim: Claim, pod: Json, seen: Seen, rivals: dict[str, list[str]]) -> None:
         """Less is said where nominated pods have a say: it was necessary, and it is enough."""
         if pod["spec"].get("preemptionPolicy") == "Never":
-            self._wrong_claim("S14", claim, "it must not preempt")
+            self._wrong_claim(claim, "it must not preempt")
         there = {node: [each for uid in uids if (each := seen.pod(uid))] for node, uids in rivals.items()}
         for node in seen.nodes:
             name = name_of(node)
             others = there.get(name, [])
             if seen.fits(pod, node) and seen.fits(pod, node, and_=others):
-                self._wrong_claim("S14", claim, f"it fits on {name}")
+                self._wrong_claim(claim, f"it fits on {name}")
         node_of, others = seen.node(claim.node), there.get(claim.node, [])
         if node_of is None:
-            self._wrong_claim("S14", claim, "there is no such node")
+            self._wrong_claim(claim, "there is no such node")
             return
         priorities = {uid_of(each): each["spec"].get("priority", 0) for each in seen.placed[claim.node]}
         for uid, name in claim.victims.items():
             if priorities.get(uid, claim.priority) >= claim.priority:
-                self._wrong_claim("S14", claim, f"{name} is not of lower priority, or not there")
+                self._wrong_claim(claim, f"{name} is not of lower priority, or not there")
             rest = claim.victims.keys() - {uid}
             if seen.fits(pod, node_of, without=rest) and seen.fits(pod, node_of, without=rest, and_=others):
-                self._wrong_claim("S14", claim, f"{name} need not go")
+                self._wrong_claim(claim, f"{name} need not go")
         for more in ([], others):
             if not seen.fits(pod, node_of, without=claim.victims, and_=more):
-                self._wrong_claim("S14", claim, "it does not fit there with all of them gone")
+                self._wrong_claim(claim, "it does not fit there with all of them gone")
 
     def _judge_repetition(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:
         pod = seen.pod(claim.uid)
@@ -293,11 +288,8 @@ class Evictions(Judge):
             if node is not None and uid_of(node) != earlier.node_uid:
                 # The one that they left for it is gone, and with that what it was nominated to.
                 continue
-            leaves = [
-                uid
-                for uid in earlier.victims
-                if uid in earlier.deleted and fast_path.cluster.pods.get(uid) is not None
-            ]
+            known = fast_path.cluster.pods
+            leaves = [uid for uid in earlier.victims if uid in earlier.deleted and known.get(uid) is not None]
             if node is None or not leaves or earlier.known != earlier.victims.keys():
                 continue
             if not claim.victims.keys() - {uid for each in self.claims for uid in each.deleted}:
@@ -306,26 +298,25 @@ class Evictions(Judge):
             others = [each for uid in rivals.get(earlier.node, []) if (each := seen.pod(uid))]
             if all(seen.fits(pod, node, without=leaves, and_=more) for more in ([], others)):
                 names = [earlier.victims[uid] for uid in leaves]
-                self._wrong_claim("S14", claim, f"{names} are leaving {earlier.node} for it already")
+                self._wrong_claim(claim, f"{names} are leaving {earlier.node} for it already")
 
     def _judge_room(self, process: Process, fast_path: FastPath, bound: PodInfo, node_name: str) -> None:
         """A process has just given room to `bound`: others may be given some, and know more, before it is bound."""
-        kept = [claim for claim in self.open() if claim.by == process.identity and claim.node == node_name]
-        nominator, placements = fast_path.queue.nominator, fast_path.ledger.placements
+        nominated, placements = fast_path.queue.nominator.nominated, fast_path.ledger.placements
         kept = [
             claim
-            for claim in kept
-            if claim.uid != bound.uid
+            for claim in self.open()
+            if claim.by == process.identity
+            and claim.node == nominated.get(claim.uid, "") == node_name
+            and claim.uid != bound.uid
             and claim.priority >= bound.priority
             and claim.uid not in placements
-            and nominator.nominated.get(claim.uid, "") == node_name
         ]
         if not kept:
             return
         self._look("S16")
         seen = Seen(self, process, fast_path)
-        node = seen.node(node_name)
-        if node is None:
+        if (node := seen.node(node_name)) is None:
             return
         leaving = {uid for claim in kept for uid in claim.victims}
         for claim in kept:
@@ -333,7 +324,7 @@ class Evictions(Judge):
             if pod is None or seen.fits(pod, node, without=leaving):
                 continue
             if seen.fits(pod, node, without={*leaving, bound.uid}):
-                self._wrong_claim("S16", claim, f"{bound.name} is given its room")
+                self._wrong_claim(claim, f"{bound.name} is given its room", "S16")
 
     # -- requests
 
@@ -349,11 +340,9 @@ class Evictions(Judge):
         uid = (orjson.loads(body).get("preconditions") or {}).get("uid", "")
         if gangs is not None and (record is None or gangs.is_victim(process, uid)):
             return
-        claims = [
-            claim for claim in self.claims if claim.by == process.identity and name in claim.victims.values()
-        ]
         assert fast_path is not None, "who sends is there"
-        waiting = [claim for claim in claims if fast_path.cluster.waits(claim.uid)]
+        mine = [each for each in self.claims if each.by == process.identity and name in each.victims.values()]
+        waiting = [claim for claim in mine if fast_path.cluster.waits(claim.uid)]
         if not waiting:
             self._wrong("S15", process, f"deletes {name} for nobody who waits")
         elif all(claim.displaced and claim.displaced < self.world.loop.time() for claim in waiting):
@@ -368,28 +357,12 @@ class Evictions(Judge):
         record, before = event.record, event.previous
         node = record.fields[self._node_field]
         gone = event.type == "DELETED"
-        ended = gone or record.deleting or record.fields[self._phase_field] in FINAL
+        leaves = gone or record.deleting
+        ended = leaves or record.fields[self._phase_field] in FINAL
         if node and (before is None or not before.fields[self._node_field]):
             self._arrived(event, node, actor)
-        if (
-            actor is not None
-            and actor.scheduler
-            and (gone or record.deleting)
-            and before is not None
-            and not before.deleting
-        ):
-            claims = [
-                claim for claim in self.claims if claim.process == actor.name and record.uid in claim.victims
-            ]
-            gangs = self.world.gang_safety
-            for_gang = gangs is not None and gangs.is_victim(actor, record.uid)
-            if not claims and not for_gang and not self._is_unaware(actor):
-                self._wrong("S15", actor, f"deleted {record.key}, no victim of its")
-            for claim in claims:
-                # Whoever was told that this victim stays has given it up; it goes for somebody else.
-                if record.uid not in claim.failed:
-                    claim.deleted.add(record.uid)
-            self._reached("victim evicted")
+        if actor is not None and actor.scheduler and leaves and before is not None and not before.deleting:
+            self._evicted(record, actor)
         for claim in self.claims:
             if gone and record.uid in claim.deleted:
                 claim.left.add(record.uid)
@@ -400,12 +373,23 @@ class Evictions(Judge):
                     self._reached("preemptor gone while victims leave")
                 claim.over = True
 
+    def _evicted(self, record: Record, actor: Process) -> None:
+        claims = [each for each in self.claims if each.process == actor.name and record.uid in each.victims]
+        gangs = self.world.gang_safety
+        for_gang = gangs is not None and gangs.is_victim(actor, record.uid)
+        if not claims and not for_gang and not self._is_unaware(actor):
+            self._wrong("S15", actor, f"deleted {record.key}, no victim of its")
+        for claim in claims:
+            # Whoever was told that this victim stays has given it up; it goes for somebody else.
+            if record.uid not in claim.failed:
+                claim.deleted.add(record.uid)
+        self._reached("victim evicted")
+
     def _arrived(self, event: Event, node: str, actor: Process | None) -> None:
         uid = event.record.uid
         self._arrivals.setdefault(node, []).append((event.rv, uid))
-        if actor is None and any(
-            claim.node == node and claim.uid != uid and claim.deleted for claim in self.open()
-        ):
+        others = (claim for claim in self.open() if claim.node == node and claim.uid != uid)
+        if actor is None and any(claim.deleted for claim in others):
             self._reached("room taken by another")
 
     # -- in the end
@@ -420,6 +404,6 @@ class Evictions(Judge):
             or any(rv > claim.rv and uid != claim.uid for rv, uid in self._arrivals.get(claim.node, ()))
         )
 
-    def _wrong_claim(self, name: str, claim: Claim, what: str) -> None:
+    def _wrong_claim(self, claim: Claim, what: str, name: str = "S14") -> None:
         victims = sorted(claim.victims.values())
         self._violated(name, f"{claim.by} evicts {victims} from {claim.node} for {claim.name}: {what}")

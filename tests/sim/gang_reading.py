@@ -152,6 +152,17 @@ def chain(name: str, queues: Mapping[str, Json]) -> list[str]:
     return found
 
 
+def held_by(
+    names: Iterable[str], queues: Mapping[str, Json], pods: Iterable[Json], queue: Callable[[Json], str]
+) -> dict[str, Counter[str]]:
+    """What these queues hold of what the pods ask for, each in its `queue` and those above it."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for pod in pods:
+        for name in found.keys() & chain(queue(pod), queues):
+            found[name].update(requests(pod))
+    return found
+
+
 def is_open(queue: Json | None) -> bool:
     return queue is not None and (queue.get("status") or {}).get("state") == "Open"
 

@@ -79,8 +79,11 @@ class Standing:
                 if read.chain(name, self.queues)[-1] != read.ROOT:
                     return f"{name} lies in itself"
         holding = {read.queue_of_group(group) for group in self.groups.values()}
-        holding |= {read.queue_of(pod, self.groups.get) for pod in self.members.get("", ())}
+        holding |= {self.queue_of(pod) for pod in self.members.get("", ())}
         return "".join(f"{name} has both jobs and queues below it" for name in sorted(inner & holding)[:1])
+
+    def queue_of(self, pod: Json) -> str:
+        return read.queue_of(pod, self.groups.get)
 
     def is_stopped(self, pending: Iterable[Json], group: Json | None = None) -> bool:
         """Whether a fault of the queues keeps members from being placed: those that ask for nothing are asked of no
@@ -118,11 +121,7 @@ class Standing:
         if not self.is_let_in(name, group) or self.is_stopped(pending, group):
             return ""
         needed = read.needed(least, len(ready), pending)
-        if not (
-            self._fits(pending, needed)
-            and self._gpus_are_enough(pending, needed)
-            and self._may_hold(pending, needed)
-        ):
+        if not all(may(pending, needed) for may in (self._fits, self._gpus_are_enough, self._may_hold)):
             return ""
         return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
 
@@ -219,7 +218,7 @@ class Standing:
         of several it is not said which has to have room for how many."""
         members = self.members[name]
         pending = read.pending(members)
-        queues = {read.queue_of(pod, self.groups.get) for pod in pending}
+        queues = {self.queue_of(pod) for pod in pending}
         lacking = read.minimum(self.groups[name]).members - sum(map(read.is_ready, members))
         if len(queues) != 1 or lacking <= 1:
             return False
@@ -229,7 +228,7 @@ class Standing:
     def has_room(self, pending: list[Json], needed: int, *, beside: Iterable[Json] = ()) -> bool:
         """Whether the queues of these, all in one group or one alone, have declared room for so many of them; where
         they name several, for all."""
-        queues = {read.queue_of(pod, self.groups.get) for pod in pending}
+        queues = {self.queue_of(pod) for pod in pending}
         if not self.queues or queues == {""}:
             return True
         if len(queues) == 1:
@@ -250,7 +249,7 @@ class Standing:
             return False
         if not read.is_batch(pending[0]):
             return True
-        queue = read.queue_of(pending[0], self.groups.get)
+        queue = self.queue_of(pending[0])
         if self.divides == "capacity":
             total = self._total()
             held = self.holds(without=pending)[queue]
@@ -288,13 +287,8 @@ class Standing:
     ) -> Mapping[str, Counter[str]]:
         """With the room that is kept for who was let past the gate of the queue."""
         left_out = {uid_of(pod) for pod in without}
-        found: dict[str, Counter[str]] = {name: Counter() for name in self.queues}
-        for pod in (*self.placed, *self.reserved, *beside):
-            if uid_of(pod) in left_out:
-                continue
-            for name in read.chain(read.queue_of(pod, self.groups.get), self.queues):
-                found[name].update(read.requests(pod))
-        return found
+        pods = [pod for pod in (*self.placed, *self.reserved, *beside) if uid_of(pod) not in left_out]
+        return read.held_by(self.queues, self.queues, pods, self.queue_of)
 
     def _gpus_are_enough(self, pending: list[Json], needed: int) -> bool:
         """As `_may_hold`, of GPUs, of which no queue declares anything."""
@@ -401,7 +395,7 @@ class Standing:
         for name, members in self.members.items():
             group = self.groups.get(name)
             for pod in filter(read.is_batch, members):
-                queue = read.queue_of(pod, self.groups.get)
+                queue = self.queue_of(pod)
                 if not read.waits(pod) or (name and group is None) or queue not in self.queues:
                     continue
                 if pod["spec"].get("schedulingGates"):
@@ -457,7 +451,7 @@ def check_gangs(world: World, by: Rules) -> None:
     """At rest."""
     assert world.gangs is not None, "it has gangs"
     standing = Standing(world, world.gangs, by)
-    world.safety.checked["L16"] += 1
+    world.safety.look("L16")
     if any(map(read.waits, (pod for pods in standing.members.values() for pod in pods))):
         world.states.reached("gang waits at rest")
     for problem in (*standing.untrue(), *standing.silent()):

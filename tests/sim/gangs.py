@@ -7,18 +7,16 @@ What happens to Jobs while they run: their users' changes and commands, and pods
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
 import yaml
 
 from embedded_kubernetes.requests import Request
-from embedded_kubernetes.store import Record
 from tests.support.places import CONFIG
 
 from . import gang_reading as read
-from .api import CRDS_PATH, PODS, Json, content, name_of
+from .api import CRDS_PATH, PODS, PODS_PATH, Json, name_of, objects, some_of
 from .faults import FaultMaker
 from .gang_load import (
     API,
@@ -67,9 +65,8 @@ class GangCluster:
 
     def make_queue(self, body: Json) -> None:
         """Also where there is one. Its state is what `body` says, where nobody else says it."""
-        self._world.call(
-            "POST", f"{API}/queues", {key: each for key, each in body.items() if key != "status"}
-        )
+        made = {key: each for key, each in body.items() if key != "status"}
+        self._world.call("POST", f"{API}/queues", made)
         self.set_state(name_of(body), body["status"]["state"])
 
     def set_state(self, name: str, state: str) -> None:
@@ -84,26 +81,25 @@ class GangCluster:
     # -- what is there
 
     def queues(self) -> dict[str, Json]:
-        return {record.name: content(record) for record in self._records(QUEUES)}
+        return {name_of(each): each for each in self._objects(QUEUES)}
 
     def groups(self) -> dict[str, Json]:
         """By name: all are in one namespace."""
-        return {record.name: content(record) for record in self._records(GROUPS)}
+        return {name_of(each): each for each in self._objects(GROUPS)}
 
     def native_groups(self) -> dict[str, Json]:
         """By name, with `NATIVE` before it, where the API server has any."""
-        return {f"{NATIVE}{record.name}": content(record) for record in self._records(NATIVE_GROUPS)}
+        return {f"{NATIVE}{name_of(each)}": each for each in self._objects(NATIVE_GROUPS)}
 
     def pods(self) -> list[Json]:
-        return [content(record) for record in self._records(PODS)]
+        return self._objects(PODS)
 
     def jobs(self) -> list[Json]:
         """Where there are any."""
-        return [content(record) for record in self._records(JOBS)]
+        return self._objects(JOBS)
 
-    def _records(self, kind: tuple[str, str]) -> Iterator[Record]:
-        table = self._world.store.tables.get(kind)
-        return iter([] if table is None else list(table.scan("")))
+    def _objects(self, kind: tuple[str, str]) -> list[Json]:
+        return objects(self._world.store, kind)
 
 
 class GangNemesis(FaultMaker):
@@ -121,23 +117,22 @@ class GangNemesis(FaultMaker):
         """What it goes by changes, and it may die, while it goes on."""
         rng = self._rng
         if self._strikes("members_deleted", 2.0):
-            self._world.states.reached("members deleted in mid-session")
+            self._reached("members deleted in mid-session")
             self._soon(self.members_deleted)
         if self._strikes("queue_changed"):
-            self._world.states.reached("queue changed in mid-session")
+            self._reached("queue changed in mid-session")
             self._soon(self.queue_changed)
         if self._strikes("group_changed"):
             self._soon(self.group_changed)
         if self._strikes("crash", 0.5):
-            self._world.states.reached("crash in mid-session")
-            self._world.loop.call_later(
-                rng.choice((0.0, rng.uniform(0, 0.003), rng.uniform(0, 0.05))), process.kill
-            )
+            self._reached("crash in mid-session")
+            wait = rng.choice((0.0, rng.uniform(0, 0.003), rng.uniform(0, 0.05)))
+            self._world.loop.call_later(wait, process.kill)
 
     def status_written(self, process: Process) -> None:
         """A status was written, and its answer is not there yet."""
         if self._strikes("crash", 0.3):
-            self._world.states.reached("crash between status of a group and answer")
+            self._reached("crash between status of a group and answer")
             process.kill("killed between the status of a group and the answer")
 
     # -- members
@@ -152,7 +147,7 @@ class GangNemesis(FaultMaker):
             return
         members = by_group[self._rng.choice(sorted(by_group))]
         for pod in self._rng.sample(members, self._rng.choice((1, 1, len(members)))):
-            path = f"/api/v1/namespaces/default/pods/{name_of(pod)}"
+            path = f"{PODS_PATH}/{name_of(pod)}"
             self._call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
             again = self._rng.random() < 0.5
             # That of a Job its controller makes again.
@@ -161,11 +156,9 @@ class GangNemesis(FaultMaker):
 
     def _again(self, pod: Json) -> None:
         """As a controller would make it again."""
-        metadata = {
-            key: pod["metadata"][key] for key in ("name", "labels", "annotations") if key in pod["metadata"]
-        }
+        metadata = some_of(pod["metadata"], "name", "labels", "annotations")
         spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "priority")}
-        self._call("POST", "/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
+        self._call("POST", PODS_PATH, {"metadata": metadata, "spec": spec})
 
     # -- groups
 
@@ -265,7 +258,7 @@ class JobNemesis(FaultMaker):
     def written(self, process: Process) -> None:
         """A write of the controller was carried out, and its answer is not there yet."""
         if self._strikes("crash", 0.3):
-            self._world.states.reached("crash between a write for a job and answer")
+            self._reached("crash between a write for a job and answer")
             process.kill("killed between a write for a job and the answer")
 
     # -- what users do
@@ -282,9 +275,7 @@ class JobNemesis(FaultMaker):
         if change in ("delete", "again"):
             self._call("DELETE", path)
             if change == "again":
-                metadata = {
-                    key: job["metadata"][key] for key in ("name", "annotations") if key in job["metadata"]
-                }
+                metadata = some_of(job["metadata"], "name", "annotations")
                 body = {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": spec}
                 self._call_later(rng.choice((0.0, 0.5, 3.0)), "POST", JOBS_PATH, body)
             return
@@ -300,7 +291,7 @@ class JobNemesis(FaultMaker):
         if job is None:
             return
         target = {"apiVersion": JOB_VERSION, "kind": "Job"}
-        target |= {key: job["metadata"][key] for key in ("name", "uid")}
+        target |= some_of(job["metadata"], "name", "uid")
         body = {
             "apiVersion": "bus.volcano.sh/v1alpha1",
             "kind": "Command",
@@ -314,11 +305,12 @@ class JobNemesis(FaultMaker):
 
     def pod_failed(self) -> None:
         """One that runs ends badly, or is reported to have been restarted."""
-        running = [pod for pod in self._pods() if (pod.get("status") or {}).get("phase") == "Running"]
+        owned = [pod for pod in self._cluster.pods() if pod["metadata"].get("ownerReferences")]
+        running = [pod for pod in owned if read.phase(pod) == "Running"]
         if not running:
             return
         pod = self._rng.choice(running)
-        status, path = pod["status"], f"/api/v1/namespaces/default/pods/{name_of(pod)}/status"
+        status, path = pod["status"], f"{PODS_PATH}/{name_of(pod)}/status"
         reports = [dict(each) for each in status.get("containerStatuses") or ()]
         if self._rng.random() < 0.3:
             for each in reports:
@@ -336,6 +328,3 @@ class JobNemesis(FaultMaker):
     def _any_job(self) -> Json | None:
         found = self._cluster.jobs()
         return self._rng.choice(found) if found else None
-
-    def _pods(self) -> list[Json]:
-        return [pod for pod in self._cluster.pods() if pod["metadata"].get("ownerReferences")]

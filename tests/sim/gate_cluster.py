@@ -78,9 +78,7 @@ class GateCluster(FaultMaker):
         self.autoscaler = Autoscaler(world.api, self.groups)
         self.collector = PodCollector(world.api.registry)
         #: Where no controller gives nodes to shards.
-        self.operator = (
-            None if world.shards is None or world.plans is not None else Operator(world, world.shards)
-        )
+        self.operator = Operator(world, world.shards) if world.shards and not world.plans else None
 
     def gave_back(self, pod: Json) -> bool:
         """Whether it holds its room no more. It says something else if its queue would not have any now."""
@@ -98,7 +96,7 @@ class GateCluster(FaultMaker):
     def hides(self, verb: str, path: str) -> bool:
         """Whether requests for the lease of who removes gates come to nothing, and this is one, or the first ones that
         remove some."""
-        now = self._world.loop.time()
+        now = self._now
         if verb == "pod":
             return now < self._unleased_since + _LOST_FOR
         return path.endswith(GATES_LEASE) and now < self._unleased_until
@@ -139,12 +137,12 @@ class GateCluster(FaultMaker):
 
     def let_past(self, process: Process) -> None:
         """It has decided that pods lose their gate, and nothing is sent yet."""
-        plan, now = self._world.plan, self._world.loop.time()
+        plan, now = self._world.plan, self._now
         if self._strikes("crash", 2.0):
-            self._world.states.reached("crash between decision and removal of a gate")
+            self._reached("crash between decision and removal of a gate")
             self._soon(process.kill)
         if self._world.shards is not None and self._strikes("lease", 15.0):
-            self._world.states.reached("turn to remove gates lost while a gate was to go")
+            self._reached("turn to remove gates lost while a gate was to go")
             self._unleased_since = now
             self._unleased_until = now + self._rng.choice((12.0, 30.0))
             plan.lasts(self._unleased_until)
@@ -153,14 +151,14 @@ class GateCluster(FaultMaker):
     def gate_removed(self, process: Process) -> None:
         """A removal was carried out, and its answer is not there yet."""
         if self._strikes("crash", 2.0):
-            self._world.states.reached("crash between removal of a gate and answer")
+            self._reached("crash between removal of a gate and answer")
             process.kill("killed between the removal of a gate and the answer")
         self._change_queue("queue changed between removal of a gate and bind")
 
     def _change_queue(self, state: str) -> None:
         nemesis = self._world.gang_nemesis
         if nemesis is not None and self._strikes("queue_changed", 5.0):
-            self._world.states.reached(state)
+            self._reached(state)
             self._soon(nemesis.queue_changed)
 
     # -- the autoscaler

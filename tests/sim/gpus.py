@@ -15,12 +15,11 @@ import orjson
 
 from tests.decisions.plain.gpu_share import ANNOTATION, RESOURCE, WHOLE, asked, devices, given, left, said
 
-from .api import FINAL, NODES, PODS, PODS_PATH, Json, content, name_of, node_of, objects, uid_of
+from .api import FINAL, NODES, PODS, PODS_PATH, Json, content, limit, name_of, node_of, objects, uid_of
 from .api import pod as made_pod
 from .evictions import Seen
 from .faults import FaultMaker
 from .judge import Judge, is_first
-from .loads import ask
 from .rules import as_placed, with_devices
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ def check_gpus(world: World, process: Process) -> None:
         return
     if not fast_path.is_synced:
         return
-    world.safety.checked["L20"] += 1
+    world.safety.look("L20")
     ledger = fast_path.ledger
     placed: dict[str, list[Json]] = {}
     for pod in _placed(world):
@@ -238,7 +237,7 @@ class GpuNemesis(FaultMaker):
         now = max(0, there + self._rng.choice((-1, -1, -2, -4, 1, 2)))
         placed = [each for each in self._objects(PODS, "default") if node_of(each) == name_of(node)]
         if any(each < WHOLE for each in left(node, placed)[now:]):
-            self._world.states.reached("GPU lost that is in use")
+            self._reached("GPU lost that is in use")
         self._offer(name_of(node), now)
         if self._rng.random() < 0.6:
             self._later(self._rng.choice((0.01, 0.5, 4.0)), self._offer, name_of(node), there)
@@ -259,15 +258,12 @@ class GpuNemesis(FaultMaker):
         name = f"other-gpu-{self._others}"
         body = made_pod(name, cpu=10, lives=rng.choice((None, 1.0, 6.0)), schedulerName="other")
         amount = rng.choice((300, 500, 1000, 1000, 2000))
-        ask(body, amount)
+        limit(body, RESOURCE, amount)
         self._call("POST", PODS_PATH, body)
         indices = sorted(rng.sample(range(5), rng.choice((1, max(1, amount // WHOLE)))))
-        says = rng.choice(
-            (",".join(map(str, indices)), ",".join(map(str, indices)), "", rng.choice(_NONSENSE))
-        )
-        metadata: Json = {"name": name}
-        if says:
-            metadata["annotations"] = {ANNOTATION: says}
+        listed = ",".join(map(str, indices))
+        says = rng.choice((listed, listed, "", rng.choice(_NONSENSE)))
+        metadata = {"name": name, **({"annotations": {ANNOTATION: says}} if says else {})}
         binding = {"metadata": metadata, "target": {"kind": "Node", "name": name_of(node)}}
         self._call("POST", f"{PODS_PATH}/{name}/binding", binding)
 
@@ -281,7 +277,7 @@ class GpuNemesis(FaultMaker):
         pod, rng = self._rng.choice(with_devices), self._rng
         if node_of(pod):
             self._safety.edited(pod)
-            self._world.states.reached("annotation of GPUs edited")
+            self._reached("annotation of GPUs edited")
         value = rng.choice((None, None, None, str(rng.randrange(4)), rng.choice(_NONSENSE)))
         path = f"{PODS_PATH}/{name_of(pod)}"
         self._call("PATCH", path, {"metadata": {"annotations": {ANNOTATION: value}}})

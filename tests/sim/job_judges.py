@@ -32,7 +32,7 @@ from agent_scheduler.controllers.jobs.controller import JobController
 from embedded_kubernetes.store import Event
 from embedded_kubernetes.times import parse
 
-from . import gang_reading, job_reading
+from . import gang_reading
 from . import job_reading as read
 from .api import PODS, Json, content, name_of, node_of, uid_of
 from .controllers import GangController
@@ -120,7 +120,7 @@ class JobSafety(Judge):
         super().__init__(world)
         self._jobs: dict[str, _Job] = {}
         #: Of Jobs and pods.
-        self._history = History(world, (JOBS, PODS))
+        self._known = History(world, (JOBS, PODS)).known
         #: (Identity of a controller, UID of a Job) -> tasks whose turn it was by what that one knew as it decided, and
         #: the newest version of the Job for which it was.
         self._by_what_it_knew: dict[tuple[str, str], dict[str, int]] = {}
@@ -152,8 +152,7 @@ class JobSafety(Judge):
     def _hearing(self, process: Process, controller: JobController, sync_pods: Any) -> Any:
         async def synced(job: Any, wanted: Any) -> Any:
             pods = controller._cluster.pods(job).values()
-            known = [self._object(each.metadata) for each in pods]
-            self._note_known(process, self._object(job.metadata), known)
+            self._note_known(process, self._known(job), map(self._known, pods))
             return await sync_pods(job, wanted)
 
         return synced
@@ -163,9 +162,6 @@ class JobSafety(Judge):
         of_now = self._jobs[uid].counting(pods, version)
         turns = self._by_what_it_knew.setdefault((process.identity, uid), {})
         turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
-
-    def _object(self, known: Any) -> Json:
-        return self._history.object(known.uid, known.resource_version)
 
     # -- commits
 
@@ -292,12 +288,12 @@ def unsettled(world: World) -> list[str]:
     found += [
         f"{name_of(each)} is left of a job that is gone"
         for each in (*pods, *groups)
-        if (owner := job_reading.owner(each)) and owner not in owners
+        if (owner := read.owner(each)) and owner not in owners
     ]
     for job in jobs:
         uid = uid_of(job)
-        own = [pod for pod in pods if job_reading.owner(pod) == uid]
-        group = next((each for each in groups if job_reading.owner(each) == uid), None)
+        own = [pod for pod in pods if read.owner(pod) == uid]
+        group = next((each for each in groups if read.owner(each) == uid), None)
         if job["spec"].get("queue", "default") in queues:
             found += [f"{name_of(job)} {problem}" for problem in _untrue(world, job, own, group)]
     return found
@@ -320,42 +316,40 @@ def may_stand_by(world: World) -> int:
         return 0
     pods = world.gangs.pods()
     run = {
-        job_reading.owner(pod)
+        read.owner(pod)
         for pod in pods
-        if node_of(pod) and not gang_reading.has_ended(pod) and not job_reading.stands_by(pod)
+        if node_of(pod) and not gang_reading.has_ended(pod) and not read.stands_by(pod)
     }
     return sum(
-        job_reading.owner(pod) in run - {""}
-        for pod in pods
-        if job_reading.stands_by(pod) and gang_reading.waits(pod)
+        read.owner(pod) in run - {""} for pod in pods if read.stands_by(pod) and gang_reading.waits(pod)
     )
 
 
 def check_jobs(world: World) -> None:
     """At rest."""
-    world.safety.checked["L19"] += 1
+    world.safety.look("L19")
     for problem in unsettled(world)[:3]:
         world.safety.violated("L19", problem)
 
 
 def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> list[str]:
-    status, spec, phase = job.get("status") or {}, job["spec"], job_reading.phase_of(job)
+    status, spec, phase = job.get("status") or {}, job["spec"], read.phase_of(job)
     found = []
     counted = Counter(gang_reading.phase(pod) for pod in pods if not gang_reading.is_leaving(pod))
     for name, key in _COUNTED.items():
         if status.get(key, 0) != counted[name]:
             found.append(f"says {status.get(key, 0)} {key}; {counted[name]} are")
-    if not phase or phase in job_reading.UNDER_WAY:
+    if not phase or phase in read.UNDER_WAY:
         found.append(f"is {phase or 'in no phase'}")
     conditions = status.get("conditions") or ()
     if not conditions or conditions[-1]["status"] != phase:
         found.append(f"is {phase}, and its last condition says {conditions[-1:]}")
-    if phase in job_reading.CLOSED:
+    if phase in read.CLOSED:
         if group is not None:
             found.append(f"is {phase} and has a group")
         if counted["Pending"] or counted["Running"]:
             found.append(f"is {phase}, and {dict(counted)} of its pods are there")
-        if phase in job_reading.FINISHED and _is_over(world, job):
+        if phase in read.FINISHED and _is_over(world, job):
             found.append(f"is {phase}, and was to go {spec['ttlSecondsAfterFinished']} s later")
         return found
     if group is None:
@@ -367,7 +361,7 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
     found += [
         f"has no {task['name']} yet, and its group waits for them"
         for task in spec["tasks"]
-        if task["name"] not in begun and job_reading.minimum_of(task) and task["name"] not in named
+        if task["name"] not in begun and read.minimum_of(task) and task["name"] not in named
     ]
     if gang_reading.phase(group) in ("", "Pending"):
         return found
@@ -382,17 +376,17 @@ def _lacking(job: Json, pods: list[Json], phase: str, counted: Counter[str]) -> 
     for task in spec["tasks"]:
         wanted = {f"{name}-{task['name']}-{index}" for index in range(task.get("replicas", 0))}
         lacking = wanted - there
-        if lacking and job_reading.may_begin(job, task, pods):
+        if lacking and read.may_begin(job, task, pods):
             found.append(f"lacks {sorted(lacking)}")
         elif lacking:
             waiting.add(task["name"])
         there -= wanted
     if there:
         found.append(f"has {sorted(there)} besides")
-    stand_by = [pod for pod in pods if job_reading.stands_by(pod)]
+    stand_by = [pod for pod in pods if read.stands_by(pod)]
     for task in spec["tasks"]:
-        of_task = [pod for pod in stand_by if job_reading.task_of(pod) == task["name"]]
-        if of_task and job_reading.may_begin(job, task, pods):
+        of_task = [pod for pod in stand_by if read.task_of(pod) == task["name"]]
+        if of_task and read.may_begin(job, task, pods):
             found.append(f"has {len(of_task)} of {task['name']} stand by, whose turn it is")
         elif of_task:
             waiting.add(task["name"])

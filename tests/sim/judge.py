@@ -38,7 +38,7 @@ class Judge:
 
     def _look(self, code: str) -> None:
         """Count that a promise was looked at."""
-        self.world.safety.checked[code] += 1
+        self.world.safety.look(code)
 
     def _reached(self, state: str) -> None:
         self.world.states.reached(state)
@@ -52,14 +52,11 @@ class History:
     """Subscribes to the store: all versions of objects of these kinds, as `read` has them, not to be changed."""
 
     def __init__(
-        self,
-        world: World,
-        kinds: Iterable[tuple[str, str]],
-        read: Callable[[Json], Json] = lambda found: found,
+        self, world: World, kinds: Iterable[tuple[str, str]], read: Callable[[Json], Json] | None = None
     ) -> None:
         self._versions: dict[tuple[str, str], bytes] = {}
         self._found: dict[tuple[str, str], Json] = {}
-        self._read = read
+        self._read = read or (lambda found: found)
         for kind in kinds:
             if kind in world.store.tables:
                 world.store.tables[kind].subscribers.append(self._note)
@@ -72,6 +69,11 @@ class History:
         if key not in self._found:
             self._found[key] = self._read(orjson.loads(self._versions[key]))
         return self._found[key]
+
+    def known(self, found: Any) -> Json:
+        """As a process has it, by what the process has of it: an object of the API or what was read of one."""
+        metadata = getattr(found, "metadata", found)
+        return self.object(metadata.uid, metadata.resource_version)
 
 
 def hear_before(owner: Any, name: str, hear: Callable[..., object]) -> None:

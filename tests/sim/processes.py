@@ -11,7 +11,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.engine.queueing.waking import PORTION
@@ -191,15 +191,16 @@ class Process(ABC):
             rng=rng.random,
             now=lambda: world.time_of_day(self._clock_jump),
         )
-        context = copy_context()
-        context.run(PROCESS.set, self.name)
-
-        def make() -> asyncio.Task[int]:
-            return world.loop.create_task(self._make(timing), name=f"run {self.identity}")
-
-        self._task = context.run(make)
+        run = lambda: world.loop.create_task(self._make(timing), name=f"run {self.identity}")  # noqa: E731
+        self._task = self.context().run(run)
         world.trace(self.name, f"{self.identity} started")
         world.states.process_started(self)
+
+    def context(self) -> Context:
+        """In which what it does counts as its own."""
+        context = copy_context()
+        context.run(PROCESS.set, self.name)
+        return context
 
     def _drift(self, rng: random.Random) -> float:
         """By how much its clock runs fast; what it shows is off, too, from the first start on."""
@@ -235,9 +236,8 @@ class Process(ABC):
             world.safety.violated("L4", f"{self.identity} ended by itself with {task.result()}")
         transport.closed = True
         if transport.watches or (transport.under_way and not task.cancelled()):
-            world.safety.violated(
-                "L4", f"{self.identity} left {transport.watches} streams, {transport.under_way} requests"
-            )
+            left = f"{transport.watches} streams, {transport.under_way} requests"
+            world.safety.violated("L4", f"{self.identity} left {left}")
 
     def _may_start_over(self) -> bool:
         """Whether a process may end by itself: without its lease, or when the store seems to have gone back."""
@@ -248,20 +248,18 @@ class Process(ABC):
 
     def kill(self, why: str = "killed") -> None:
         """SIGKILL: from this moment nothing is sent."""
-        if self._task is None or self._task.done():
-            return
-        self.world.trace(self.name, why)
-        assert self.transport is not None
-        self.transport.closed = True
-        self._task.cancel()
+        if self._task is not None and not self._task.done():
+            self.world.trace(self.name, why)
+            assert self.transport is not None
+            self.transport.closed = True
+            self._task.cancel()
 
     def terminate(self) -> None:
         """SIGTERM."""
-        if self._task is None or self._task.done() or self._asked_at is not None:
-            return
-        self.world.trace(self.name, "SIGTERM")
-        self._asked_at = self.world.loop.time()
-        self._stop()
+        if self._task is not None and not self._task.done() and self._asked_at is None:
+            self.world.trace(self.name, "SIGTERM")
+            self._asked_at = self.world.loop.time()
+            self._stop()
 
     def leave(self, why: str, *, kill: bool) -> None:
         """It ends, and is not started again until `come_back`."""
@@ -342,16 +340,13 @@ class Scheduler(Process):
             if not task.done():
                 runtime.reload()
 
-        context = copy_context()
-        context.run(PROCESS.set, self.name)
-        self.world.loop.call_soon(handler, context=context)
+        self.world.loop.call_soon(handler, context=self.context())
 
     def _look_back(self) -> None:
         """Whoever waits is woken by what helps it; the flush is for faults of ours, and finds nobody. But a watch that
         is half open for longer than a pod waits tells of nothing that could wake it."""
         if self.runtime is not None and not self.world.plan.fired["stall"]:
-            self.world.safety.checked["L5"] += 1
+            self.world.safety.look("L5")
             if rescued := samples(self)["scheduler_pod_scheduled_after_flush_total"]:
-                self.world.safety.violated(
-                    "L5", f"{self.identity} bound {rescued:g} pods that no event had woken"
-                )
+                what = f"{self.identity} bound {rescued:g} pods that no event had woken"
+                self.world.safety.violated("L5", what)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .api import Body, Load, node, pod
+from .api import PODS_PATH, Body, Load, node, pod
 from .device_load import Devices, equip, fill
 from .gang_load import Gangs, Gates, Jobs, add_native, count_in_queues, employ, gather, hold
 from .loads import Gpus, constrain, share, store
@@ -126,7 +126,7 @@ def mixed(rng: random.Random) -> Shape:
         name = f"p{number}"
         if rng.random() < 0.2:
             spec["schedulingGates"] = [{"name": "example.com/gate"}]
-            path = f"/api/v1/namespaces/default/pods/{name}"
+            path = f"{PODS_PATH}/{name}"
             shape.act(rng.uniform(1, 20), "PATCH", path, {"spec": {"schedulingGates": None}})
         body = pod(name, cpu=rng.choice((0, 100, 500, 1500)), lives=rng.choice((None, 3.0)), **spec)
         if rng.random() < 0.3:

@@ -146,7 +146,7 @@ class ShardMap:
         as it may make: the nodes that are there for so long. Else None."""
         if self._world.gates is None:
             return None
-        by = self._world.time_of_day(-seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+        by = self._world.timestamp(-seconds)
         nodes = objects(self._world.store, NODES)
         return Names(name_of(node) for node in nodes if node["metadata"]["creationTimestamp"] <= by)
 

@@ -49,7 +49,7 @@ class ShardNemesis(FaultMaker):
 
     def strike(self) -> None:
         """Throw the dice once for each kind."""
-        plan, now = self._world.plan, self._world.loop.time()
+        plan, now = self._world.plan, self._now
         if self._shards.is_known and now >= self._next_change and plan.happens("shards_changed", now=now):
             self._next_change = now + self._rng.expovariate(1 / self._pace)
             self._change()
@@ -77,7 +77,7 @@ class ShardNemesis(FaultMaker):
             back = 100.0
         process.leave(why=f"{how}, and comes back after {back} s", kill=how == "killed")
         if back is None:
-            self._world.plan.lasts(self._world.loop.time() + _LEASE + FENCE)
+            self._world.plan.lasts(self._now + _LEASE + FENCE)
         else:
             self._later(back, process.come_back)
 
@@ -155,7 +155,7 @@ class ShardNemesis(FaultMaker):
         rest, more = found.desired - {node}, self._desired(other) | {node}
         self._world.loop.call_later(self._rng.uniform(0.0, 0.03), self._set, {one: rest, other: more})
         if self._strikes("slow", 10.0):
-            self._hanging[one] = self._world.loop.time() + 0.1
+            self._hanging[one] = self._now + 0.1
         if self._strikes("owner_gone", 3.0):
             for process in self._shards.processes(one):
                 self._world.loop.call_later(self._rng.uniform(0.0, 0.06), self._lose, process)
@@ -226,7 +226,7 @@ class ShardNemesis(FaultMaker):
         nodes = self._desired(name)
         self._shards.delete(name)
         again = self._rng.choice((0.0, 0.01, 0.5, 4.0))
-        self._world.plan.lasts(self._world.loop.time() + again)
+        self._world.plan.lasts(self._now + again)
         if again:
             self._world.loop.call_later(again, self._shards.create, name, sorted(nodes))
         else:
@@ -236,7 +236,7 @@ class ShardNemesis(FaultMaker):
 
     def bind_hangs(self, process: Process) -> bool:
         """Whether a bind that it sends now is carried out when everybody has given it up."""
-        return self._world.loop.time() < self._hanging.get(process.scheduler, 0.0)
+        return self._now < self._hanging.get(process.scheduler, 0.0)
 
     def status_hangs(self, process: Process) -> bool:
         """Whether a status that is sent now is carried out when its sender has long been dead."""
@@ -261,7 +261,7 @@ class ShardNemesis(FaultMaker):
     def _peer_looks(self) -> None:
         if not self._peer_is_awake:
             self._peer_is_awake = True
-            self._world.plan.lasts(self._world.loop.time() + 2.0)
+            self._world.plan.lasts(self._now + 2.0)
             self._world.loop.call_later(self._rng.uniform(0.0, 2.0), self._peer_acts)
 
     def _peer_acts(self) -> None:
@@ -275,7 +275,7 @@ class ShardNemesis(FaultMaker):
         if in_use == own.in_use and own.to_add == own.desired - in_use and own.updated:
             return
         status: dict[str, Any] = {
-            "lastUpdateTime": self._world.time_of_day().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastUpdateTime": self._world.timestamp(),
             "nodesInUse": sorted(in_use),
             "nodesToAdd": sorted(own.desired - in_use),
             "nodesToRemove": [],
@@ -316,7 +316,7 @@ class PlanNemesis(ShardNemesis):
         self._troubles: dict[str, tuple[str, float]] = {}
 
     def strike(self) -> None:
-        plan, now = self._world.plan, self._world.loop.time()
+        plan, now = self._world.plan, self._now
         for name, acts in self._acts.items():
             if now >= self._next[name] and plan.happens(name, now=now):
                 self._next[name] = now + self._plan_rng.expovariate(1 / self._paces[name])
@@ -456,7 +456,7 @@ class PlanNemesis(ShardNemesis):
         self._shards.create(name, sorted(self._any_nodes()))
         if name not in self._plans.plans.names:
             return
-        self._world.states.reached("foreign shard of a configured name")
+        self._reached("foreign shard of a configured name")
         if self._plan_rng.random() < 0.7:
             self._later(self._plan_rng.choice((0.5, 10.0)), self._remove, name)
 
@@ -472,7 +472,7 @@ class PlanNemesis(ShardNemesis):
         meanwhile; or both."""
         if not process.is_planner:
             return super().status_hangs(process)
-        plan, rng, now = self._world.plan, self._plan_rng, self._world.loop.time()
+        plan, rng, now = self._world.plan, self._plan_rng, self._now
         if self.trouble(process) or rng.random() > _TROUBLE or not plan.happens("slow", now=now):
             return False
         hangs = rng.random() < 0.7
@@ -494,7 +494,7 @@ class PlanNemesis(ShardNemesis):
 
     def trouble(self, process: Process) -> str:
         fate, until = self._troubles.get(process.identity, ("", 0.0))
-        return fate if self._world.loop.time() < until else ""
+        return fate if self._now < until else ""
 
     def shard_written(self, asked: Request) -> None:
         if asked.method != "POST":

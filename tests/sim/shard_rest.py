@@ -42,7 +42,7 @@ async def until_handed_over(world: World, shards: ShardMap) -> Owners | None:
                 world.safety.violated("L11", f"after {_HANDED_OVER_WITHIN:g} s {problem}")
             return None
         await asyncio.sleep(1.0)
-    world.safety.checked["L11"] += 1
+    world.safety.look("L11")
     living = _living(shards)
     if any(len(_desiring(living, node)) > 1 for each in living for node in each.desired):
         world.states.reached("overlap settled")
@@ -116,7 +116,7 @@ async def until_divided(world: World, plans: PlanMap, find: Callable[[], list[st
         if problems or others or writes != world.plan_writes:
             calm_since, writes = now, world.plan_writes
         if now >= calm_since + _PLANNED_CALM:
-            world.safety.checked["L12"] += 1
+            world.safety.look("L12")
             return True
         if now >= deadline and not problems and others:
             # That is for others to judge.

@@ -16,13 +16,13 @@ from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Response
 from embedded_kubernetes import requests
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.store import Store
+from tests.support.client import MERGE
 from tests.support.in_process import InProcessTransport
 from tests.support.loop import START
 from tests.support.running import Reports
@@ -45,16 +45,6 @@ QUIET, LONGEST = 0.6, 8.0
 _LOOK = 0.05
 #: Seconds from a request to its answer.
 LATENCY = 0.004
-
-
-class Way(InProcessTransport):
-    """Each request is answered after a fixed while of virtual time."""
-
-    async def request(self, method: str, path: str, **more: Any) -> Response:
-        await asyncio.sleep(LATENCY / 2)
-        answer = await super().request(method, path, **more)
-        await asyncio.sleep(LATENCY / 2)
-        return answer
 
 
 class Living:
@@ -94,17 +84,15 @@ class Living:
             case "patch":
                 path = f"{_PATHS[step['kind']]}/{step['name']}"
                 at = f"{path}/status" if "status" in step["body"] else path
-                self.call("PATCH", at, step["body"], "application/merge-patch+json")
+                self.call("PATCH", at, step["body"], MERGE)
             case "ungate":
                 for name in step["names"]:
-                    body = {"spec": {"schedulingGates": None}}
-                    self.call("PATCH", f"{_PATHS['Pod']}/{name}", body, "application/merge-patch+json")
+                    self.call("PATCH", f"{_PATHS['Pod']}/{name}", {"spec": {"schedulingGates": None}}, MERGE)
             case "kubelet":
                 for each in self.listed("Pod"):
                     if "deletionTimestamp" in each["metadata"]:
-                        self.call(
-                            "DELETE", f"{_PATHS['Pod']}/{each['metadata']['name']}", {"gracePeriodSeconds": 0}
-                        )
+                        path = f"{_PATHS['Pod']}/{each['metadata']['name']}"
+                        self.call("DELETE", path, {"gracePeriodSeconds": 0})
             case "wait":
                 await asyncio.sleep(step["seconds"])
             case other:
@@ -183,7 +171,7 @@ async def living(
     reports = Reports()
     fast_path = FastPath(
         replace(defaults, **changes),
-        transport=Way(door),
+        transport=InProcessTransport(door, latency=LATENCY),
         observer=reports,
         recorder=reports,
         timing=Timing(clock=loop.time, rng=lambda: 0.0),

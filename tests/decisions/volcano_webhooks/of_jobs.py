@@ -39,7 +39,7 @@ def is_equal(case: Case, answer: Obj, response: Obj) -> bool:
 def made(case: Case, answer: Obj) -> Any:
     """The object after the patch."""
     patch = [{**each, "op": "add"} for each in answer.get("patch") or ()]
-    return _plain(json_patch(deepcopy(case.request["object"]), patch))
+    return _plain(json_patch(deepcopy(case.object), patch))
 
 
 def _plain(value: Any) -> Any:

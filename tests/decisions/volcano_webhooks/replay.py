@@ -21,12 +21,8 @@ GATES = "SchedulingGatesQueueAdmission"
 
 def replay(case: Case, state: State, *, strict: bool = False) -> Obj:
     """`strict`: whether jobs are refused whose minimum is not the sum of their tasks', which Volcano lets be."""
-    body = {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {**case.request, "uid": case.id},
-    }
-    request = read_review(json.dumps(body).encode())
+    kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    request = read_review(json.dumps({**kind, "request": {**case.request, "uid": case.id}}).encode())
     asked = reviewers(state, state.servers[case.server], strict=strict)[case.path]
     answered = write_review(request, review(asked, request))
     response = json.loads(answered)["response"]
@@ -69,9 +65,8 @@ def is_equal(case: Case, answer: Obj, response: Obj) -> bool:
         return False
     if case.path.startswith("/jobs/"):
         return of_jobs.is_equal(case, answer, response)
-    return problems(answer["message"]) == problems(response.get("message") or "") and answer["patch"] == (
-        response.get("patch") or []
-    )
+    told, patch = response.get("message") or "", response.get("patch") or []
+    return problems(answer["message"]) == problems(told) and answer["patch"] == patch
 
 
 def problems(message: str) -> list[str]:
