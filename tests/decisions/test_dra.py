@@ -24,6 +24,7 @@ from tests.decisions.devices.exceptions import ALIKE, SCORES
 from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import device_of, expressions_of, options_of, problems
 from tests.decisions.engine import AGENT
+from tests.decisions.plain.world import name
 
 
 class Cases(list[DeviceCase]):
@@ -52,21 +53,15 @@ def cases(request: pytest.FixtureRequest) -> Cases:
 def _wrong(case: DeviceCase, engine: DeviceEngine, node: str) -> list[str]:
     """What is wrong with what the claims would get on a node."""
     claims = engine.claims_there(case.pending, node, case.claims)
-    statuses = [
-        each.status(claim["metadata"]["name"])
-        for each, claim in zip(engine.allocations(case.pending, node), claims, strict=True)
-    ]
-    return problems(case.cluster, node, claims, statuses)
+    given = zip(engine.allocations(case.pending, node), claims, strict=True)
+    return problems(case.cluster, node, claims, [each.status(name(claim)) for each, claim in given])
 
 
 def _wrong_as_recorded(case: DeviceCase, engine: DeviceEngine) -> list[str]:
     """What the plain reading has against the recorded allocation. The recording has the results alone of it."""
     assert case.node is not None
     claims = engine.claims_there(case.pending, case.node, case.claims)
-    given = [
-        {"devices": {"results": case.allocations[claim["metadata"]["name"]]}, "nodeSelector": None}
-        for claim in claims
-    ]
+    given = [{"devices": {"results": case.allocations[name(claim)]}} for claim in claims]
     found = problems(case.cluster, case.node, claims, given)
     return [each for each in found if not each.startswith("the claim may be used on ")]
 
@@ -141,15 +136,14 @@ def test_a_pod_waits_for_its_devices_as_long_as_the_real_one_and_fails_with_its_
             continue
         is_ready, failures = True, []
         for claim in case.claims:
-            name = claim["metadata"]["name"]
-            results = case.allocations[name]
+            results = case.allocations[name(claim)]
             given = set(map(device_of, results))
             told = [each for each in case.reports if device_of(each) in given]
             status = {"allocation": {"devices": {"results": results}}, "devices": told}
             binding = read_claim(stored({**claim, "status": status}, NAMESPACE)).binding_conditions
             if binding is not None:
                 is_ready = is_ready and binding.is_ready
-                failures += [failed(name, binding.failure)] if binding.failure else []
+                failures += [failed(name(claim), binding.failure)] if binding.failure else []
         said = failures[0] if failures else ""
         assert (case.id, said, is_ready) == (case.id, case.failure, not (case.failure or case.is_waiting))
 
@@ -174,9 +168,9 @@ def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
         assert isinstance(reserved, ReservedClaims)
         assert engine.devices.check() == []
         taken = {use.id for part in reserved.claims for use in part.allocated.uses}
-        named = {claim["metadata"]["name"] for claim in case.claims}
+        named = set(map(name, case.claims))
         for claim in case.claims:
-            copied = {**claim, "metadata": {"name": f"{claim['metadata']['name']}-copy"}}
+            copied = {**claim, "metadata": {"name": f"{name(claim)}-copy"}}
             engine.devices.set_claim(read_claim(stored(copied, NAMESPACE)))
         entries = [
             {**each, "resourceClaimName": f"{each['resourceClaimName']}-copy"}

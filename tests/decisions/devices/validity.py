@@ -13,8 +13,7 @@ from typing import Any
 
 from tests.decisions.devices.selecting import SelectorError, matches, quantity, split
 from tests.decisions.plain.selectors import any_term_matches
-from tests.decisions.plain.taint_toleration import REFUSING
-from tests.decisions.plain.tolerations import tolerated
+from tests.decisions.plain.taint_toleration import REFUSING, tolerated
 
 Obj = Mapping[str, Any]
 DeviceId = tuple[str, str, str]

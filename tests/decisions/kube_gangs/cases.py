@@ -57,9 +57,8 @@ def is_by_chance(case: Obj) -> bool:
     """
     if case["kind"] == "competing" or "queue-order" in case["features"]:
         return True
-    return case["kind"] == "priority" and any(
-        _begins_early(step["objects"]) for step in case["steps"] if step["do"] == "create"
-    )
+    made = (step["objects"] for step in case["steps"] if step["do"] == "create")
+    return case["kind"] == "priority" and any(map(_begins_early, made))
 
 
 def _begins_early(objects: list[Obj]) -> bool:

@@ -45,20 +45,17 @@ def _room(nodes: Iterable[Obj], pods: list[Obj]) -> Iterable[tuple[str, int]]:
     for node in nodes:
         if not (node.get("spec", {}).get("unschedulable") or node.get("spec", {}).get("taints")):
             name = node["metadata"]["name"]
-            held = [each for each in pods if name in (_where(each), each["status"].get("nominatedNodeName"))]
+            held = [
+                each
+                for each in pods
+                if name in (each["spec"].get("nodeName"), each["status"].get("nominatedNodeName"))
+            ]
             yield name, milli_value(node["status"]["allocatable"]["cpu"]) - sum(map(_asks, held))
 
 
-def _where(pod: Obj) -> str | None:
-    node: str | None = pod["spec"].get("nodeName")
-    return node
-
-
 def _asks(pod: Obj) -> int:
-    return sum(
-        milli_value(each.get("resources", {}).get("requests", {}).get("cpu", "0"))
-        for each in pod["spec"]["containers"]
-    )
+    resources = (each.get("resources", {}) for each in pod["spec"]["containers"])
+    return sum(milli_value(each.get("requests", {}).get("cpu", "0")) for each in resources)
 
 
 def _fitting(waiting: list[Obj], room: dict[str, int]) -> int:

@@ -74,10 +74,6 @@ def _marked_as_dependent(case: Case, answer: Obj, state: State) -> bool:
 
 
 RULES = (
-    _all_at_once,
-    _action_beside_an_exit_code,
-    _named_twice,
-    _unreadable,
-    _minimum_of_the_only_task,
-    _marked_as_dependent,
+    *(_all_at_once, _action_beside_an_exit_code, _named_twice),
+    *(_unreadable, _minimum_of_the_only_task, _marked_as_dependent),
 )
