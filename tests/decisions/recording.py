@@ -129,7 +129,10 @@ def preemptions() -> list[PreemptionCase]:
         PreemptionCase(
             line["id"],
             _world(tuple(line["nodes"]), tuple(_admitted(pod) for pod in line["pods"]), line["pending"]),
-            tuple(_with_status(budget) for budget in line.get("pdbs") or ()),
+            tuple(
+                {**each, "status": {"disruptionsAllowed": each["disruptionsAllowed"]}}
+                for each in line.get("pdbs") or ()
+            ),
             _admitted(line["pending"]),
             line["result"].get("node"),
             line["result"].get("nominatedNode"),
@@ -169,7 +172,3 @@ def _requesting(one: dict[str, Any]) -> dict[str, Any]:
         return one
     requests = {**resources["limits"], **(resources.get("requests") or {})}
     return {**one, "resources": {**resources, "requests": requests}}
-
-
-def _with_status(budget: dict[str, Any]) -> Obj:
-    return {**budget, "status": {"disruptionsAllowed": budget["disruptionsAllowed"]}}

@@ -25,20 +25,8 @@ from tests.decisions.devices.validity import (
     usable,
 )
 
+from . import device_reading as read
 from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, objects, uid_of
-from .device_reading import (
-    CLAIMS,
-    CLASSES,
-    SLICES,
-    Reading,
-    allocation_of,
-    extended,
-    is_made,
-    named_by,
-    owner_of,
-    reserved_for,
-    unready,
-)
 from .judge import History, Judge, hear_before, is_first
 
 if TYPE_CHECKING:
@@ -57,7 +45,7 @@ def _for(pod: str) -> str:
 
 def _chosen_for(claim: Json) -> str:
     """What a choice for the claim is filed under."""
-    return _for(owner_of(claim)) if is_made(claim) else str(uid_of(claim))
+    return _for(read.owner_of(claim)) if read.is_made(claim) else str(uid_of(claim))
 
 
 def _timeless(allocation: Json) -> Json:
@@ -68,10 +56,10 @@ def _timeless(allocation: Json) -> Json:
 class Allocations(Judge):
     """Subscribes to the store of a world with devices. Owner of the choices of all processes."""
 
-    def __init__(self, world: World, reading: Reading) -> None:
+    def __init__(self, world: World, reading: read.Reading) -> None:
         super().__init__(world)
         self._reading = reading
-        self._known = History(world, (CLASSES, SLICES, CLAIMS)).known
+        self._known = History(world, (read.CLASSES, read.SLICES, read.CLAIMS)).known
         #: (Process, claim's UID) -> what the process chose to allocate to it.
         self._chosen: dict[tuple[str, str], list[Json]] = {}
         #: (Identity of a process, claim's UID) -> what it assumes, or last did, that the claim has.
@@ -90,21 +78,23 @@ class Allocations(Judge):
         self.bound: set[str] = set()
         #: UIDs of claims that others left allocated for nobody, and of those that nobody was allowed to deallocate.
         self.left_by_others: set[str] = set()
-        world.store.tables[CLAIMS].subscribers.append(self._claim)
+        world.store.tables[read.CLAIMS].subscribers.append(self._claim)
 
     def went_back(self) -> None:
         """The store has. Who has what in it, and has it for whom, was somebody's before."""
         self._had.clear()
         self.left_by_others.clear()
-        reserved = {(uid_of(claim), pod) for claim in self._reading.claims() for pod in reserved_for(claim)}
+        reserved = {
+            (uid_of(claim), pod) for claim in self._reading.claims() for pod in read.reserved_for(claim)
+        }
         self._robbed -= reserved
         self.bound &= {uid_of(pod) for pod in objects(self.world.store, PODS) if node_of(pod)}
         for claim in self._reading.claims():
-            uid, allocation = uid_of(claim), allocation_of(claim)
+            uid, allocation = uid_of(claim), read.allocation_of(claim)
             if not allocation:
                 self.foreign.discard(uid)
                 continue
-            if not reserved_for(claim):
+            if not read.reserved_for(claim):
                 self.left_by_others.add(uid)
             for result in results_of(allocation):
                 if not result.get("adminAccess"):
@@ -219,7 +209,7 @@ class Allocations(Judge):
             if part.allocation is not None or known is None or node is None:
                 continue
             claim = self._known(known)
-            allocation = allocation_of(claim) or self._assumes(process, _chosen_for(claim))
+            allocation = read.allocation_of(claim) or self._assumes(process, _chosen_for(claim))
             if allocation is None or not usable(allocation, node):
                 self._wrong("S18", process, f"{part.claim[1]} cannot be used on {reservation.node_name}")
 
@@ -228,7 +218,7 @@ class Allocations(Judge):
         devices = fast_path.cluster.devices
         for key, known in devices.claims.items():
             claim = self._known(known)
-            if allocation_of(claim):
+            if read.allocation_of(claim):
                 yield claim
                 continue
             assumed = devices.assumed.get(key)
@@ -260,11 +250,14 @@ class Allocations(Judge):
         was: Json = content(event.previous) if event.previous is not None else {}
         actor, lives = self.world.safety.author()
         lives = lives and not self._is_unaware(actor)
-        before, after = allocation_of(was), allocation_of(now)
-        lost, won = reserved_for(was) - reserved_for(now), reserved_for(now) - reserved_for(was)
-        if after and not reserved_for(now) and (actor is None or not lives):
+        before, after = read.allocation_of(was), read.allocation_of(now)
+        lost, won = (
+            read.reserved_for(was) - read.reserved_for(now),
+            read.reserved_for(now) - read.reserved_for(was),
+        )
+        if after and not read.reserved_for(now) and (actor is None or not lives):
             self.left_by_others.add(record.uid)
-        elif not after or after != before or reserved_for(now) or reserved_for(was):
+        elif not after or after != before or read.reserved_for(now) or read.reserved_for(was):
             self.left_by_others.discard(record.uid)
         if actor is None:
             self._robbed |= {(record.uid, uid) for uid in lost}
@@ -336,7 +329,7 @@ class Allocations(Judge):
     def nobody_knows_devices(self) -> None:
         """A process may have been told of an older state: of what is allocated by now it knows nothing."""
         for claim in self._reading.claims():
-            if allocation := allocation_of(claim):
+            if allocation := read.allocation_of(claim):
                 self._is_given_by_others(uid_of(claim), allocation)
 
     def _is_given_by_others(self, claim: str, allocation: Json) -> None:
@@ -349,19 +342,19 @@ class Allocations(Judge):
 
     def check_bind(self, record: Record, pod: Json, actor: Process) -> None:
         """A process has bound this pod, and might do so."""
-        if not pod["spec"].get("resourceClaims") and not extended(pod):
+        if not pod["spec"].get("resourceClaims") and not read.extended(pod):
             return
         self.bound.add(record.uid)
         self._look("S18")
         if self.is_robbed(record.uid):
             return
-        if extended(pod):
+        if read.extended(pod):
             self._reached("extended resource met by devices")
         node = self.world.store.tables[NODES].records.get(pod["spec"]["nodeName"])
-        for named in named_by(pod):
+        for named in read.named_by(pod):
             claim = self._reading.claim(named.name) if named.name else None
             why = self._unready(claim, record, named.own)
-            allocation = allocation_of(claim) if claim is not None else None
+            allocation = read.allocation_of(claim) if claim is not None else None
             if not why and node is not None and allocation and not usable(allocation, content(node)):
                 why = "cannot be used there"
             if why:
@@ -373,11 +366,11 @@ class Allocations(Judge):
         owners = claim["metadata"].get("ownerReferences") or ()
         if own and all(each["uid"] != pod.uid for each in owners):
             return "was made for another pod"
-        if allocation_of(claim) is None:
+        if read.allocation_of(claim) is None:
             return "is not allocated"
-        if waits := unready(claim):
+        if waits := read.unready(claim):
             return f"has devices that are not ready: {waits}"
-        return "" if pod.uid in reserved_for(claim) else "is not reserved for it"
+        return "" if pod.uid in read.reserved_for(claim) else "is not reserved for it"
 
 
 def is_gated(world: World, pod: Json) -> bool:
@@ -398,15 +391,15 @@ def check_claims(world: World, names: Container[str]) -> None:
     pods = {uid_of(pod): pod for pod in objects(world.store, PODS)}
     alive = {uid for uid, pod in pods.items() if pod["status"].get("phase") not in FINAL}
     waits = {uid for uid in alive if not node_of(pods[uid])}
-    awaited = {named.name for uid in waits for named in named_by(pods[uid]) if named.name}
+    awaited = {named.name for uid in waits for named in read.named_by(pods[uid]) if named.name}
     ours = {uid for uid in waits if pods[uid]["spec"].get("schedulerName") in names}
-    named_as = {named.name: uid for uid in alive for named in named_by(pods[uid]) if named.own}
+    named_as = {named.name: uid for uid in alive for named in read.named_by(pods[uid]) if named.own}
     for claim in world.devices.reading.claims():
-        name, reserved = name_of(claim), reserved_for(claim)
+        name, reserved = name_of(claim), read.reserved_for(claim)
         if gone := reserved - alive:
             wrong(f"is reserved for {sorted(gone)}, who are gone")
-        nobody = allocation_of(claim) is not None and not reserved and name not in awaited
-        made_for = owner_of(claim) if is_made(claim) else ""
+        nobody = read.allocation_of(claim) is not None and not reserved and name not in awaited
+        made_for = read.owner_of(claim) if read.is_made(claim) else ""
         # Another pod may name it, and an attempt that failed leaves it to the next one. One that was made after its pod
         # had gone is for the garbage collector of a real cluster, which looks for owners that never were.
         if made_for in pods and not reserved and made_for not in waits and named_as.get(name) != made_for:
@@ -417,7 +410,7 @@ def check_claims(world: World, names: Container[str]) -> None:
         # kube-scheduler.
         stays = "deletionTimestamp" not in claim["metadata"]
         wait_for_nodes = {uid for uid in reserved & ours if not is_gated(world, pods[uid])}
-        if stays and (failed := unready(claim, only_failed=True)) and wait_for_nodes:
+        if stays and (failed := read.unready(claim, only_failed=True)) and wait_for_nodes:
             wrong(f"keeps {failed}, which cannot be used, for a pod that waits")
     for uid in sorted(alive):
         _check_placed(world, uid, pods[uid])
@@ -431,16 +424,16 @@ def _check_placed(world: World, uid: str, pod: Json) -> None:
     name = name_of(pod)
     # A patch of a status names no version: carried out late, it takes away what was told since.
     late = any(world.plan.fired[fault] for fault in ("failed", "slow", "not_the_server"))
-    if extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
+    if read.extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
         world.safety.violated("L10", f"{name} has a node and nothing for its extended resources")
     disputed = False
-    for named in named_by(pod):
+    for named in read.named_by(pod):
         claim = world.devices.reading.claim(named.name) if named.name else None
-        if claim is None or allocation_of(claim) is None or uid not in reserved_for(claim):
+        if claim is None or read.allocation_of(claim) is None or uid not in read.reserved_for(claim):
             what = f"{name} has a node, and its claim {named.name} is not reserved for it"
             world.safety.violated("L10", what)
             continue
-        results = results_of(allocation_of(claim))
+        results = results_of(read.allocation_of(claim))
         disputed = disputed or any(device_of(each) in world.allocations.disputed for each in results)
     waits: Any = world.kubelets._claims._waits.by_key if world.kubelets._claims is not None else {}
     if uid in waits and not disputed:
@@ -461,6 +454,6 @@ def check_books(world: World, process: Process, fast_path: FastPath) -> None:
         left = prebind.under_way, [[*each] for each in kept]
         world.safety.violated("L7", f"{process.identity} still writes claims: {left}")
     known = {claim.uid: bool(claim.allocation) for claim in books.claims.values()}
-    there = {uid_of(claim): allocation_of(claim) is not None for claim in world.devices.reading.claims()}
+    there = {uid_of(claim): read.allocation_of(claim) is not None for claim in world.devices.reading.claims()}
     if known != there:
         world.safety.violated("L7", f"{process.identity} knows the claims {known}; there are {there}")

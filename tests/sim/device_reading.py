@@ -225,6 +225,7 @@ def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
     here = cluster.devices(node)
     results = [result for result in cluster.had() if not result.get("adminAccess")]
     taken = {device_of(result) for result in results if "shareID" not in result}
+    specs = [each["spec"] for each in cluster.slices]
     parts = []
     for request in _requests(claim):
         found = []
@@ -240,14 +241,10 @@ def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
     for several in product(*parts):
         results = [result for one in several for result in one]
         own = {device_of(result)[0] for result in results}
-        local = any(not _is_everywhere(cluster, driver) for driver in own)
+        local = any(not each.get("allNodes") for each in specs if each["driver"] in own)
         term = {"matchFields": [is_named(node_name)]}
         place = {"nodeSelector": {"nodeSelectorTerms": [term]}} if local else {}
         yield {"devices": {"results": results}, **place}
-
-
-def _is_everywhere(cluster: Cluster, driver: str) -> bool:
-    return all(each["spec"].get("allNodes") for each in cluster.slices if each["spec"]["driver"] == driver)
 
 
 def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:

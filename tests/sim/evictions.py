@@ -136,7 +136,7 @@ class Evictions(Judge):
         #: What an object was, by its UID and version.
         self.known = History(world, (PODS, NODES, BUDGETS), readable).known
         #: Node -> (version, UID) of each pod that came to it.
-        self._arrivals: dict[str, list[tuple[int, str]]] = {}
+        self.arrivals: dict[str, list[tuple[int, str]]] = {}
         names = world.store.tables[PODS].field_names
         self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
@@ -144,14 +144,10 @@ class Evictions(Judge):
         """The store has: what was chosen is of a history that is none any more."""
         for claim in self.claims:
             claim.over = True
-        self._arrivals.clear()
+        self.arrivals.clear()
         for record in self.world.store.tables[PODS].scan(""):
             if node := record.fields[self._node_field]:
-                self._arrivals.setdefault(node, []).append((record.rv, record.uid))
-
-    def arrivals(self, node: str) -> Sequence[tuple[int, str]]:
-        """(Version, UID) of each pod that came to the node."""
-        return self._arrivals.get(node, ())
+                self.arrivals.setdefault(node, []).append((record.rv, record.uid))
 
     def open(self) -> list[Claim]:
         """Claims whose pod still waits."""
@@ -387,7 +383,7 @@ class Evictions(Judge):
 
     def _arrived(self, event: Event, node: str, actor: Process | None) -> None:
         uid = event.record.uid
-        self._arrivals.setdefault(node, []).append((event.rv, uid))
+        self.arrivals.setdefault(node, []).append((event.rv, uid))
         others = (claim for claim in self.open() if claim.node == node and claim.uid != uid)
         if actor is None and any(claim.deleted for claim in others):
             self._reached("room taken by another")
@@ -401,7 +397,7 @@ class Evictions(Judge):
         return (
             node is None
             or node.rv > claim.node_rv
-            or any(rv > claim.rv and uid != claim.uid for rv, uid in self._arrivals.get(claim.node, ()))
+            or any(rv > claim.rv and uid != claim.uid for rv, uid in self.arrivals.get(claim.node, ()))
         )
 
     def _wrong_claim(self, claim: Claim, what: str, name: str = "S14") -> None:

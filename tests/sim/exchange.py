@@ -279,6 +279,7 @@ class Troubles(ABC):
         self._world = world
         self._process = process
         self._rng = random.Random(f"{world.seed} network of {process.identity}")
+        self.closed = False
         self._outage_ends = 0.0
         #: Until when a replica lags that lists and watches come from, by how much, and of which path; "" for all.
         self._lags_until = self._lags_by = 0.0
@@ -304,10 +305,10 @@ class Troubles(ABC):
     def strikes(self, name: str, share: float = 1.0) -> bool:
         return self._world.plan.strikes(name, now=self._now, share=share)
 
-    def _cut_off(self) -> bool:
+    def cannot_connect(self) -> bool:
         """Whether no connection can be opened: just now, or for a while, in which the open ones break too."""
         now = self._now
-        if now < self._outage_ends or now < self._world.server_back:
+        if self.closed or now < self._outage_ends or now < self._world.server_back:
             return True
         if not self.strikes("no_connection"):
             return False

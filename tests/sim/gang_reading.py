@@ -99,11 +99,8 @@ class Minimum:
         if len(there) < self.members:
             return f"{len(there)} of {self.members} members"
         counted = Counter(annotation(pod, ROLE) for pod in there)
-        return ", ".join(
-            f"{counted[role]} of {least} {role}s"
-            for role, least in self.roles.items()
-            if counted[role] < least
-        )
+        lacking = {role: least for role, least in self.roles.items() if counted[role] < least}
+        return ", ".join(f"{counted[role]} of {least} {role}s" for role, least in lacking.items())
 
 
 def minimum(group: Json, members: Iterable[Json] = ()) -> Minimum:
@@ -175,11 +172,8 @@ def limits(queue: Json) -> dict[str, int]:
 
 def above_limits(holds: Amounts, queue: Json) -> str:
     """By which resource a queue that holds so much is above its capability; empty if by none."""
-    return ", ".join(
-        f"{holds[name]} of {limit} {name}"
-        for name, limit in limits(queue).items()
-        if holds.get(name, 0) > limit
-    )
+    above = {name: limit for name, limit in limits(queue).items() if holds.get(name, 0) > limit}
+    return ", ".join(f"{holds[name]} of {limit} {name}" for name, limit in above.items())
 
 
 def is_above(holds: Mapping[str, Amounts], queues: Mapping[str, Json], wanted: Amounts) -> str:

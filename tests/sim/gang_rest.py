@@ -52,9 +52,8 @@ class Standing:
             for pod in self.pods
             if node_of(pod) in there and not read.has_ended(pod)
         ]
-        self.reserved = [
-            pod for pod in self.pods if world.gates is not None and world.gates.has_room_reserved(pod)
-        ]
+        gates = world.gates
+        self.reserved = [] if gates is None else list(filter(gates.has_room_reserved, self.pods))
         #: What keeps sessions from placing anybody who asks for anything, as in Volcano; empty if nothing does. It may
         #: be left by a store that went back to between a queue's end and its return.
         self.fault = self._fault() if self.divides == "tree" else ""
@@ -251,12 +250,9 @@ class Standing:
             return True
         queue = self.queue_of(pending[0])
         if self.divides == "capacity":
-            total = self._total()
-            held = self.holds(without=pending)[queue]
-            largest = read.largest(pending)
-            return all(
-                held[name] + needed * amount <= total[name] for name, amount in largest.items() if amount
-            )
+            total, held = self._total(), self.holds(without=pending)[queue]
+            asked = read.largest(pending).items()
+            return all(held[name] + needed * amount <= total[name] for name, amount in asked if amount)
         return self.divides != "proportion" or self._is_enough_for_all()
 
     def declares_room(
@@ -282,9 +278,7 @@ class Standing:
         holds = self.holds(**which)
         return {name: holds[name] for name in read.chain(queue, self.queues)}
 
-    def holds(
-        self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()
-    ) -> Mapping[str, Counter[str]]:
+    def holds(self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()) -> dict[str, Counter[str]]:
         """With the room that is kept for who was let past the gate of the queue."""
         left_out = {uid_of(pod) for pod in without}
         pods = [pod for pod in (*self.placed, *self.reserved, *beside) if uid_of(pod) not in left_out]
@@ -474,9 +468,8 @@ def check_gangs(world: World, by: Rules) -> None:
         }
         for what, those in left.items():
             if those:
-                world.safety.violated(
-                    "L16", f"{process.identity}: {what} are left: {sorted(map(str, those))}"
-                )
+                problem = f"{what} are left: {sorted(map(str, those))}"
+                world.safety.violated("L16", f"{process.identity}: {problem}")
         if batch.waiting.due.is_set():
             world.safety.violated("L16", f"{process.identity}: a session is due though nothing happens")
 
@@ -503,7 +496,8 @@ def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Seq
         elif not owner_of(claim):
             yield 0
         else:
-            number = max(number, _asked(claim))
+            requests = claim["spec"]["devices"]["requests"]
+            number = max(number, sum(int(each["exactly"]["count"]) for each in requests))
     if number:
         if not all(world.devices.reading.could_have(pod, node) for pod in pods):
             yield 0
@@ -514,7 +508,3 @@ def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Seq
                 results = (allocation_of(claim) or {}).get("devices", {}).get("results", ())
                 free -= {device_of(result) for result in results}
         yield len(free) // number
-
-
-def _asked(claim: Body) -> int:
-    return sum(int(each["exactly"]["count"]) for each in claim["spec"]["devices"]["requests"])

@@ -211,7 +211,10 @@ class GangSafety(Judge):
             return
         members = seen.gang(name)
         # Who asks for nothing has room everywhere, and waits for nobody.
-        ready = [each for each in members if read.is_ready(each) or _needs_no_room(each)]
+        idle = [
+            pod for pod in members if read.is_batch(pod) and read.waits(pod) and read.asks_for_nothing(pod)
+        ]
+        ready = [*filter(read.is_ready, members), *idle]
         self._lacked[process.identity, name, now] = read.minimum(group, members).lacks(ready)
 
     def judge_queues(self, process: Process, seen: SeenGangs, pod: Json) -> None:
@@ -331,10 +334,6 @@ class GangSafety(Judge):
         running = [each for each in stay if not read.has_ended(each)]
         if running and (lacks := least.lacks(stay)):
             self._wrong("S30", process, f"leaves {name} with {lacks}")
-
-
-def _needs_no_room(pod: Json) -> bool:
-    return read.is_batch(pod) and read.waits(pod) and read.asks_for_nothing(pod)
 
 
 def _key(group: str) -> GroupKey:

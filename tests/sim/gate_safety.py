@@ -65,7 +65,8 @@ class GateSafety(Judge):
             return
         pod = content(event.record)
         there = gates(pod)
-        if GATE in there and _says_unschedulable(pod):
+        said = condition_of(pod)
+        if GATE in there and (said.get("status"), said.get("reason")) == ("False", "Unschedulable"):
             self._judge_gated(pod, there)
         before = None if event.previous is None else content(event.previous)
         if before is not None and self._shared is not None:
@@ -296,11 +297,6 @@ class GateSafety(Judge):
                     self._wrong("S34", process, f"keeps no room for {name}, which was let past")
             elif counts and (placed or not asks(pod)):
                 self._wrong("S34", process, f"counts {name} as reserved, which is placed: {placed}")
-
-
-def _says_unschedulable(pod: Json) -> bool:
-    said = condition_of(pod)
-    return said.get("status") == "False" and said.get("reason") == "Unschedulable"
 
 
 #: What changes how much a queue may hold, or gives its room to pods that nobody has let past.

@@ -97,14 +97,11 @@ class GpuSafety(Judge):
         free, amount = left(node, seen.placed[node_name]), asked(pod)
         self._note(seen, node_name, process, free, amount)
         enough = min(amount, WHOLE)
+        reserves = f"reserves the devices {chosen} of {node_name}"
         if len(chosen) != max(1, amount // WHOLE):
-            self._wrong("S39", process, f"reserves the devices {chosen} of {node_name} for {amount}")
+            self._wrong("S39", process, f"{reserves} for {amount}")
         elif any(index >= len(free) or free[index] < enough for index in chosen):
-            self._wrong(
-                "S39",
-                process,
-                f"reserves the devices {chosen} of {node_name}, which have {free} left, for {amount}",
-            )
+            self._wrong("S39", process, f"{reserves}, which have {free} left, for {amount}")
 
     def _note(self, seen: Seen, node_name: str, process: Process, free: Sequence[int], amount: int) -> None:
         reached = self.world.states.reached
@@ -132,19 +129,15 @@ class GpuSafety(Judge):
 
     def _check_named(self, record: Record, pod: Json, actor: Process, *, late: bool) -> None:
         self._look("S39")
-        named, amount = given(pod), asked(pod)
+        named, amount, bound = given(pod), asked(pod), f"bound {record.key}"
         if len(named) != max(1, amount // WHOLE):
-            self._wrong(
-                "S39", actor, f"bound {record.key}, which asks for {amount}, with the devices {named}"
-            )
+            self._wrong("S39", actor, f"{bound}, which asks for {amount}, with the devices {named}")
         identity, chosen, offered = self._chosen.get((actor.name, record.uid), ("", (), 0))
         if late or identity != actor.identity:
             # Sent by who was there before, by what that one knew.
             return
         if named != chosen or any(index >= offered for index in named):
-            self._wrong(
-                "S39", actor, f"bound {record.key} with {named} of {offered} devices, and chose {chosen}"
-            )
+            self._wrong("S39", actor, f"{bound} with {named} of {offered} devices, and chose {chosen}")
 
     def _check_shares(self, node: str, actor: Process) -> None:
         if node in self.contested:

@@ -93,11 +93,11 @@ class _Job:
     def counting(self, pods: Iterable[Json], version: int) -> list[Json]:
         """Those that may be ready in this version of it."""
         since = self.restarted[version]
-        return [
-            pod
-            for pod in pods
-            if read.version_of(pod) >= version or (read.version_of(pod) >= since and read.is_kept(pod))
-        ]
+
+        def counts(pod: Json) -> bool:
+            return read.version_of(pod) >= (since if read.is_kept(pod) else version)
+
+        return list(filter(counts, pods))
 
     def look(self) -> None:
         of_now = self.counting(self.pods.values(), read.version(self.now))
@@ -315,14 +315,9 @@ def may_stand_by(world: World) -> int:
     if world.gangs is None:
         return 0
     pods = world.gangs.pods()
-    run = {
-        read.owner(pod)
-        for pod in pods
-        if node_of(pod) and not gang_reading.has_ended(pod) and not read.stands_by(pod)
-    }
-    return sum(
-        read.owner(pod) in run - {""} for pod in pods if read.stands_by(pod) and gang_reading.waits(pod)
-    )
+    here = [pod for pod in pods if node_of(pod) and not gang_reading.has_ended(pod)]
+    run = {read.owner(pod) for pod in here if not read.stands_by(pod)} - {""}
+    return sum(read.owner(pod) in run for pod in pods if read.stands_by(pod) and gang_reading.waits(pod))
 
 
 def check_jobs(world: World) -> None:

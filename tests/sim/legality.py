@@ -176,15 +176,11 @@ class Legality(Judge):
                 self._wrong("S26", process, what)
         brought, name = transport.deliveries.by(PODS, by), name_of(node)
         placements = fast_path.ledger.placements
-        for rv, uid in self.world.evictions.arrivals(name):
-            if rv <= brought and uid not in placements and self._is_there(uid, name):
+        pods = self.world.store.tables[PODS].having(self._node_field, name) or ()
+        there = {record.uid for record in pods if record.fields[self._phase_field] not in FINAL}
+        for rv, uid in self.world.evictions.arrivals.get(name, ()):
+            if rv <= brought and uid not in placements and uid in there:
                 self._wrong("S26", process, f"overlooks the pod {uid} on {name}, of which it was told")
-
-    def _is_there(self, uid: str, node: str) -> bool:
-        return any(
-            record.uid == uid and record.fields[self._phase_field] not in FINAL
-            for record in self.world.store.tables[PODS].having(self._node_field, node) or ()
-        )
 
     # -- commits
 
@@ -212,16 +208,15 @@ def has_its_volumes(world: World, pod: Json, node: Json) -> bool:
     """For pods with one claim each, as scenarios make them: two might want one volume."""
     if not claims_of(pod):
         return True
-    there = [
-        each
-        for each in _objects(world, "", "pods").values()
-        if node_of(each) == name_of(node) and each["status"].get("phase") not in FINAL
-    ]
+    there = [each for each in _running(world) if node_of(each) == name_of(node)]
     return not _attaches_too_many(world, pod, node, there) and all(
-        _has_claim(world, pod, source["claimName"], node)
-        for volume in pod["spec"].get("volumes") or ()
-        if (source := volume.get("persistentVolumeClaim")) is not None
+        _has_claim(world, pod, name, node) for name in claims_of(pod)
     )
+
+
+def _running(world: World) -> list[Json]:
+    pods = _objects(world, "", "pods").values()
+    return [pod for pod in pods if node_of(pod) and pod["status"].get("phase") not in FINAL]
 
 
 def _objects(world: World, group: str, plural: str) -> dict[str, Json]:
@@ -243,7 +238,8 @@ def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
     if claim is None or "deletionTimestamp" in claim["metadata"]:
         return False
     spec, annotations = claim["spec"], claim["metadata"].get("annotations", {})
-    if "ReadWriteOncePod" in spec["accessModes"] and _is_used(world, pod, name):
+    others = (each for each in _running(world) if uid_of(each) != uid_of(pod))
+    if "ReadWriteOncePod" in spec["accessModes"] and any(name in claims_of(each) for each in others):
         return False
     volumes = _objects(world, "", "persistentvolumes")
     if BOUND in annotations:
@@ -265,19 +261,6 @@ def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
         and each["status"]["phase"] == "Available"
     ]
     return made or any(_reaches(each, node) for each in meant or free)
-
-
-def _is_used(world: World, pod: Json, claim: str) -> bool:
-    return any(
-        node_of(each)
-        and each["status"].get("phase") not in FINAL
-        and uid_of(each) != uid_of(pod)
-        and any(
-            (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim
-            for volume in each["spec"].get("volumes") or ()
-        )
-        for each in _objects(world, "", "pods").values()
-    )
 
 
 def _reaches(volume: Json, node: Json) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.config.load import load_text, to_dict
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from agent_scheduler.fastpath.scheduler import FastPath
 
     from .processes import Process
-    from .shard_map import ShardMap
     from .world import World
 
 #: A pod that waits, and the node on which it fits.
@@ -139,10 +138,13 @@ def _late(world: World, by: Rules, *, everybody: bool, outside: bool = False) ->
     nodes = [readable(node) for node in objects(world.store, NODES)]
     there = set(map(name_of, nodes))
     placed = [
-        _as_counted(world, without_extended(pod))
+        without_extended(pod)
         for pod in objects(world.store, PODS)
         if pod["status"].get("phase") not in FINAL and node_of(pod) in there
     ]
+    if world.gpu_safety is not None:
+        # With all GPUs on which a process may count them.
+        placed = list(map(world.gpu_safety.as_counted_at_most, placed))
     everyone = cluster_of(nodes, placed)
     found = []
     schedulers = _names(world)
@@ -175,11 +177,6 @@ def _late(world: World, by: Rules, *, everybody: bool, outside: bool = False) ->
     return found
 
 
-def _as_counted(world: World, pod: Json) -> Json:
-    """With all GPUs on which a process may count it."""
-    return pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
-
-
 def _priority(pod: Json) -> int:
     return int(pod["spec"].get("priority") or 0)
 
@@ -196,11 +193,6 @@ async def _until_none(world: World, find: Callable[[World], list[Unbound]], with
     return True
 
 
-def _moving(world: World, shards: ShardMap) -> list[str]:
-    """Nodes and pods that change how full nodes are, and so where these belong, as long as they move or are bound."""
-    return [*unsettled(shards), *(name_of(pod) for pod, _ in late(world))]
-
-
 async def come_to_rest(world: World) -> None:
     """Wait until all that fits is bound; then watch the rest."""
     owners, planned = None, -1
@@ -209,7 +201,9 @@ async def come_to_rest(world: World) -> None:
         if world.plan_writes == planned or world.plans is None or world.shards is None:
             break
         shards = world.shards
-        if not await until_divided(world, world.plans, partial(_moving, world, shards)):
+        # Nodes and pods change how full nodes are, and so where these belong, as long as they move or are bound.
+        moving = lambda: [*unsettled(shards), *(name_of(pod) for pod, _ in late(world))]  # noqa: B023, E731
+        if not await until_divided(world, world.plans, moving):
             return
         planned = world.plan_writes
         if await until_handed_over(world, shards) is None:

@@ -64,7 +64,6 @@ class SimTransport(Troubles):
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process)
-        self.closed = False
         #: Raised by `drop_streams`: streams of an earlier number have ended.
         self._generation = 0
         self._wakes: list[asyncio.Event] = []
@@ -89,10 +88,6 @@ class SimTransport(Troubles):
     def watches(self) -> int:
         """Those that the process has open."""
         return self.streams if self.wire is None else len(self.wire.open)
-
-    def cannot_connect(self) -> bool:
-        """Asked once a connection."""
-        return self.closed or self._cut_off()
 
     # -- requests
 
@@ -171,7 +166,7 @@ class SimTransport(Troubles):
         """The request is on its way. Raises NotSent."""
         world, verb = self._world, verb_of(method, path)
         self._watch_states()
-        if self.closed or self._cut_off():
+        if self.cannot_connect():
             world.trace(self._process.name, f"{verb} {path} cannot connect")
             raise NotSent(f"{method} {path}: no connection")
         if verb != "lease":
@@ -225,7 +220,7 @@ class SimTransport(Troubles):
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         world, name = self._world, self._process.name
         self._watch_states()
-        if self.closed or self._cut_off():
+        if self.cannot_connect():
             raise NotSent(f"watch {path}: no connection")
         world.requests += 1
         await asyncio.sleep(self._rng.uniform(0.0005, 0.01))

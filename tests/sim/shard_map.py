@@ -85,27 +85,21 @@ class ShardMap:
     def install(self) -> None:
         """Define the kind, and make the first shards."""
         self._world.call("POST", CRDS_PATH, yaml.safe_load(_DEFINITION.read_text()))
-        self._world.store.tables[SHARDS].subscribers.append(self._tell)
+        self._world.store.tables[SHARDS].subscribers.extend(self.subscribers)
         for name, nodes in self.shape.desired.items():
             self.create(name, nodes)
 
-    def _tell(self, event: Event) -> None:
-        for subscriber in self.subscribers:
-            subscriber(event)
-
     # -- what is there
 
+    def _records(self) -> Iterator[Record]:
+        return iter(self._world.store.tables[SHARDS].scan("") if self.is_known else ())
+
     def all(self) -> Iterator[View]:
-        if self.is_known:
-            for record in self._world.store.tables[SHARDS].scan(""):
-                yield view(record)
+        return map(view, self._records())
 
     def managed(self) -> Iterator[View]:
         """Those that the sharding controller may write."""
-        if self.is_known:
-            for record in self._world.store.tables[SHARDS].scan(""):
-                if is_managed(record):
-                    yield view(record)
+        return map(view, filter(is_managed, self._records()))
 
     def get(self, name: str) -> View | None:
         record = self._world.store.tables[SHARDS].records.get(name) if self.is_known else None
@@ -210,10 +204,8 @@ class PlanMap:
         text = (found.get("data") or {}).get(FILE)
         usable = found["metadata"]["annotations"][_USABLE] == "yes"
         self._world.trace("", f"the plan's configuration, usable: {usable}: {text!r}")
-        self.history.append(Said(now, True, self._settings(text) if usable else None))
-
-    def _settings(self, text: str) -> ShardingSettings:
-        return complete(load_sharding(text, source=""), self.flags, source="")
+        settings = complete(load_sharding(text, source=""), self.flags, source="") if usable else None
+        self.history.append(Said(now, True, settings))
 
     # -- what administrators do
 

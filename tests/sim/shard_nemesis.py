@@ -14,7 +14,7 @@ import orjson
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.requests import Request
 
-from .api import NODES, PODS_PATH, content, pod
+from .api import NODES, PODS_PATH, content, is_named, pod
 from .faults import FaultMaker
 from .shard_load import FENCE, PEER, WARM, unusable, usable
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap
@@ -139,11 +139,8 @@ class ShardNemesis(FaultMaker):
 
     def _move_busy(self) -> None:
         """One node moves while its old owner binds pods to it, and its new one has pods that can go nowhere else."""
-        busy = [
-            each
-            for each in self._shards.all()
-            if each.desired & each.in_use and self._shards.works(each.name)
-        ]
+        shards = self._shards
+        busy = [each for each in shards.all() if each.desired & each.in_use and shards.works(each.name)]
         if not busy:
             return
         found = self._rng.choice(busy)
@@ -169,7 +166,7 @@ class ShardNemesis(FaultMaker):
 
     def _ask_for(self, node: str, scheduler: str) -> None:
         """Some pods that can only go to one node."""
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        term = {"matchFields": [is_named(node)]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         for _ in range(self._rng.randint(1, 3) if scheduler != PEER else 0):
             self._asked += 1
@@ -207,9 +204,8 @@ class ShardNemesis(FaultMaker):
     def _all_to_one(self) -> None:
         everything = frozenset(self._nodes())
         chosen, _ = self._pair()
-        self._set(
-            {each.name: everything if each.name == chosen else frozenset() for each in self._shards.all()}
-        )
+        shards = self._shards.all()
+        self._set({each.name: everything if each.name == chosen else frozenset() for each in shards})
 
     def _share_out(self) -> None:
         """Each node to one of them."""

@@ -42,6 +42,9 @@ class Sent:
     at: float
     excepted: bool = False
 
+    def __str__(self) -> str:
+        return f"the bind of {self.key} is on its way there, which {self.identity} has sent at {self.at:.6f}"
+
 
 class ShardSafety(Judge):
     """Owner of the binds in flight of all schedulers in mode hard."""
@@ -111,16 +114,13 @@ class ShardSafety(Judge):
             self._robbed.discard(scheduler)
 
     def _judge(self, sent: Sent) -> None:
-        checked = self.world.safety.checked
-        checked["S19"] += 1
+        self._look("S19")
         for other in self.in_flight(sent.node):
             if other.scheduler != sent.scheduler and not other.excepted:
                 self._violated(
-                    "S19",
-                    f"{sent.identity} sends a bind of {sent.key} to {sent.node}, while that of {other.key} is on its "
-                    f"way there, which {other.identity} has sent at {other.at:.6f}",
+                    "S19", f"{sent.identity} sends a bind of {sent.key} to {sent.node}, while {other}"
                 )
-        checked["S20"] += 1
+        self._look("S20")
         shard = self._shards.get(sent.scheduler)
         if shard is None or sent.node not in shard.in_use:
             claims = "has no shard" if shard is None else f"uses {sorted(shard.in_use)}"
@@ -130,12 +130,9 @@ class ShardSafety(Judge):
         """Binds to a node that can still be carried out."""
         for sent in self._in_flight.get(node, ()):
             record = self.world.store.tables[PODS].records.get(sent.key)
-            if (
-                record is not None
-                and record.uid == sent.uid
-                and not record.deleting
-                and not record.fields[self._node_field]
-            ):
+            if record is None or record.uid != sent.uid:
+                continue
+            if not record.deleting and not record.fields[self._node_field]:
                 yield sent
 
     # -- commits
@@ -166,15 +163,12 @@ class ShardSafety(Judge):
         if actor is None or not actor.scheduler or world.backups.is_unaware(actor):
             return
         self._robbed.discard(name)
-        self._judge_author(actor, name, before.desired == now.desired)
+        if actor.scheduler != name or before.desired != now.desired:
+            self._wrong("S20", actor, f"wrote what is not its own of shard {name}")
         for node in sorted(before.in_use - now.in_use):
             for sent in self._of(name, node):
                 if not sent.excepted:
-                    world.safety.violated(
-                        "S20",
-                        f"{actor.identity} gives {node} back while the bind of {sent.key} is on its way there, which "
-                        f"{sent.identity} has sent at {sent.at:.6f}",
-                    )
+                    self._wrong("S20", actor, f"gives {node} back while {sent}")
         self._judge_kept(actor, name, before.in_use - now.in_use, now.desired)
         for other in self._shards.all():
             taken = (now.in_use - before.in_use) & other.in_use
@@ -195,17 +189,11 @@ class ShardSafety(Judge):
         self._deleted[name] += 1
         for process in self._shards.processes(name):
             self._used.pop(process.identity, None)
-        for all_sent in self._in_flight.values():
-            for sent in all_sent:
-                sent.excepted |= sent.scheduler == name
-        # Of what is bound there by then nobody who claims these nodes can know.
-        self.world.safety.not_ours.update(
-            sent.node for all_sent in self._in_flight.values() for sent in all_sent if sent.excepted
-        )
-
-    def _judge_author(self, actor: Process, name: str, spec_stays: bool) -> None:
-        if actor.scheduler != name or not spec_stays:
-            self._wrong("S20", actor, f"wrote what is not its own of shard {name}")
+        for sent in (each for all_sent in self._in_flight.values() for each in all_sent):
+            sent.excepted |= sent.scheduler == name
+            if sent.excepted:
+                # Of what is bound there by then nobody who claims these nodes can know.
+                self.world.safety.not_ours.add(sent.node)
 
     def _judge_kept(self, actor: Process, name: str, left: frozenset[str], desired: frozenset[str]) -> None:
         self._look("S21")
@@ -259,10 +247,8 @@ class PlanSafety(Judge):
             self._wrong("S24", process, f"sends {method} {path} and goes by nothing")
             return
         if not any(same(goes_by, said) for said in self._plans.may_go_by(process.began)):
-            self._violated(
-                "S24",
-                f"{process.identity} goes by what no ConfigMap said since {process.began:.6f}: {goes_by}",
-            )
+            what = f"goes by what no ConfigMap said since {process.began:.6f}: {goes_by}"
+            self._wrong("S24", process, what)
         if not same(goes_by, self._plans.flags):
             self._told.add(process.identity)
         elif process.identity in self._told:

@@ -26,7 +26,7 @@ from embedded_kubernetes.disruption import Budgets
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.requests import Request, Response
-from embedded_kubernetes.store import Event, Store, random_uids
+from embedded_kubernetes.store import Store, random_uids
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.support.loop import START, Deadlock, SimLoop
 
@@ -218,7 +218,7 @@ class World:
         #: (Time, version) of commits, to know what a replica that lags knows.
         self._commits: list[tuple[float, int]] = [(0.0, 1)]
         for table in self.store.tables.values():
-            table.subscribers.append(self._committed)
+            table.subscribers.append(lambda event: self._commits.append((self.loop.time(), event.rv)))
         #: What acts for a while beside everything else, until it is done.
         self._acting: set[asyncio.Task[None]] = set()
         self.processes: list[Process] = []
@@ -251,9 +251,6 @@ class World:
     def stopped_for(self, name: str) -> float:
         """Seconds for which a process has stood still, at most."""
         return self._stops[name]
-
-    def _committed(self, event: Event) -> None:
-        self._commits.append((self.loop.time(), event.rv))
 
     def version_at(self, time: float) -> int:
         """The store's then."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +70,8 @@ def _case(line: dict[str, Any]) -> DeviceCase:
     failure = message.removeprefix(WAITED) if message.startswith(WAITED) else ""
     node = result.get("node")
     if node is None and (failure or not message):
-        node = _waited_on(result.get("events") or ())
+        told = (note for _, note in result.get("events") or ())
+        node = next(note.removeprefix(PENDING) for note in told if note.startswith(PENDING))
     return DeviceCase(
         line["id"],
         line["recording"],
@@ -96,7 +96,3 @@ def _case(line: dict[str, Any]) -> DeviceCase:
         scores=line.get("scores") or {},
         final=line.get("final") or {},
     )
-
-
-def _waited_on(events: Iterable[list[str]]) -> str:
-    return next(note.removeprefix(PENDING) for _, note in events if note.startswith(PENDING))

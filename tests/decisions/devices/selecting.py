@@ -258,10 +258,6 @@ def _same(one: Any, other: Any) -> bool:
     return bool(type(one) is type(other) and one == other)
 
 
-def _within(one: Any, many: Any) -> bool:
-    return any(_same(one, each) for each in many)
-
-
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "==": _same,
     "!=": lambda one, other: not _same(one, other),
@@ -269,7 +265,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<=": lambda one, other: _compare(one, other) <= 0,
     ">": lambda one, other: _compare(one, other) > 0,
     ">=": lambda one, other: _compare(one, other) >= 0,
-    "in": _within,
+    "in": lambda one, many: any(_same(one, each) for each in many),
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quantity": quantity,

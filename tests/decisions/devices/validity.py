@@ -175,7 +175,8 @@ def _of_option(cluster: Cluster, node: Obj, name: str, option: Obj, results: Seq
             continue
         if not cluster.selects(option, result["driver"], device):
             yield f"{name}: {device_of(result)} does not match"
-        if not _tolerated(device, option):
+        taints = [each for each in device.get("taints") or () if each["effect"] in REFUSING]
+        if not all(tolerated(taint, option.get("tolerations") or ()) for taint in taints):
             yield f"{name}: {device_of(result)} has a taint that is not tolerated"
         if bool(result.get("adminAccess")) != bool(option.get("adminAccess")):
             yield f"{name}: admin access is given or kept against what was asked"
@@ -244,11 +245,6 @@ def _unfinished(cluster: Cluster, node: Obj) -> bool:
         for spec in specs
         if (spec["driver"], spec["pool"]["name"]) not in cluster.newest
     )
-
-
-def _tolerated(device: Obj, option: Obj) -> bool:
-    taints = [each for each in device.get("taints") or () if each["effect"] in REFUSING]
-    return all(tolerated(taint, option.get("tolerations") or ()) for taint in taints)
 
 
 def _of_capacity(name: str, device: Obj, option: Obj, result: Obj) -> Iterator[str]:

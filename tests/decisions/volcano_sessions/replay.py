@@ -7,6 +7,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from agent_scheduler.engine.decide.decide import ClassViews
@@ -174,7 +175,7 @@ def _differ(ours: Any, theirs: Any, path: str, unstable: set[str]) -> Iterator[s
         return
     if isinstance(theirs, list) and isinstance(ours, list):
         if path.startswith("events.") or path.endswith(("bound", "pipelined", "evicted", "gatesRemoved")):
-            ours, theirs = (sorted(each, key=_in_order) for each in (ours, theirs))
+            ours, theirs = (sorted(each, key=partial(json.dumps, sort_keys=True)) for each in (ours, theirs))
         if len(ours) != len(theirs):
             yield f"{path}: {ours!r} != {theirs!r}"
             return
@@ -183,10 +184,6 @@ def _differ(ours: Any, theirs: Any, path: str, unstable: set[str]) -> Iterator[s
         return
     if not _equal(path, ours, theirs):
         yield f"{path}: {ours!r} != {theirs!r}"
-
-
-def _in_order(each: Any) -> str:
-    return json.dumps(each, sort_keys=True)
 
 
 def _is_unstable(path: str, unstable: set[str]) -> bool:

@@ -45,12 +45,9 @@ def made(case: Case, answer: Obj) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         kept = {key: _plain(each) for key, each in value.items()}
-        return {key: each for key, each in kept.items() if each is not None and not _is_empty(key, each)}
+        empty = {"metadata": {}, "resources": {}, "minPartitions": 0}
+        return {key: each for key, each in kept.items() if each not in (None, empty.get(key))}
     return [_plain(each) for each in value] if isinstance(value, list) else value
-
-
-def _is_empty(key: str, value: Any) -> bool:
-    return (key in ("metadata", "resources") and value == {}) or (key == "minPartitions" and value == 0)
 
 
 def compared(ours: str, theirs: str) -> tuple[str, list[str]]:
