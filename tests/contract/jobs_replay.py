@@ -9,28 +9,25 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import yaml
 
-from agent_scheduler.config.schema import LeaderElection, Logging, Serving
-from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
 from agent_scheduler.controllers.jobs.controller import JobSettings
-from agent_scheduler.controllers.sharding.configuration import ShardingSettings
-from agent_scheduler.controllers.sharding.controller import ControllerSettings
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE, ControllersSettings
+from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.store import Store
 from tests.support.client import MERGE
+from tests.support.controllers import settings
 from tests.support.in_process import InProcessTransport
 from tests.support.loop import SimLoop
 from tests.support.needed import recorded_cases
 from tests.support.places import CONFIG
+from tests.support.virtual import EPOCH, timing
 
 from .jobs_argued import Argued
 from .jobs_state import KINDS, path_of, recorded_state, take
@@ -41,7 +38,6 @@ _CLASSES: Final = {"vc-rec-high": 1000, "vc-rec-mid": 500, "vc-rec-low": 10}
 _BETWEEN: Final = 0.012
 #: Seconds until a step has come to rest.
 _REST: Final = 3.0
-_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Outcome(NamedTuple):
@@ -73,9 +69,8 @@ class _Replay:
         self._namespace = scenario["id"]
         self._loop = loop
         numbers = itertools.count(1)
-        store = Store(
-            clock=lambda: _EPOCH + loop.time(), uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}"
-        )
+        uid = lambda: f"00000000-0000-4000-8000-{next(numbers):012d}"  # noqa: E731
+        store = Store(clock=lambda: EPOCH + loop.time(), uid=uid)
         self._door = Door(Api(store, BUILTIN, controllers=False))
         self._commands = itertools.count(1)
         self._created: dict[str, str] = {}
@@ -110,26 +105,10 @@ class _Replay:
         return found
 
     def _process(self) -> ControllersProcess:
-        plan = parse_scheduler_configs(DEFAULT_SCHEDULER_CONFIGS).plan
-        settings = ControllersSettings(
-            enabled=(JOB, PODGROUP, QUEUE),
-            kubeconfig="",
-            election=LeaderElection(leader_elect=False),
-            serving=Serving(port=0),
-            logging=Logging(),
-            job=JobSettings(ssh=True),
-            sharding=ControllerSettings(flags=ShardingSettings(plan, 60.0, True, "the flags")),
-        )
-        loop = self._loop
-        timing = Timing(
-            clock=loop.time,
-            sleep=asyncio.sleep,
-            rng=lambda: 0.5,
-            now=lambda: datetime.fromtimestamp(_EPOCH + loop.time(), UTC),
-        )
-        return ControllersProcess(
-            settings, transport=InProcessTransport(self._door), timing=timing, identity="replay"
-        )
+        its = replace(settings(JOB, PODGROUP, QUEUE), job=JobSettings(ssh=True))
+        by = replace(timing(), rng=lambda: 0.5)
+        transport = InProcessTransport(self._door)
+        return ControllersProcess(its, transport=transport, timing=by, identity="replay")
 
     async def _install(self) -> None:
         for file in sorted((CONFIG / "crd").glob("*.volcano.sh_*.yaml")):

@@ -64,7 +64,7 @@ def test_the_order_of_arrival_cannot_explain_scores_of_another_rule(
 
 
 @steps
-@pytest.mark.parametrize("plainly", [True, False])
+@pytest.mark.parametrize("plainly", [True, False], ids=["plainly", "by_the_engine"])
 def test_who_has_to_go_is_as_recorded(preemptions: list[PreemptionCase], plainly: bool, step: int) -> None:
     """kube-scheduler begins at a node by chance, and what ties in every rule is decided by that."""
     for case in preemptions[::step]:

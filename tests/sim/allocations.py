@@ -188,10 +188,8 @@ class Allocations(Judge):
             found = problems(cluster, reservation.node_name, claims, given)
             # Others may have given away more than there is.
             used = {device_of(each) for each in cluster.had() if not each.get("adminAccess")}
-            before = (
-                *too_much(cluster, cluster.node(reservation.node_name), []),
-                *overdrawn(cluster, used, used),
-            )
+            before = [*too_much(cluster, cluster.node(reservation.node_name), [])]
+            before += overdrawn(cluster, used, used)
             found = [each for each in found if each not in before]
         except StopIteration:
             found = ["a class or the node is not there"]
@@ -251,13 +249,11 @@ class Allocations(Judge):
         actor, lives = self.world.safety.author()
         lives = lives and not self._is_unaware(actor)
         before, after = read.allocation_of(was), read.allocation_of(now)
-        lost, won = (
-            read.reserved_for(was) - read.reserved_for(now),
-            read.reserved_for(now) - read.reserved_for(was),
-        )
-        if after and not read.reserved_for(now) and (actor is None or not lives):
+        had, has = read.reserved_for(was), read.reserved_for(now)
+        lost, won = had - has, has - had
+        if after and not has and (actor is None or not lives):
             self.left_by_others.add(record.uid)
-        elif not after or after != before or read.reserved_for(now) or read.reserved_for(was):
+        elif not after or after != before or has or had:
             self.left_by_others.discard(record.uid)
         if actor is None:
             self._robbed |= {(record.uid, uid) for uid in lost}

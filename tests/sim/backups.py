@@ -125,11 +125,8 @@ class Backups:
     def _is_renewed(self, process: Process, backup: _Backup) -> bool:
         """Whether the backup has a lease of a process that leads as it was before: one that is gone is made again."""
         then, now = backup.tables[LEASES], self._world.store.tables[LEASES]
-        return any(
-            was is not None and was is not now.get(namespace, name)
-            for namespace, name in process.leases
-            for was in (then.get(f"{namespace}/{name}"),)
-        )
+        leases = [(then.get("/".join(each)), now.get(*each)) for each in process.leases]
+        return any(was is not None and was is not is_ for was, is_ in leases)
 
     def is_unaware(self, process: Process | None) -> bool:
         """Whether a process goes by a history that is none any more."""

@@ -33,7 +33,7 @@ class _Replica(Process):
     def __init__(
         self, world: World, name: str, enabled: tuple[str, ...], flags: ShardingSettings, **election: Any
     ) -> None:
-        super().__init__(world, name, scheduler="", names=(), leases=[(LEASE_NAMESPACE, LEASE)])
+        super().__init__(world, name, [(LEASE_NAMESPACE, LEASE)])
         self.program: ControllersProcess | None = None
         lease = {"resource_name": LEASE, "resource_namespace": LEASE_NAMESPACE}
         elects = LeaderElection(leader_elect=True, **lease, **election)

@@ -16,12 +16,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import orjson
 
-from embedded_kubernetes import controllers
 from embedded_kubernetes.device_driver import (
     ATTACH_FAILED,
     ATTACHED,
@@ -89,13 +88,8 @@ class Attacher:
         # It may have been taken away and given again, in the same second.
         if allocation_of(claim) != allocation or device_of(result) in said:
             return
-        condition = {
-            "type": ATTACH_FAILED if fails else ATTACHED,
-            "status": "True",
-            "reason": "Simulated",
-            "message": "",
-            "lastTransitionTime": world.timestamp(),
-        }
+        said = {"type": ATTACH_FAILED if fails else ATTACHED, "status": "True"}
+        condition = {**said, "reason": "Simulated", "message": "", "lastTransitionTime": world.timestamp()}
         named = some_of(result, "driver", "pool", "device", "shareID")
         told = [*(claim["status"].get("devices") or ()), {**named, "conditions": [condition]}]
         answer = world.call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"devices": told}})
@@ -115,7 +109,7 @@ class DeviceCluster:
         self._published: dict[str, tuple[int, int]] = {}
         self._busy: set[str] = set()
 
-    def start(self, clock: Callable[[], float]) -> list[asyncio.Task[None]]:
+    def start(self) -> list[asyncio.Task[None]]:
         """Before the first node is made."""
         world = self._world
         self._collector = CollectorTurns(world.api.collector, world.loop)
@@ -130,10 +124,7 @@ class DeviceCluster:
             for index, spec in enumerate(specs):
                 self._post(name, 1, index, len(specs), spec)
             self._published[name] = 1, len(specs)
-        return [
-            world.loop.create_task(controllers.run(each, clock=clock), name=type(each).__name__)
-            for each in (ResourceClaims(world.api), driver)
-        ]
+        return [world.control(each, type(each).__name__) for each in (ResourceClaims(world.api), driver)]
 
     def stop(self) -> None:
         if self._collector is not None:
@@ -158,11 +149,8 @@ class DeviceCluster:
 
     def copy(self, name: str) -> None:
         """Make a pod that names a claim which was generated for another one from a template, if there is any."""
-        made = sorted(
-            name_of(each)
-            for each in self.reading.claims()
-            if owner_of(each) and not is_made(each) and "deletionTimestamp" not in each["metadata"]
-        )
+        claims = [each for each in self.reading.claims() if owner_of(each) and not is_made(each)]
+        made = sorted(name_of(each) for each in claims if "deletionTimestamp" not in each["metadata"])
         if not made:
             return
         entries = [{"name": "e0", "resourceClaimName": self._world.rng.choice(made)}]
@@ -318,17 +306,9 @@ class DeviceNemesis(FaultMaker):
 
     def _unused(self, pool: str, specs: list[Json]) -> tuple[int, Json | None]:
         """A device that no claim has."""
-        used = {
-            device_of(result)
-            for claim in self._devices.reading.claims()
-            for result in results_of(allocation_of(claim))
-        }
-        found = [
-            (index, device)
-            for index, spec in enumerate(specs)
-            for device in spec.get("devices") or ()
-            if ("fabric.example.com", pool, device["name"]) not in used
-        ]
+        used = set(map(device_of, self._devices.reading.cluster().had()))
+        there = [(index, each) for index, spec in enumerate(specs) for each in spec.get("devices") or ()]
+        found = [each for each in there if (load.FABRIC, pool, each[1]["name"]) not in used]
         return self._rng.choice(found) if found else (0, None)
 
     def _driver_again(self) -> None:

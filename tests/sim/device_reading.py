@@ -49,13 +49,12 @@ class Named:
 def named_by(pod: Json) -> list[Named]:
     statuses = pod.get("status", {}).get("resourceClaimStatuses") or ()
     told = {each["name"]: each.get("resourceClaimName") for each in statuses}
-    found = [
-        Named(each["resourceClaimName"], False)
-        if "resourceClaimName" in each
-        else Named(told.get(each["name"]), True)
-        for each in pod["spec"].get("resourceClaims") or ()
-        if "resourceClaimName" in each or told.get(each["name"], "") is not None
-    ]
+    found = []
+    for each in pod["spec"].get("resourceClaims") or ():
+        if "resourceClaimName" in each:
+            found.append(Named(each["resourceClaimName"], False))
+        elif told.get(each["name"], "") is not None:
+            found.append(Named(told.get(each["name"]), True))
     made = pod.get("status", {}).get("extendedResourceClaimStatus")
     return [*found, Named(made["resourceClaimName"], True)] if made else found
 
@@ -256,10 +255,8 @@ def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
     if device.get("allowMultipleAllocations"):
         result["shareID"] = "00000000-0000-4000-8000-000000000000"
         asked = (option.get("capacity") or {}).get("requests") or {}
-        result["consumedCapacity"] = {
-            capacity: asked.get(capacity, each["value"])
-            for capacity, each in (device.get("capacity") or {}).items()
-        }
+        whole = {name: each["value"] for name, each in (device.get("capacity") or {}).items()}
+        result["consumedCapacity"] = {name: asked.get(name, size) for name, size in whole.items()}
     return result
 
 

@@ -186,10 +186,8 @@ class Evictions(Judge):
     def _claim(self, process: Process, fast_path: FastPath, pod: PodInfo, candidate: Candidate) -> None:
         world = self.world
         victims = {victim.uid: victim.name for victim in candidate.victims}
-        claim = Claim(
-            *(process.identity, process.name, pod.uid, pod.name, pod.priority),
-            *(candidate.node_name, victims, world.store.rv, fast_path.settings),
-        )
+        by = process.identity, process.name, pod.uid, pod.name, pod.priority
+        claim = Claim(*by, candidate.node_name, victims, world.store.rv, fast_path.settings)
         if (info := fast_path.ledger.node(claim.node)) is not None:
             claim.node_uid, claim.node_rv = info.uid, int(info.resource_version)
         world.trace(process.name, f"evicts {sorted(victims.values())} from {claim.node} for {pod.name}")
@@ -230,18 +228,12 @@ class Evictions(Judge):
             return
         placed = tuple(each for pods in seen.placed.values() for each in pods)
         cluster = Cluster(tuple(seen.rules.applied_to_node(node) for node in seen.nodes), placed)
-        budgets = [
-            self.known(budget)
-            for there in fast_path._watching.pdbs._by_namespace.values()
-            for budget in there.values()
-        ]
+        by_namespace = fast_path._watching.pdbs._by_namespace.values()
+        budgets = [self.known(budget) for there in by_namespace for budget in there.values()]
         decision = decide(seen.rules.applied_to_pod(pod), cluster, budgets)
         if decision.feasible:
             self._wrong_claim(claim, f"it fits on {', '.join(decision.feasible)}")
-        chosen = {
-            (candidate.node, *sorted(uid_of(victim) for victim in candidate.victims))
-            for candidate in decision.candidates
-        }
+        chosen = {(each.node, *sorted(map(uid_of, each.victims))) for each in decision.candidates}
         if not decision.feasible and (claim.node, *sorted(claim.victims)) not in chosen:
             best = [(each.node, [name_of(victim) for victim in each.victims]) for each in decision.candidates]
             self._wrong_claim(claim, f"the best choice is {best or decision.message}")
@@ -394,11 +386,9 @@ class Evictions(Judge):
         """Whether something has happened to the node since it was as the claim was made by, so that this need not be of
         use any more."""
         node = self.world.store.tables[NODES].records.get(claim.node)
-        return (
-            node is None
-            or node.rv > claim.node_rv
-            or any(rv > claim.rv and uid != claim.uid for rv, uid in self.arrivals.get(claim.node, ()))
-        )
+        arrivals = self.arrivals.get(claim.node, ())
+        others_came = any(rv > claim.rv and uid != claim.uid for rv, uid in arrivals)
+        return node is None or node.rv > claim.node_rv or others_came
 
     def _wrong_claim(self, claim: Claim, what: str, name: str = "S14") -> None:
         victims = sorted(claim.victims.values())

@@ -158,12 +158,11 @@ class Standing:
     def fits_outside(self, pod: Json) -> bool:
         """Whether a ready node would take it which is not in its shard, and so may not be used."""
         mine = self._open_to(pod)
-        return mine is not None and any(
-            name_of(node) not in mine
-            and is_ready(node)
-            and refusal(pod, node, self._cluster, self._by) is None
-            for node in self.nodes
-        )
+        others = [node for node in self.nodes if is_ready(node) and name_of(node) not in (mine or ())]
+        return mine is not None and any(self._takes(node, pod) for node in others)
+
+    def _takes(self, node: Json, *pods: Json) -> bool:
+        return all(refusal(pod, node, self._cluster, self._by) is None for pod in pods)
 
     def _fits(self, pending: list[Json], needed: int, *, anywhere: bool = False) -> bool:
         """Whether so many find room, however they are laid out: each is taken to be as large as the largest.
@@ -177,7 +176,7 @@ class Standing:
             name = name_of(node)
             if mine is not None and name not in mine and not (anywhere and is_ready(node)):
                 continue
-            if any(refusal(pod, node, self._cluster, self._by) is not None for pod in pending):
+            if not self._takes(node, *pending):
                 continue
             allocatable = node["status"]["allocatable"]
             left = [int(allocatable["pods"]) - self._on[name]]
@@ -375,11 +374,9 @@ class Standing:
         if least.lacks(ready):
             # Of more than lack some say it each for itself; and who fits in its shard waits for something else.
             needed = read.needed(least, len(ready), pending)
-            whole = (
-                len(want) == len(pending)
-                and self._fits(pending, needed, anywhere=True)
-                and not self._fits(pending, needed)
-            )
+            if len(want) < len(pending) or self._fits(pending, needed):
+                return []
+            whole = self._fits(pending, needed, anywhere=True)
             return [f"other nodes hold {needed} of {name}"] if whole else []
         return [f"other nodes hold {name_of(pod)}" for pod in want if self.fits_outside(pod)]
 
@@ -450,20 +447,17 @@ def check_gangs(world: World, by: Rules) -> None:
         world.states.reached("gang waits at rest")
     for problem in (*standing.untrue(), *standing.silent()):
         world.safety.violated("L16", problem)
+    there = {uid_of(pod) for pod in standing.pods if not read.is_leaving(pod)}
+    versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
     for process in world.processes:
         batch = process.runtime.batch if process.runtime is not None else None
         if batch is None or not process.is_up or not process.leads():
             continue
-        there = {uid_of(pod) for pod in standing.pods if not read.is_leaving(pod)}
-        versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
+        decided = batch._messages.statuses._decided.items()
         # The rest is forgotten when the next session begins.
         left = {
             "victims": batch._evictions._leaving & there,
-            "statuses": [
-                key.name
-                for key, decided in batch._messages.statuses._decided.items()
-                if versions.get(key.name) == decided.version
-            ],
+            "statuses": [key.name for key, each in decided if versions.get(key.name) == each.version],
             "in flight": batch.waiting._in_flight,
         }
         for what, those in left.items():

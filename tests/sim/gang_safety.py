@@ -277,20 +277,14 @@ class GangSafety(Judge):
     def _judge_evictions(self, process: Process, seen: SeenGangs, session: Any) -> None:
         self._look("S30")
         self._reached("gang evicted for another")
-        gainers = [
-            pod
-            for job in session.jobs.values()
-            for task in job.pipelined_tasks()
-            if task.evicting and (pod := seen.pod(task.uid)) is not None
-        ]
+        tasks = [task for job in session.jobs.values() for task in job.pipelined_tasks() if task.evicting]
+        gainers = list(filter(None, (seen.pod(task.uid) for task in tasks)))
         names = set()
         for task, reason in session.evicted:
-            victim = seen.pod(task.uid)
-            if victim is None:
-                continue
-            names.add(read.group_of(victim))
-            if problem := self._has_no_right(seen, victim, gainers, reason):
-                self._wrong("S30", process, f"evicts {name_of(victim)} ({reason}): {problem}")
+            if (victim := seen.pod(task.uid)) is not None:
+                names.add(read.group_of(victim))
+                if problem := self._has_no_right(seen, victim, gainers, reason):
+                    self._wrong("S30", process, f"evicts {name_of(victim)} ({reason}): {problem}")
         # With those whose eviction an earlier session has decided on, and that may not be carried out yet.
         gone = {task.uid for task, _ in session.evicted}
         for job in session.jobs.values():

@@ -292,14 +292,9 @@ class JobNemesis(FaultMaker):
             return
         target = {"apiVersion": JOB_VERSION, "kind": "Job"}
         target |= some_of(job["metadata"], "name", "uid")
-        body = {
-            "apiVersion": "bus.volcano.sh/v1alpha1",
-            "kind": "Command",
-            "metadata": {"generateName": "order-"},
-            "action": self._rng.choice(_ORDERS),
-            "target": target,
-        }
-        self._call("POST", _COMMANDS, body)
+        kind = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
+        order = {"action": self._rng.choice(_ORDERS), "target": target}
+        self._call("POST", _COMMANDS, {**kind, "metadata": {"generateName": "order-"}, **order})
 
     # -- what befalls pods
 

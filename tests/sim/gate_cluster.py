@@ -82,12 +82,9 @@ class GateCluster(FaultMaker):
 
     def gave_back(self, pod: Json) -> bool:
         """Whether it holds its room no more. It says something else if its queue would not have any now."""
-        uid = uid_of(pod)
-        return _says_given_back(pod) or any(
-            uid in process.fast_path.ledger.usage.gated.given_back
-            for process in self._world.processes
-            if process.fast_path is not None
-        )
+        running = filter(None, (process.fast_path for process in self._world.processes))
+        given_back = (each.ledger.usage.gated.given_back for each in running)
+        return _says_given_back(pod) or any(uid_of(pod) in each for each in given_back)
 
     def has_room_reserved(self, pod: Json) -> bool:
         """Where gates are switched off no room is kept for who had one, and others may be told to want nodes for it."""

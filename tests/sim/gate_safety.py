@@ -438,15 +438,9 @@ class SharedGates(Judge):
             return
         self._look("S33")
         seen, mine = Seen(self.world.evictions, process, fast_path), fast_path.shard.membership.nodes
-        there = [pod for each in pods if (pod := seen.pod(each.uid)) is not None]
-        fitting = {
-            name_of(pod): [
-                name_of(node)
-                for node in map(readable, seen.nodes)
-                if is_ready(node) and name_of(node) not in mine and seen.fits(pod, node)
-            ]
-            for pod in there
-        }
+        there = list(filter(None, (seen.pod(each.uid) for each in pods)))
+        others = [each for each in map(readable, seen.nodes) if is_ready(each) and name_of(each) not in mine]
+        fitting = {name_of(pod): [name_of(node) for node in others if seen.fits(pod, node)] for pod in there}
         if others_do and not any(fitting.values()):
             self._wrong("S33", process, f"says that nodes outside would do for {list(fitting)}: none would")
         if len(there) == 1 and not others_do and any(fitting.values()):

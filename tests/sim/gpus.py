@@ -107,12 +107,8 @@ class GpuSafety(Judge):
         reached = self.world.states.reached
         if amount < WHOLE and any(0 < each < WHOLE for each in free):
             reached("GPU shared")
-        earlier = (
-            chosen[0] != process.identity
-            for pod in seen.placed[node_name]
-            if (chosen := self._chosen.get((process.name, uid_of(pod)))) is not None
-        )
-        if any(earlier):
+        chosen = (self._chosen.get((process.name, uid_of(pod))) for pod in seen.placed[node_name])
+        if any(each is not None and each[0] != process.identity for each in chosen):
             reached("GPUs found again after a restart")
 
     # -- commits

@@ -253,13 +253,9 @@ def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
         return made and annotations[_SELECTED] == name_of(node)
     uid = uid_of(claim)
     meant = [each for each in volumes.values() if (each["spec"].get("claimRef") or {}).get("uid") == uid]
-    free = [
-        each
-        for each in volumes.values()
-        if not each["spec"].get("claimRef")
-        and each["spec"]["storageClassName"] == spec["storageClassName"]
-        and each["status"]["phase"] == "Available"
-    ]
+    of_class = [each for each in volumes.values() if each["status"]["phase"] == "Available"]
+    of_class = [each for each in of_class if each["spec"]["storageClassName"] == spec["storageClassName"]]
+    free = [each for each in of_class if not each["spec"].get("claimRef")]
     return made or any(_reaches(each, node) for each in meant or free)
 
 
@@ -333,11 +329,9 @@ def _attaches_too_many(world: World, pod: Json, node: Json, beside: Sequence[Jso
 
 
 def claims_of(pod: Json) -> set[str]:
-    return {
-        source["claimName"]
-        for volume in pod["spec"].get("volumes") or ()
-        if (source := volume.get("persistentVolumeClaim")) is not None
-    }
+    volumes = pod["spec"].get("volumes") or ()
+    sources = filter(None, (each.get("persistentVolumeClaim") for each in volumes))
+    return {each["claimName"] for each in sources}
 
 
 def _driver(world: World, claim: Json) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.schema import Configuration
+from tests.decisions.plain.preemption import priority
 
 from .allocations import check_books, check_claims, is_gated
 from .api import FINAL, NODES, PODS, Json, condition_of, name_of, node_of, objects, reason_of, uid_of
@@ -81,12 +82,9 @@ def rules(world: World, scheduler: str = ALONE) -> Rules:
 
 def _names(world: World) -> dict[str, str]:
     """schedulerName -> the scheduler whose pods have it, if that lives."""
-    return {
-        name: scheduler
-        for scheduler in world.shape.schedulers
-        if world.shards is None or world.shards.lives(scheduler)
-        for name in rules(world, scheduler).names
-    }
+    schedulers = world.shape.schedulers
+    live = [each for each in schedulers if world.shards is None or world.shards.lives(each)]
+    return {name: scheduler for scheduler in live for name in rules(world, scheduler).names}
 
 
 def waiting(world: World, names: Container[str] | None = None) -> list[Json]:
@@ -137,11 +135,8 @@ def _late(world: World, by: Rules, *, everybody: bool, outside: bool = False) ->
         return []
     nodes = [readable(node) for node in objects(world.store, NODES)]
     there = set(map(name_of, nodes))
-    placed = [
-        without_extended(pod)
-        for pod in objects(world.store, PODS)
-        if pod["status"].get("phase") not in FINAL and node_of(pod) in there
-    ]
+    pods = [pod for pod in objects(world.store, PODS) if node_of(pod) in there]
+    placed = [without_extended(pod) for pod in pods if pod["status"].get("phase") not in FINAL]
     if world.gpu_safety is not None:
         # With all GPUs on which a process may count them.
         placed = list(map(world.gpu_safety.as_counted_at_most, placed))
@@ -153,32 +148,22 @@ def _late(world: World, by: Rules, *, everybody: bool, outside: bool = False) ->
         # Of gangs it is asked whether they fit whole (`gang_rest`).
         if uid_of(pod) in held or is_native(gang_of(pod)):
             continue
-        ours = None
-        if world.shards is not None:
-            ours = world.shards.open_to(schedulers[pod["spec"]["schedulerName"]])
+        ours = world.shards and world.shards.open_to(schedulers[pod["spec"]["schedulerName"]])
         if not everybody and pod["spec"].get("preemptionPolicy") == "Never":
             continue
         asking = without_extended(pod)
         for node in nodes:
-            name = name_of(node)
-            if outside and (ours is None or name in ours or not is_ready(node)):
+            is_outside = ours is not None and name_of(node) not in ours
+            if is_outside != outside or (outside and not is_ready(node)):
                 continue
-            if not outside and ours is not None and name not in ours:
-                continue
-            cluster = everyone
-            lesser = [each for each in everyone.on(node) if _priority(each) < _priority(pod)]
-            if lesser and not everybody:
-                cluster = everyone.without(lesser)
+            lesser = [each for each in everyone.on(node) if priority(each) < priority(pod)]
+            cluster = everyone.without(lesser) if lesser and not everybody else everyone
             if refusal(asking, node, cluster, by) is not None or not has_its_volumes(world, pod, node):
                 continue
             if world.devices is None or world.devices.reading.could_have(pod, node):
-                found.append((pod, name))
+                found.append((pod, name_of(node)))
                 break
     return found
-
-
-def _priority(pod: Json) -> int:
-    return int(pod["spec"].get("priority") or 0)
 
 
 async def _until_none(world: World, find: Callable[[World], list[Unbound]], within: float, name: str) -> bool:

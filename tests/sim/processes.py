@@ -10,7 +10,7 @@ import asyncio
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -65,14 +65,13 @@ class Process(ABC):
     is_planner = False
 
     def __init__(
-        self, world: World, name: str, *, scheduler: str, names: Sequence[str], leases: list[tuple[str, str]]
+        self, world: World, name: str, leases: list[tuple[str, str]], scheduler: str = "", *names: str
     ) -> None:
         self.world = world
-        self.name = name
+        self.name = self.identity = name
         self.scheduler = scheduler
         #: The schedulerNames of its pods.
         self.names = names
-        self.identity = name
         #: When the last list of what is vital that it asked for is answered, or given up, at the latest.
         self.vital_list_ends = -math.inf
         self.leases = leases
@@ -300,8 +299,8 @@ class Scheduler(Process):
             leases.append((election.resource_namespace, election.resource_name))
         if sharding.mode != "none":
             leases.append((sharding.lease_namespace, f"nodeshard-{sharding.name}"))
-        names = (*names_of(scheduler), *(() if configuration.batch is None else (BATCH_NAME,)))
-        super().__init__(world, name, scheduler=scheduler, names=names, leases=leases)
+        batch = () if configuration.batch is None else (BATCH_NAME,)
+        super().__init__(world, name, leases, scheduler, *names_of(scheduler), *batch)
         self.renew_deadline = election.renew_deadline
 
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:

@@ -41,11 +41,8 @@ class Rules:
 
     def applied_to_node(self, node: Json) -> Json:
         """`node` without what nobody reads."""
-        unread = {
-            field
-            for name, field in (("TaintToleration", "taints"), ("NodeUnschedulable", "unschedulable"))
-            if name in self.off
-        }
+        fields = {"TaintToleration": "taints", "NodeUnschedulable": "unschedulable"}
+        unread = {field for name, field in fields.items() if name in self.off}
         if not unread:
             return node
         return {**node, "spec": {key: value for key, value in node["spec"].items() if key not in unread}}

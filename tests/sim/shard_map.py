@@ -147,12 +147,8 @@ class ShardMap:
     # -- what administrators do
 
     def create(self, name: str, nodes: list[str]) -> None:
-        body: dict[str, Any] = {
-            "apiVersion": "shard.volcano.sh/v1alpha1",
-            "kind": "NodeShard",
-            "metadata": {"name": name},
-            "spec": {"nodesDesired": nodes},
-        }
+        kind = {"apiVersion": "shard.volcano.sh/v1alpha1", "kind": "NodeShard"}
+        body = {**kind, "metadata": {"name": name}, "spec": {"nodesDesired": nodes}}
         self._world.call("POST", SHARDS_PATH, body)
 
     def desire(self, name: str, nodes: Names) -> None:
@@ -215,16 +211,13 @@ class PlanMap:
 
     def say(self, text: str | None, *, is_usable: bool) -> None:
         """Make the ConfigMap, or change it."""
-        body: dict[str, Any] = {
-            "metadata": {"name": CONFIG_MAP, "annotations": {_USABLE: "yes" if is_usable else "no"}},
-            "data": {FILE: text},
-        }
+        marks = {_USABLE: "yes" if is_usable else "no"}
+        data = {} if text is None and not self.is_there else {FILE: text}
+        body = {"metadata": {"name": CONFIG_MAP, "annotations": marks}, "data": data}
         if self.is_there:
             self._world.call("PATCH", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}", body)
-            return
-        if text is None:
-            body["data"] = {}
-        self._world.call("POST", CONFIG_MAPS_PATH, body)
+        else:
+            self._world.call("POST", CONFIG_MAPS_PATH, body)
 
     def forget(self) -> None:
         self._world.call("DELETE", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}")

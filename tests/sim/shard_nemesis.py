@@ -170,14 +170,9 @@ class ShardNemesis(FaultMaker):
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         for _ in range(self._rng.randint(1, 3) if scheduler != PEER else 0):
             self._asked += 1
-            body = pod(
-                f"asked-{self._asked}",
-                cpu=self._rng.choice((50, 1000)),
-                lives=self._rng.choice((0.5, 2.0, 5.0)),
-                schedulerName=scheduler,
-                affinity={"nodeAffinity": required},
-            )
-            self._call("POST", PODS_PATH, body)
+            cpu, lives = self._rng.choice((50, 1000)), self._rng.choice((0.5, 2.0, 5.0))
+            more = {"schedulerName": scheduler, "affinity": {"nodeAffinity": required}}
+            self._call("POST", PODS_PATH, pod(f"asked-{self._asked}", cpu=cpu, lives=lives, **more))
 
     def _swap(self) -> None:
         one, other = self._pair()
@@ -270,12 +265,9 @@ class ShardNemesis(FaultMaker):
         in_use = own.desired - (others - own.in_use)
         if in_use == own.in_use and own.to_add == own.desired - in_use and own.updated:
             return
-        status: dict[str, Any] = {
-            "lastUpdateTime": self._world.timestamp(),
-            "nodesInUse": sorted(in_use),
-            "nodesToAdd": sorted(own.desired - in_use),
-            "nodesToRemove": [],
-        }
+        nodes = {"nodesInUse": in_use, "nodesToAdd": own.desired - in_use, "nodesToRemove": ()}
+        status = {"lastUpdateTime": self._world.timestamp()}
+        status |= {key: sorted(those) for key, those in nodes.items()}
         self._call("PATCH", f"{SHARDS_PATH}/{PEER}/status", {"status": status})
 
 

@@ -142,11 +142,9 @@ class ShardSafety(Judge):
             return
         world, name = self.world, event.record.name
         now = view(event.record)
-        world.trace(
-            "",
-            f"shard {event.type} {name} desired {sorted(now.desired)} in use {sorted(now.in_use)} "
-            f"to add {sorted(now.to_add)} to remove {sorted(now.to_remove)}",
-        )
+        uses = f"desired {sorted(now.desired)} in use {sorted(now.in_use)}"
+        changes = f"to add {sorted(now.to_add)} to remove {sorted(now.to_remove)}"
+        world.trace("", f"shard {event.type} {name} {uses} {changes}")
         before = None if event.previous is None else view(event.previous)
         actor, _ = world.safety.author()
         if event.type == "DELETED":

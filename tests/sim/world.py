@@ -203,15 +203,12 @@ class World:
         self.gpu_safety = GpuSafety(self) if shape.gpus else None
         self.gpu_nemesis = GpuNemesis(self, self.gpu_safety) if self.gpu_safety else None
         gang_nemeses = self.gang_nemesis, self.job_nemesis, self.gpu_nemesis
-        shard_judges, gang_judges = (
-            (self.shard_safety, self.plan_safety),
-            (self.gang_safety, self.gate_safety),
-        )
-        judges = self.evictions, self.legality, self.allocations, *shard_judges, *gang_judges
+        judges = self.evictions, self.legality, self.allocations, self.shard_safety, self.plan_safety
+        gang_judges = self.gang_safety, self.gate_safety, self.gpu_safety, self.job_safety
         #: Who strikes while faults last, besides `nemesis`, and who judges, besides `safety`, in this order.
         nemeses = filter(None, (self.device_nemesis, self.shard_nemesis, *gang_nemeses))
         self.nemeses: list[FaultMaker] = list(nemeses)
-        self.judges: list[Judge] = list(filter(None, (*judges, self.gpu_safety, self.job_safety)))
+        self.judges: list[Judge] = list(filter(None, (*judges, *gang_judges)))
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
@@ -290,6 +287,10 @@ class World:
         self._acting.add(task)
         task.add_done_callback(self._acting.discard)
 
+    def control(self, controller: Any, name: str) -> asyncio.Task[None]:
+        """Have one of the cluster's own controllers do its work."""
+        return self.loop.create_task(controllers.run(controller, clock=self._clock), name=name)
+
     def _begin(self, process: Process) -> None:
         self.processes.append(process)
         process.begin()
@@ -326,22 +327,18 @@ class World:
         return self.time_of_day().timestamp()
 
     async def _live(self) -> None:
-        clock = self._clock
-        background = self.devices.start(clock) if self.devices is not None else []
+        background = self.devices.start() if self.devices is not None else []
         for body in self.shape.nodes[: self.options.nodes]:
             self.call("POST", "/api/v1/nodes", body)
         background += [
-            self.loop.create_task(kubelet.run(self.kubelets, clock=clock), name="kubelets"),
-            self.loop.create_task(controllers.run(self.volumes, clock=clock), name="volumes"),
-            self.loop.create_task(controllers.run(self.budgets, clock=clock), name="budgets"),
+            self.loop.create_task(kubelet.run(self.kubelets, clock=self._clock), name="kubelets"),
+            *(self.control(self.volumes, "volumes"), self.control(self.budgets, "budgets")),
             self.loop.create_task(self._load(), name="load"),
             self.loop.create_task(self.nemesis.run(), name="nemesis"),
         ]
         if self.gates is not None:
-            around = {"autoscaler": self.gates.autoscaler, "pod collector": self.gates.collector}
-            for name, each in around.items():
-                task = self.loop.create_task(controllers.run(each, clock=clock), name=name)
-                background.insert(0, task)
+            background.insert(0, self.control(self.gates.autoscaler, "autoscaler"))
+            background.insert(0, self.control(self.gates.collector, "pod collector"))
         if self.shards is not None and self.shape.shards is not None:
             self.plan.lasts(START + self.shape.shards.kind_after)
             self.loop.call_later(self.shape.shards.kind_after, self.shards.install)

@@ -6,15 +6,12 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 
-from agent_scheduler.config.load import load
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.retry import Timing
 from embedded_kubernetes import requests
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
@@ -25,7 +22,7 @@ from embedded_kubernetes.store import Store
 from tests.support.client import MERGE
 from tests.support.in_process import InProcessTransport
 from tests.support.loop import START
-from tests.support.running import Reports
+from tests.support.running import SETTINGS, Reports, scheduling
 
 Obj = dict[str, Any]
 
@@ -47,6 +44,14 @@ _LOOK = 0.05
 LATENCY = 0.004
 
 
+def call(api: Api, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+    data = b"" if body is None else json.dumps(body).encode()
+    answer = api.handle(requests.Request(method, path, "", body=data, content_type=content_type))
+    assert isinstance(answer, requests.Response)
+    assert answer.status < 300, (method, path, answer.status, answer.body)
+    return json.loads(answer.body)
+
+
 class Living:
     """One case's cluster and scheduler."""
 
@@ -60,12 +65,8 @@ class Living:
         self.bound_once: dict[str, set[str]] = {}
         self._told: dict[str, str] = {}
 
-    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        data = b"" if body is None else json.dumps(body).encode()
-        answer = self.api.handle(requests.Request(method, path, "", body=data, content_type=content_type))
-        assert isinstance(answer, requests.Response)
-        assert answer.status < 300, (method, path, answer.status, answer.body)
-        return json.loads(answer.body)
+    def call(self, *about: Any) -> Any:
+        return call(self.api, *about)
 
     def listed(self, kind: str) -> list[Obj]:
         items: list[Obj] = self.call("GET", _PATHS[kind])["items"]
@@ -167,34 +168,18 @@ async def living(
     api = Api(store, kinds)
     door = Door(api)
     profile = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
-    defaults = replace(settings_of(load(), identity="test"), profiles=(profile,), name="default-scheduler")
-    reports = Reports()
-    fast_path = FastPath(
-        replace(defaults, **changes),
-        transport=InProcessTransport(door, latency=LATENCY),
-        observer=reports,
-        recorder=reports,
-        timing=Timing(clock=loop.time, rng=lambda: 0.0),
-    )
-    found = Living(api, fast_path, reports, pause=pause)
+    settings = replace(SETTINGS, profiles=(profile,), name="default-scheduler")
+    changes.setdefault("initial_backoff", settings.initial_backoff)
+    transport = InProcessTransport(door, latency=LATENCY)
     for name, (value, policy) in PRIORITY_CLASSES.items():
         body = {"metadata": {"name": name}, "value": value} | ({"preemptionPolicy": policy} if policy else {})
-        found.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
-    running = [asyncio.create_task(fast_path.watch())]
-    try:
-        await fast_path.synced()
-        running.append(asyncio.create_task(fast_path.schedule()))
-        await asyncio.sleep(0.1)
-        yield found
-        assert contradictions(fast_path.ledger) == []
-        fast_path.snapshot.refresh()
-        columns, size = fast_path.snapshot.columns, fast_path.ledger.columns.size
-        assert (columns.usage[:, :, :size] == fast_path.ledger.columns.usage[:, :, :size]).all()
-        fast_path.queue.check_invariants()
-    finally:
-        for task in running:
-            task.cancel()
-        for task in running:
-            with suppress(asyncio.CancelledError):
-                await task
-        door.close()
+        call(api, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    by = Timing(clock=loop.time, rng=lambda: 0.0)
+    with closing(door):
+        async with scheduling(transport, settings, by=by, **changes) as running:
+            await asyncio.sleep(0.1)
+            fast_path = running.fast_path
+            yield Living(api, fast_path, running.reports, pause=pause)
+            fast_path.snapshot.refresh()
+            columns, size = fast_path.snapshot.columns, fast_path.ledger.columns.size
+            assert (columns.usage[:, :, :size] == fast_path.ledger.columns.usage[:, :, :size]).all()
