@@ -319,9 +319,10 @@ class Standing:
                 continue
             status = group.get("status") or {}
             counted = Counter(read.phase(pod) for pod in members if not read.is_leaving(pod))
-            for field, phase in (("running", "Running"), ("succeeded", "Succeeded"), ("failed", "Failed")):
-                if status.get(field, 0) != counted[phase]:
-                    found.append(f"{name} says {status.get(field, 0)} {field}; {counted[phase]} are")
+            for phase in ("Running", "Succeeded", "Failed"):
+                said = status.get(phase.lower(), 0)
+                if said != counted[phase]:
+                    found.append(f"{name} says {said} {phase.lower()}; {counted[phase]} are")
             found += self._phase(name, group, members)
         return found
 
@@ -385,11 +386,8 @@ class Standing:
         found = []
         for name, members in self.members.items():
             group = self.groups.get(name)
-            for pod in filter(read.is_batch, members):
-                queue = self.queue_of(pod)
-                if not read.waits(pod) or (name and group is None) or queue not in self.queues:
-                    continue
-                if pod["spec"].get("schedulingGates"):
+            for pod in read.pending(filter(read.is_batch, members)):
+                if (name and group is None) or self.queue_of(pod) not in self.queues:
                     continue
                 if condition_of(pod).get("status") != "False":
                     found.append(f"{name_of(pod)} waits and says {condition_of(pod)}")

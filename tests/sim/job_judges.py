@@ -275,7 +275,6 @@ def _controllers(process: Process) -> Iterator[JobController]:
 _COMMANDS = ("bus.volcano.sh", "commands")
 #: Seconds in which a deletion is sent again that was refused.
 _GRACE = 40.0
-_COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
 def unsettled(world: World) -> list[str]:
@@ -331,9 +330,10 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
     status, spec, phase = job.get("status") or {}, job["spec"], read.phase_of(job)
     found = []
     counted = Counter(gang_reading.phase(pod) for pod in pods if not gang_reading.is_leaving(pod))
-    for name, key in _COUNTED.items():
-        if status.get(key, 0) != counted[name]:
-            found.append(f"says {status.get(key, 0)} {key}; {counted[name]} are")
+    for name in ("Pending", "Running", "Succeeded", "Failed"):
+        said = status.get(name.lower(), 0)
+        if said != counted[name]:
+            found.append(f"says {said} {name.lower()}; {counted[name]} are")
     if not phase or phase in read.UNDER_WAY:
         found.append(f"is {phase or 'in no phase'}")
     conditions = status.get("conditions") or ()
@@ -368,23 +368,20 @@ def _lacking(job: Json, pods: list[Json], phase: str, counted: Counter[str]) -> 
     name, spec, found = name_of(job), job["spec"], []
     there = {name_of(pod) for pod in pods}
     waiting = set()
+    stand_by = Counter(read.task_of(pod) for pod in pods if read.stands_by(pod))
     for task in spec["tasks"]:
         wanted = {f"{name}-{task['name']}-{index}" for index in range(task.get("replicas", 0))}
-        lacking = wanted - there
-        if lacking and read.may_begin(job, task, pods):
-            found.append(f"lacks {sorted(lacking)}")
-        elif lacking:
-            waiting.add(task["name"])
+        lacking, standing = wanted - there, stand_by[task["name"]]
         there -= wanted
+        if not read.may_begin(job, task, pods):
+            waiting |= {task["name"]} if lacking or standing else set()
+            continue
+        if lacking:
+            found.append(f"lacks {sorted(lacking)}")
+        if standing:
+            found.append(f"has {standing} of {task['name']} stand by, whose turn it is")
     if there:
         found.append(f"has {sorted(there)} besides")
-    stand_by = [pod for pod in pods if read.stands_by(pod)]
-    for task in spec["tasks"]:
-        of_task = [pod for pod in stand_by if read.task_of(pod) == task["name"]]
-        if of_task and read.may_begin(job, task, pods):
-            found.append(f"has {len(of_task)} of {task['name']} stand by, whose turn it is")
-        elif of_task:
-            waiting.add(task["name"])
     reason = ((job.get("status") or {}).get("state") or {}).get("reason")
     if (reason == "TasksWaiting") != bool(waiting):
         found.append(f"says {reason!r} while {sorted(waiting)} wait")

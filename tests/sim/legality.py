@@ -53,11 +53,8 @@ class Deliveries:
 
     def note(self, path: str, last_line: bytes, now: float) -> None:
         """All lines up to this one of the watch of `path` have been taken in by the process."""
-        kind = _KINDS.get(path)
-        if kind is None:
-            return
-        version = version_of(last_line)
-        self._brought.setdefault(kind, deque()).append((now, version))
+        if (kind := _KINDS.get(path)) is not None:
+            self._brought.setdefault(kind, deque()).append((now, version_of(last_line)))
 
     def by(self, kind: tuple[str, str], time: float) -> int:
         """The version of `kind` that had come by `time`; 0 for none. `time` never goes back."""
@@ -72,9 +69,6 @@ class Deliveries:
             brought.popleft()
             brought[0] = brought[0][0], max(version, brought[0][1])
         return version
-
-    def forget(self) -> None:
-        self._brought.clear()
 
 
 def version_of(line: bytes) -> int:

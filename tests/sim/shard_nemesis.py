@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import orjson
 
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.requests import Request
 
-from .api import NODES, PODS_PATH, content, is_named, pod
+from .api import NODES, PODS_PATH, Json, is_named, name_of, pod
 from .faults import FaultMaker
 from .shard_load import FENCE, PEER, WARM, unusable, usable
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap
@@ -295,7 +296,11 @@ class PlanNemesis(ShardNemesis):
                 *(self._edit, self._edit, self._erase),
                 *(self._hand_over, self._foreign, self._foreign),
             ),
-            "fleet_changed": (self._node_comes, self._node_goes, self._not_ready, self._warm, self._cordon),
+            "fleet_changed": (
+                self._node_comes,
+                *(partial(self._to_a_node, act) for act in (self._go, self._not_ready)),
+                *(partial(self._to_a_node, act) for act in (self._warm, self._cordon)),
+            ),
         }
         #: Seconds between two acts of each kind, and when the next one is.
         self._paces = {name: self._plan_rng.choice(_PACES) for name in self._acts}
@@ -348,12 +353,10 @@ class PlanNemesis(ShardNemesis):
 
     # -- nodes
 
-    def _some_node(self) -> tuple[str, dict[str, Any]] | None:
-        records = list(self._world.store.tables[NODES].scan(""))
-        if not records:
-            return None
-        record = self._plan_rng.choice(records)
-        return f"/api/v1/nodes/{record.name}", content(record)
+    def _to_a_node(self, act: Callable[[str, Json], None]) -> None:
+        if nodes := self._objects(NODES):
+            node = self._plan_rng.choice(nodes)
+            act(f"/api/v1/nodes/{name_of(node)}", node)
 
     def _node_comes(self) -> None:
         if self._made < _MORE_NODES:
@@ -364,36 +367,26 @@ class PlanNemesis(ShardNemesis):
             metadata = {"name": f"more-{self._made}", "labels": labels}
             self._call("POST", "/api/v1/nodes", {"metadata": metadata, "status": status})
 
-    def _node_goes(self) -> None:
-        found = self._some_node()
-        if found is not None and len(self._nodes()) > _LEAST_NODES:
-            self._call("DELETE", found[0], {"gracePeriodSeconds": 0})
+    def _go(self, path: str, _node: Json) -> None:
+        if len(self._nodes()) > _LEAST_NODES:
+            self._call("DELETE", path, {"gracePeriodSeconds": 0})
 
-    def _not_ready(self) -> None:
-        if (found := self._some_node()) is None:
-            return
-        path, node = found
+    def _not_ready(self, path: str, node: Json) -> None:
         self._set_ready(path, node, "Unknown")
         if self._plan_rng.random() < 0.8:
             self._later(self._plan_rng.choice((0.1, 2.0, 10.0)), self._set_ready, path, node, "True")
 
-    def _set_ready(self, path: str, node: dict[str, Any], status: str) -> None:
-        conditions = [
-            {**each, "status": status} if each["type"] == "Ready" else each
-            for each in node["status"].get("conditions") or ()
-        ]
+    def _set_ready(self, path: str, node: Json, status: str) -> None:
+        conditions = [dict(each) for each in node["status"].get("conditions") or ()]
+        for each in conditions:
+            each["status"] = status if each["type"] == "Ready" else each["status"]
         self._call("PATCH", f"{path}/status", {"status": {"conditions": conditions}})
 
-    def _warm(self) -> None:
-        if (found := self._some_node()) is not None:
-            path, node = found
-            is_warm = WARM in (node["metadata"].get("labels") or {})
-            self._call("PATCH", path, {"metadata": {"labels": {WARM: None if is_warm else "true"}}})
+    def _warm(self, path: str, node: Json) -> None:
+        is_warm = WARM in (node["metadata"].get("labels") or {})
+        self._call("PATCH", path, {"metadata": {"labels": {WARM: None if is_warm else "true"}}})
 
-    def _cordon(self) -> None:
-        if (found := self._some_node()) is None:
-            return
-        path, _ = found
+    def _cordon(self, path: str, _node: Json) -> None:
         self._call("PATCH", path, {"spec": {"unschedulable": True}})
         if self._plan_rng.random() < 0.8:
             back = {"spec": {"unschedulable": None}}
