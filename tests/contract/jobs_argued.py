@@ -80,9 +80,10 @@ class Argued:
             # Two runs of Volcano's disagree about it.
             self.used.add("unstable")
             places = [place.removeprefix("/state").replace("/", ".") for place in unstable]
-            # In the same Job, or of its objects, all that differs may come of it.
-            near = "." if any(each.split(".")[1] in ("jobs", "pods", "podgroups") for each in places) else "-"
-            return [text for text in texts if not text.startswith((near, *places))]
+            if any(place.split(".")[1] in ("jobs", "pods", "podgroups") for place in places):
+                # All that differs in the same Job, or of its objects, may come of it.
+                return []
+            return [text for text in texts if not text.startswith(tuple(places))]
         return texts
 
     def _codes(self, codes: list[int], found: list[int], expected: State) -> list[int]:

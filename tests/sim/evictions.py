@@ -248,8 +248,8 @@ class Evictions(Judge):
             others = there.get(name, [])
             if seen.fits(pod, node) and seen.fits(pod, node, and_=others):
                 self._wrong_claim(claim, f"it fits on {name}")
-        node_of, others = seen.node(claim.node), there.get(claim.node, [])
-        if node_of is None:
+        target, others = seen.node(claim.node), there.get(claim.node, [])
+        if target is None:
             self._wrong_claim(claim, "there is no such node")
             return
         priorities = {uid_of(each): each["spec"].get("priority", 0) for each in seen.placed[claim.node]}
@@ -257,10 +257,10 @@ class Evictions(Judge):
             if priorities.get(uid, claim.priority) >= claim.priority:
                 self._wrong_claim(claim, f"{name} is not of lower priority, or not there")
             rest = claim.victims.keys() - {uid}
-            if seen.fits(pod, node_of, without=rest) and seen.fits(pod, node_of, without=rest, and_=others):
+            if seen.fits(pod, target, without=rest) and seen.fits(pod, target, without=rest, and_=others):
                 self._wrong_claim(claim, f"{name} need not go")
         for more in ([], others):
-            if not seen.fits(pod, node_of, without=claim.victims, and_=more):
+            if not seen.fits(pod, target, without=claim.victims, and_=more):
                 self._wrong_claim(claim, "it does not fit there with all of them gone")
 
     def _judge_repetition(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:

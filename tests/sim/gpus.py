@@ -152,9 +152,7 @@ class GpuSafety(Judge):
 def check_gpus(world: World, process: Process) -> None:
     """At rest."""
     fast_path, safety = process.fast_path, world.gpu_safety
-    if safety is None or fast_path is None or not process.is_up:
-        return
-    if not fast_path.is_synced:
+    if safety is None or fast_path is None or not process.is_up or not fast_path.is_synced:
         return
     world.safety.look("L20")
     ledger = fast_path.ledger

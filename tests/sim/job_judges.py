@@ -35,12 +35,11 @@ from embedded_kubernetes.times import parse
 from . import gang_reading
 from . import job_reading as read
 from .api import PODS, Json, content, name_of, node_of, uid_of
-from .controllers import GangController
 from .gangs import JOBS
 from .judge import History, Judge
+from .processes import GangController, Process
 
 if TYPE_CHECKING:
-    from .processes import Process
     from .world import World
 
 #: Phase of a Job -> those in which one write may leave it (`pkg/controllers/job/state`).

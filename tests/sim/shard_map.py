@@ -23,8 +23,7 @@ from .gang_load import NAME as BATCH
 from .shard_load import PEER, Plans, Shards, flags_of
 
 if TYPE_CHECKING:
-    from .controllers import Controller
-    from .processes import Process
+    from .processes import Controller, Process
     from .world import World
 
 SHARDS = ("shard.volcano.sh", "nodeshards")

@@ -22,8 +22,7 @@ from .shard_load import PEER
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap, View, is_managed, same, view
 
 if TYPE_CHECKING:
-    from .controllers import Controller
-    from .processes import Process
+    from .processes import Controller, Process
     from .world import World
 
 #: Seconds from the answer to a list of the shards to the last bind that was decided before it.

@@ -34,7 +34,6 @@ from .allocations import Allocations
 from .api import MERGE, PODS_PATH
 from .backups import Backups
 from .configuring import File, ask_for_more
-from .controllers import Controller, GangController
 from .device_cluster import DeviceCluster, DeviceNemesis
 from .evictions import Evictions
 from .faults import FAMILIES, FaultMaker, Plan, draw
@@ -48,7 +47,7 @@ from .judge import Judge
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .nemesis import Nemesis
-from .processes import Process, Scheduler
+from .processes import Controller, GangController, Process, Scheduler
 from .safety import Safety
 from .scenarios import DRAWN, SCENARIOS, Shape
 from .shard_map import PlanMap, ShardMap

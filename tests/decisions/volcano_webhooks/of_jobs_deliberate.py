@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.decisions.volcano_webhooks.of_jobs import compared, made
 from tests.decisions.volcano_webhooks.recording import Case, Obj, State
+from tests.decisions.volcano_webhooks.replay import compared, made
 
 _NO_DAG = "jobhasdependenciesbetweentasks,butdoesn'tformadirectedacyclicgraph(DAG)"
 
