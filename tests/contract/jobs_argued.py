@@ -14,6 +14,8 @@ from typing import Any, Final
 from agent_scheduler.objects.batch import WAITING_ROLES
 
 State = dict[str, Any]
+#: At a step: codes of its operations, and then the state.
+Taken = tuple[list[int], State]
 
 COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "terminating")
 _PHASES: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
@@ -55,10 +57,8 @@ class Argued:
         """Tasks that wait for others."""
         return {task["name"] for task in self.tasks if task.get("dependsOn")}
 
-    def compare(
-        self, number: int, recorded: tuple[list[int], State], found: tuple[list[int], State]
-    ) -> list[str]:
-        """What is different at a step: codes of its operations, and then the state."""
+    def compare(self, number: int, recorded: Taken, found: Taken) -> list[str]:
+        """What is different at a step."""
         self.number = number
         if reason := _incomparable(self):
             self.used.add(reason)

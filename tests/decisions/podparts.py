@@ -175,9 +175,8 @@ def _requirement(choices: Choices) -> dict[str, Any]:
     return {**requirement, "values": values} if operator in ("In", "NotIn") else requirement
 
 
-_VALUES = (
-    *(("disk", ["ssd"]), (ZONE, ["z1", "z3"]), ("gen", ["1", "5"])),
-    *(("missing", ["1"]), (HOST, ["n0", "n2"])),
+_VALUES = tuple(
+    {"disk": ["ssd"], ZONE: ["z1", "z3"], "gen": ["1", "5"], "missing": ["1"], HOST: ["n0", "n2"]}.items()
 )
 
 

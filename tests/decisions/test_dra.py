@@ -193,9 +193,8 @@ def test_selectors_mean_what_the_plain_reading_says(cases: Cases) -> None:
         requests = [each for claim in case.claims for each in claim["spec"]["devices"]["requests"]]
         options = [option for each in requests for option in options_of(each).values()]
         expressions = {each for option in options for each in expressions_of(option)}
-        expressions |= {
-            expression for each in case.cluster.classes for expression in expressions_of(each["spec"])
-        }
+        specs = [each["spec"] for each in case.cluster.classes]
+        expressions |= {expression for spec in specs for expression in expressions_of(spec)}
         for each in case.cluster.slices:
             devices = zip(each["spec"].get("devices") or (), read_slice(stored(each)).devices, strict=True)
             for (device, known), expression in product(devices, expressions):

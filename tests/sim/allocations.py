@@ -84,12 +84,11 @@ class Allocations(Judge):
         """The store has. Who has what in it, and has it for whom, was somebody's before."""
         self._had.clear()
         self.left_by_others.clear()
-        reserved = {
-            (uid_of(claim), pod) for claim in self._reading.claims() for pod in read.reserved_for(claim)
-        }
+        claims = self._reading.claims()
+        reserved = {(uid_of(claim), pod) for claim in claims for pod in read.reserved_for(claim)}
         self._robbed -= reserved
         self.bound &= {uid_of(pod) for pod in objects(self.world.store, PODS) if node_of(pod)}
-        for claim in self._reading.claims():
+        for claim in claims:
             uid, allocation = uid_of(claim), read.allocation_of(claim)
             if not allocation:
                 self.foreign.discard(uid)

@@ -211,9 +211,7 @@ class GangSafety(Judge):
             return
         members = seen.gang(name)
         # Who asks for nothing has room everywhere, and waits for nobody.
-        idle = [
-            pod for pod in members if read.is_batch(pod) and read.waits(pod) and read.asks_for_nothing(pod)
-        ]
+        idle = filter(read.asks_for_nothing, filter(read.waits, filter(read.is_batch, members)))
         ready = [*filter(read.is_ready, members), *idle]
         self._lacked[process.identity, name, now] = read.minimum(group, members).lacks(ready)
 

@@ -177,9 +177,8 @@ class GangNemesis(FaultMaker):
             least = max(1, group["spec"].get("minMember", 1) + rng.choice((-1, -1, 1)))
             self._cluster.patch_group(name, {"spec": {"minMember": least}})
         elif change == "queue":
-            names = [
-                each for each in sorted(self._cluster.queues()) if not each.startswith(("root", "above"))
-            ]
+            names = sorted(self._cluster.queues())
+            names = [each for each in names if not each.startswith(("root", "above"))]
             self._cluster.patch_group(name, {"spec": {"queue": rng.choice(names or ["default"])}})
         elif change == "class":
             self._cluster.patch_group(name, {"spec": {"priorityClassName": rng.choice(sorted(PRIORITIES))}})

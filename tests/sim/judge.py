@@ -51,9 +51,7 @@ class Judge:
 class History:
     """Subscribes to the store: all versions of objects of these kinds, as `read` has them, not to be changed."""
 
-    def __init__(
-        self, world: World, kinds: Iterable[tuple[str, str]], read: Callable[[Json], Json] | None = None
-    ) -> None:
+    def __init__(self, world: World, kinds: Iterable[tuple[str, str]], read: Any = None) -> None:
         self._versions: dict[tuple[str, str], bytes] = {}
         self._found: dict[tuple[str, str], Json] = {}
         self._read = read or (lambda found: found)

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import orjson
 
 from embedded_kubernetes.store import Event
-from tests.decisions.plain.selectors import term_matches as plain_term
+from tests.decisions.plain.selectors import any_term_matches
 
 from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, uid_of
 from .device_reading import without_extended
@@ -255,9 +255,7 @@ def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
 
 def _reaches(volume: Json, node: Json) -> bool:
     affinity = volume["spec"].get("nodeAffinity")
-    return affinity is None or any(
-        plain_term(term, node) for term in affinity["required"]["nodeSelectorTerms"]
-    )
+    return affinity is None or any_term_matches(affinity["required"]["nodeSelectorTerms"], node)
 
 
 def _is_elsewhere(volume: Json, node: Json) -> bool:

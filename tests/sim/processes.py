@@ -371,7 +371,7 @@ class _Replica(Process):
     sharding` where a controller plans shards, with the former two where there are gangs."""
 
     def __init__(
-        self, world: World, name: str, enabled: tuple[str, ...], flags: ShardingSettings, **election: Any
+        self, world: World, name: str, *enabled: str, flags: ShardingSettings = _NOTHING, **election: Any
     ) -> None:
         super().__init__(world, name, [(LEASE_NAMESPACE, LEASE)])
         self.program: ControllersProcess | None = None
@@ -416,7 +416,7 @@ class GangController(_Replica):
 
     def __init__(self, world: World, name: str) -> None:
         jobs = world.shape.jobs is not None
-        super().__init__(world, name, (PODGROUP, QUEUE, JOB) if jobs else (PODGROUP, QUEUE), _NOTHING)
+        super().__init__(world, name, PODGROUP, QUEUE, *([JOB] if jobs else []))
         self.exposure = 1.0 if jobs else 0.3
 
 
@@ -431,7 +431,7 @@ class Controller(_Replica):
         duration, deadline, period = plans.lease
         election = {"lease_duration": duration, "renew_deadline": deadline, "retry_period": period}
         enabled = (SHARDING,) if world.gangs is None else (SHARDING, PODGROUP, QUEUE)
-        super().__init__(world, name, enabled, flags_of(plans), **election)
+        super().__init__(world, name, *enabled, flags=flags_of(plans), **election)
         self.began = world.loop.time()
 
     @property

@@ -34,9 +34,8 @@ class Rules:
             return pod
         spec = {key: value for key, value in pod["spec"].items() if key != "nodeSelector"}
         if "affinity" in spec:
-            spec["affinity"] = {
-                key: value for key, value in spec["affinity"].items() if key != "nodeAffinity"
-            }
+            spec["affinity"] = dict(spec["affinity"])
+            spec["affinity"].pop("nodeAffinity", None)
         return {**pod, "spec": spec}
 
     def applied_to_node(self, node: Json) -> Json:

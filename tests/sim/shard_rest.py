@@ -88,9 +88,8 @@ def unsettled(shards: ShardMap) -> Iterator[str]:
         if each.to_add != each.desired - each.in_use or each.to_remove != each.in_use - each.desired:
             yield f"the status of {each.name} disagrees with itself: {each}"
         for node in sorted(each.desired):
-            if each.name == PEER and any(
-                node in other.in_use for other in shards.all() if other not in living
-            ):
+            dead = (other for other in shards.all() if other not in living)
+            if each.name == PEER and any(node in other.in_use for other in dead):
                 # It does not look at leases, and waits for the dead for ever.
                 continue
             using = [other.name for other in living if node in other.in_use]

@@ -116,9 +116,8 @@ class ShardSafety(Judge):
         self._look("S19")
         for other in self.in_flight(sent.node):
             if other.scheduler != sent.scheduler and not other.excepted:
-                self._violated(
-                    "S19", f"{sent.identity} sends a bind of {sent.key} to {sent.node}, while {other}"
-                )
+                what = f"sends a bind of {sent.key} to {sent.node}, while {other}"
+                self._violated("S19", f"{sent.identity} {what}")
         self._look("S20")
         shard = self._shards.get(sent.scheduler)
         if shard is None or sent.node not in shard.in_use:
