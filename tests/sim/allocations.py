@@ -8,11 +8,14 @@ that somebody else took away.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from agent_scheduler.engine.dra.allocation import Allocation
+from agent_scheduler.engine.dra.reservation import ReservedClaims
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.store import Event, Record
 from tests.decisions.devices.validity import (
     Cluster,
@@ -28,14 +31,7 @@ from tests.decisions.devices.validity import (
 from . import device_reading as read
 from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, objects, uid_of
 from .judge import History, Judge, hear_before, is_first
-
-if TYPE_CHECKING:
-    from agent_scheduler.engine.dra.allocation import Allocation
-    from agent_scheduler.engine.dra.reservation import ReservedClaims
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 
 def _for(pod: str) -> str:

@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from embedded_kubernetes.store import Event, Record, Table
 
 from .api import LEASES, PODS
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 Name = tuple[str, str]
 #: Seconds between two backups, and how old one is at least that is restored.

@@ -9,17 +9,14 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from agent_scheduler.config.load import Source, Texts
 from agent_scheduler.config.schema import Configuration
 
 from .device_load import TIMEOUT
+from .kinds import Shape
 from .rules import OPTIONAL
 from .shard_load import FENCE, LEASE_NAMESPACE
-
-if TYPE_CHECKING:
-    from .scenarios import Shape
 
 FILE = "scheduler.yaml"
 #: The schedulerName of a world's only scheduler, and of a profile that comes and goes.

@@ -17,7 +17,6 @@ import asyncio
 import copy
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import orjson
 
@@ -40,10 +39,7 @@ from .api import PODS, PODS_PATH, Json, content, name_of, node_of, pod, some_of,
 from .device_load import ATTACHED_WITHIN, CLAIMS_PATH, CLASSES_PATH, GROUP, TIMEOUT, Devices, pools
 from .device_reading import CLAIMS, Reading, allocation_of, awaited, is_made, owner_of, reserved_for, ways
 from .faults import FaultMaker
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 
 class Attacher:

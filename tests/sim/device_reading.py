@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
-from embedded_kubernetes.store import Event
+from embedded_kubernetes.store import Event, Store
 from tests.decisions.devices.validity import (
     Cluster,
     DeviceId,
@@ -23,9 +23,6 @@ from tests.decisions.devices.validity import (
 )
 
 from .api import NODES, Json, is_named, name_of, objects, uid_of
-
-if TYPE_CHECKING:
-    from embedded_kubernetes.store import Store
 
 CLAIMS = ("resource.k8s.io", "resourceclaims")
 CLASSES = ("resource.k8s.io", "deviceclasses")

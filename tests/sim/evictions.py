@@ -18,10 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from agent_scheduler.engine.preemption.dry_run import Candidate
+from agent_scheduler.engine.state.ledger import Placement
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.eviction import Evicted
 from embedded_kubernetes.store import Event, Record
 from tests.decisions.plain import World as Cluster
@@ -30,16 +34,8 @@ from tests.decisions.plain import decide
 from .api import FINAL, NODES, PODS, Json, name_of, node_of, uid_of
 from .device_reading import without_extended
 from .judge import History, Judge, hear_after, hear_before, is_first
+from .kinds import Process, World
 from .rules import as_placed, beside, cluster_of, readable, refusal, with_devices
-
-if TYPE_CHECKING:
-    from agent_scheduler.engine.preemption.dry_run import Candidate
-    from agent_scheduler.engine.state.ledger import Placement
-    from agent_scheduler.engine.state.podinfo import PodInfo
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
 
 
 @dataclass(eq=False, slots=True)

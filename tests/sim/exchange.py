@@ -11,21 +11,17 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from embedded_kubernetes import requests
 from embedded_kubernetes.faults import MIDDLEBOX
 
+from .kinds import Process, SimTransport, World
 from .nemesis import KINDS_WATCHED, LIST_TIMEOUT
 from .shard_map import SHARDS_PATH
 from .shard_safety import Sent, is_list, is_version_asked
-
-if TYPE_CHECKING:
-    from .network import SimTransport
-    from .processes import Process
-    from .world import World
 
 #: Seconds that the server works at a request at most.
 LONGEST = 40.0

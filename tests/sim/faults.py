@@ -13,13 +13,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .api import Json, objects
-
-if TYPE_CHECKING:
-    from .world import World
-
+from .kinds import World
 
 #: All kinds, in the order in which they are drawn. docs/reliability.md says what happens.
 KINDS = (

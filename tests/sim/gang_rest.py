@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.device_driver import DRIVER
@@ -17,12 +16,10 @@ from .api import NODES, Body, Json, condition_of, content, name_of, node_of, uid
 from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
 from .gangs import GangCluster
 from .job_reading import stands_by
+from .kinds import World
 from .legality import attachable, claims_of, has_its_volumes
 from .loads import MADE
 from .rules import Rules, are_enough, cluster_of, is_ready, places_by_gpus, readable, refusal
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
 #: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
+from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
@@ -21,13 +23,7 @@ from .api import Json, content, name_of, uid_of
 from .gang_load import NATIVE, PRIORITIES, QUEUE_NAME
 from .gangs import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
 from .judge import History, Judge, hear_after, hear_before, is_first
-
-if TYPE_CHECKING:
-    from agent_scheduler.batch.scheduler import BatchScheduler
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED = "Pending", "Inqueue", "Running", "Unknown", "Completed"
 #: Phase of a group -> those in which one session may leave it.

@@ -8,7 +8,6 @@ What happens to Jobs while they run: their users' changes and commands, and pods
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -30,10 +29,7 @@ from .gang_load import (
 )
 from .gang_load import group as made_group
 from .gang_load import queue as made_queue
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 QUEUES, GROUPS = ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", "podgroups")
 NATIVE_GROUPS = ("scheduling.k8s.io", "podgroups")

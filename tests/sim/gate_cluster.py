@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.autoscaler import Autoscaler
@@ -22,12 +21,9 @@ from . import gang_reading as read
 from .api import EVENTS, NODES, PODS, PODS_PATH, Json, content, uid_of
 from .faults import FaultMaker
 from .gang_load import GATE, Gates
+from .kinds import Process, World
 from .shard_load import FOR_EVER
 from .shard_map import Names, ShardMap
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
 
 #: Of the webhook (`timeoutSeconds` in config/webhook/mutating.yaml), and what a controller waits before it tries again.
 _TIMEOUT, _RETRY = 5.0, 1.0

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from . import gang_reading as read
 from .api import Json, condition_of, name_of
 from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import GateCluster, asks, gates, is_held, is_ours
+from .kinds import World
 from .rules import Rules, cluster_of, readable, refusal
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Seconds for all that follow one another: a refused removal is sent again after a minute at most, a pod is tried, says
 #: so, and a node comes after up to 10 s; and then those that follow it in their queue, and members above a minimum.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.store import Event
 
@@ -24,16 +25,10 @@ from .gang_safety import SeenGangs
 from .gangs import GangCluster
 from .gate_cluster import GateCluster, asks, gates, is_reserved
 from .judge import Judge, hear_after, hear_before, is_first
+from .kinds import GangSafety, Process, World
 from .rules import is_ready, readable
 from .shard_load import LEASE_NAMESPACE
 from .shard_map import ShardMap, view
-
-if TYPE_CHECKING:
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .gang_safety import GangSafety
-    from .processes import Process
-    from .world import World
 
 #: How many members of a gang have claims, and how many it needs.
 _CLAIMS = re.compile(r"(\d+) Pipelined.*?(\d+) minAvailable")

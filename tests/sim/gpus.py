@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from agent_scheduler.fastpath.scheduler import FastPath
+from embedded_kubernetes.store import Event, Record
 from tests.decisions.plain.gpu_share import ANNOTATION, RESOURCE, WHOLE, asked, devices, given, left, said
 
 from .api import FINAL, NODES, PODS, PODS_PATH, Json, content, limit, name_of, node_of, objects, uid_of
@@ -20,14 +22,8 @@ from .api import pod as made_pod
 from .evictions import Seen
 from .faults import FaultMaker
 from .judge import Judge, is_first
+from .kinds import Process, World
 from .rules import as_placed, with_devices
-
-if TYPE_CHECKING:
-    from agent_scheduler.fastpath.scheduler import FastPath
-    from embedded_kubernetes.store import Event, Record
-
-    from .processes import Process
-    from .world import World
 
 
 class GpuSafety(Judge):

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.controllers.jobs.controller import JobController
 from embedded_kubernetes.store import Event
@@ -37,10 +37,8 @@ from . import job_reading as read
 from .api import PODS, Json, content, name_of, node_of, uid_of
 from .gangs import JOBS
 from .judge import History, Judge
+from .kinds import World
 from .processes import GangController, Process
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Phase of a Job -> those in which one write may leave it (`pkg/controllers/job/state`).
 _NEXT: Mapping[str, frozenset[str]] = {

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.store import Event
 
 from .api import Json
-
-if TYPE_CHECKING:
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 
 class Judge:

@@ -16,28 +16,22 @@ Whether a pod could have its volumes on a node, read plainly from the API's own 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import orjson
 
-from embedded_kubernetes.store import Event
+from agent_scheduler.fastpath.scheduler import FastPath
+from embedded_kubernetes.store import Event, Record, Store
 from tests.decisions.plain.selectors import any_term_matches
 
 from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, uid_of
 from .device_reading import without_extended
 from .evictions import Seen
 from .judge import Judge, hear_before, is_first
+from .kinds import Process, World
 from .rules import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from agent_scheduler.fastpath.scheduler import FastPath
-    from embedded_kubernetes.store import Record, Store
-
-    from .processes import Process
-    from .world import World
 
 CLAIMS = ("", "persistentvolumeclaims")
 _KINDS = {"/api/v1/pods": PODS, "/api/v1/nodes": NODES}

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.schema import Configuration
+from agent_scheduler.fastpath.scheduler import FastPath
 from tests.decisions.plain.preemption import priority
 
 from .allocations import check_books, check_claims, is_gated
@@ -33,17 +34,12 @@ from .gang_rest import (
 from .gate_rest import check_gates, until_served
 from .gpus import check_gpus, note_gpus
 from .job_judges import check_jobs, may_stand_by
+from .kinds import Process, World
 from .legality import has_its_volumes
 from .nemesis import workers
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_planned, check_still, unsettled, until_divided, until_handed_over
 from .states import samples
-
-if TYPE_CHECKING:
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
 
 #: A pod that waits, and the node on which it fits.
 Unbound = tuple[Json, str]

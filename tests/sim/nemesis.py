@@ -11,18 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from embedded_kubernetes.requests import Request
 from tests.support.loop import SimTask
 
 from .api import NODES, PODS, PODS_PATH, content, node_of, some_of
 from .faults import FaultMaker
-
-if TYPE_CHECKING:
-    from .evictions import Claim
-    from .processes import Process
-    from .world import World
+from .kinds import Claim, Process, World
 
 #: Of which a role may lose the right to list them.
 KINDS_WATCHED = (

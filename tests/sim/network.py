@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.streamed import split_lines
@@ -29,12 +29,8 @@ from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Stream
 
 from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, Troubles, refusal, strange, verb_of
+from .kinds import Process, Wire, World
 from .legality import Deliveries, version_of
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .wire import Wire
-    from .world import World
 
 _EXPIRED = {"reason": "Expired", "code": 410, "message": "too old resource version"}
 _GONE = {"kind": "Status", "apiVersion": "v1", "status": "Failure", **_EXPIRED}

@@ -12,7 +12,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.config.schema import LeaderElection, Logging, Serving
 from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS
@@ -31,6 +31,7 @@ from tests.support.loop import PROCESS, START
 
 from .configuring import names_of
 from .gang_load import NAME as BATCH_NAME
+from .kinds import World
 from .nemesis import LIST_TIMEOUT, VITAL
 from .network import SimTransport
 from .rules import Rules, rules_of
@@ -38,9 +39,6 @@ from .shard_load import FENCE, LEASE_NAMESPACE, Plans, flags_of, settings_of
 from .shard_safety import is_version_asked
 from .states import samples
 from .wire import Wire
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Seconds of grace in the configuration, and what an orderly end may take beyond it: giving the lease back may wait
 #: for its answer until the lease's request times out, and what is cancelled takes a moment to end.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.recount import contradictions
@@ -23,11 +23,7 @@ from tests.decisions.plain.requests import amounts as plain_requests
 
 from .api import FINAL, LEASES, NODES, PODS, content
 from .device_reading import without_extended
-
-if TYPE_CHECKING:
-    from .network import SimTransport
-    from .processes import Process
-    from .world import World
+from .kinds import Process, SimTransport, World
 
 CLAIMS, VOLUMES = ("", "persistentvolumeclaims"), ("", "persistentvolumes")
 #: How often the scheduler's own structures are recomputed: each so many commits.

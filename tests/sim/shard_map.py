@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -20,11 +20,8 @@ from tests.support.places import CONFIG
 
 from .api import CRDS_PATH, NODES, content, name_of, objects
 from .gang_load import NAME as BATCH
+from .kinds import Controller, Process, World
 from .shard_load import PEER, Plans, Shards, flags_of
-
-if TYPE_CHECKING:
-    from .processes import Controller, Process
-    from .world import World
 
 SHARDS = ("shard.volcano.sh", "nodeshards")
 SHARDS_PATH = "/apis/shard.volcano.sh/v1alpha1/nodeshards"

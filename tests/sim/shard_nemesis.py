@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import orjson
 
@@ -17,12 +16,9 @@ from embedded_kubernetes.requests import Request
 
 from .api import NODES, PODS_PATH, Json, is_named, name_of, pod
 from .faults import FaultMaker
+from .kinds import Process, World
 from .shard_load import FENCE, PEER, WARM, unusable, usable
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
 
 #: Seconds after which a process that has died comes back; None: never.
 _BACK_AFTER = (5.0, 20.0, 40.0, 100.0, None, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from agent_scheduler.controllers.sharding.configuration import without
 from agent_scheduler.controllers.sharding.watching import pod_reader, read_node
@@ -13,11 +12,9 @@ from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
 
 from .api import NODES, PODS
+from .kinds import World
 from .shard_load import FENCE, PEER
 from .shard_map import PlanMap, ShardMap, View, same
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Seconds in which hand-overs end: a lease runs out (15), its fence ends, and twice the longest backoff is waited.
 _HANDED_OVER_WITHIN = 15.0 + FENCE + 2 * 10.0 + 15.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import orjson
 
@@ -18,12 +17,9 @@ from embedded_kubernetes.store import Event
 
 from .api import PODS, content
 from .judge import Judge
+from .kinds import Controller, Process, World
 from .shard_load import PEER
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap, View, is_managed, same, view
-
-if TYPE_CHECKING:
-    from .processes import Controller, Process
-    from .world import World
 
 #: Seconds from the answer to a list of the shards to the last bind that was decided before it.
 _SEEN_WITHIN = 1.0

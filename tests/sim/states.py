@@ -8,15 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.fastpath.scheduler import FastPath
 
 from .judge import hear_before
-
-if TYPE_CHECKING:
-    from .nemesis import Nemesis
-    from .processes import Process
+from .kinds import Nemesis, Process
 
 #: Sample of a process's metrics -> what it says when it is above 0.
 _SAMPLES = {

@@ -24,7 +24,7 @@ from contextvars import Context, copy_context
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import httptools
@@ -37,11 +37,7 @@ from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown, Re
 from tests.support.authority import Authority
 
 from .exchange import refusal
-
-if TYPE_CHECKING:
-    from .network import SimTransport
-    from .processes import Process
-    from .world import World
+from .kinds import Process, SimTransport, World
 
 #: Seconds that the server lets pass on a request at most, beyond which every client has given up.
 _PATIENCE = 30.0
