@@ -1,6 +1,6 @@
 """Compares a state with the recorded one, but for what is different on purpose (decision 0045).
 
-Each rule is a function that makes of the recorded state what it would be with that one difference, or nothing of it
+Each rule is a function that changes the recorded state into what it would be with that one difference, or leaves it
 where the difference does not show. A rule never takes a value out of the comparison without putting another one in its
 place, but for numbers that Volcano's own runs disagree about.
 """
@@ -8,12 +8,14 @@ place, but for numbers that Volcano's own runs disagree about.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from agent_scheduler.objects.batch import WAITING_ROLES
 
 State = dict[str, Any]
+#: At a step: codes of its operations, and then the state.
+Taken = tuple[list[int], State]
 
 COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "terminating")
 _PHASES: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
@@ -36,16 +38,27 @@ class Argued:
     def step(self) -> State:
         return self.scenario["steps"][self.number]  # type: ignore[no-any-return]
 
+    def made(self, kind: str) -> list[State]:
+        """What the scenario makes of a kind, as it makes it."""
+        ops = (op for step in self.scenario["steps"] for op in step["ops"])
+        return [op["object"] for op in ops if op.get("object", {}).get("kind") == kind]
+
     @property
     def job(self) -> State:
-        """Its Job as it was made first."""
-        ops = (op for step in self.scenario["steps"] for op in step["ops"])
-        return next((op["object"] for op in ops if op.get("object", {}).get("kind") == "Job"), {})
+        """The spec of its Job as it was made first."""
+        return next((each["spec"] for each in self.made("Job")), {})
 
-    def compare(
-        self, number: int, recorded: tuple[list[int], State], found: tuple[list[int], State]
-    ) -> list[str]:
-        """What is different at a step: codes of its operations, and then the state."""
+    @property
+    def tasks(self) -> list[State]:
+        return self.job.get("tasks", [])  # type: ignore[no-any-return]
+
+    @property
+    def dependent(self) -> set[str]:
+        """Tasks that wait for others."""
+        return {task["name"] for task in self.tasks if task.get("dependsOn")}
+
+    def compare(self, number: int, recorded: Taken, found: Taken) -> list[str]:
+        """What is different at a step."""
         self.number = number
         if reason := _incomparable(self):
             self.used.add(reason)
@@ -57,7 +70,8 @@ class Argued:
         for rule in RULES:
             if not difference(expected, state):
                 break
-            changed = rule(self, copy.deepcopy(expected), state)
+            changed = copy.deepcopy(expected)
+            rule(self, changed, state)
             if changed != expected:
                 self.used.add(rule.__name__)
             expected = changed
@@ -66,7 +80,10 @@ class Argued:
             # Two runs of Volcano's disagree about it.
             self.used.add("unstable")
             places = [place.removeprefix("/state").replace("/", ".") for place in unstable]
-            return [text for text in texts if not any(_is_near(text, place) for place in places)]
+            if any(place.split(".")[1] in ("jobs", "pods", "podgroups") for place in places):
+                # All that differs in the same Job, or of its objects, may come of it.
+                return []
+            return [text for text in texts if not text.startswith(tuple(places))]
         return texts
 
     def _codes(self, codes: list[int], found: list[int], expected: State) -> list[int]:
@@ -85,14 +102,7 @@ def _skip_racy(expected: State, found: State) -> None:
     for name, job in expected["jobs"].items():
         if job["status"].get("version") == "<racy>":
             del job["status"]["version"]
-            other = found["jobs"].get(name, {}).get("status", {})
-            if "version" in other:
-                job["status"]["version"] = other["version"]
-
-
-def _is_near(text: str, place: str) -> bool:
-    """Whether a difference is at a place, or in the same Job, or of its objects."""
-    return text.startswith(place) or place.split(".")[1] in ("jobs", "pods", "podgroups")
+            job["status"] |= {key: each for key, each in _status(found, name).items() if key == "version"}
 
 
 def _incomparable(argued: Argued) -> str:
@@ -101,34 +111,31 @@ def _incomparable(argued: Argued) -> str:
     ops = [op for step in steps for op in step["ops"]]
     if any(op.get("object", {}).get("kind") == "ResourceQuota" for op in ops) and argued.number > 1:
         return "the_embedded_server_enforces_no_quota"
-    spec = argued.job.get("spec", {})
-    policies = [
-        *(spec.get("policies") or ()),
-        *(each for task in spec.get("tasks", ()) for each in task.get("policies") or ()),
-    ]
-    if any(each.get("timeout") for each in policies) and any(
-        op["op"] == "wait" and op["seconds"] > 2 for op in ops
-    ):
+    policies = (each for of in (argued.job, *argued.tasks) for each in of.get("policies") or ())
+    is_waited = any(op["op"] == "wait" and op["seconds"] > 2 for op in ops)
+    if is_waited and any(each.get("timeout") for each in policies):
         return "a_timeout_is_carried_out"
-    if any(
-        not each.get("volumeClaim") and not each.get("volumeClaimName") for each in spec.get("volumes", ())
-    ):
+    volumes = argued.job.get("volumes", ())
+    if any(not each.get("volumeClaim") and not each.get("volumeClaimName") for each in volumes):
         return "a_volume_of_nothing_makes_no_group"
     return ""
 
 
-def _group_of(state: State, job: str) -> State | None:
-    for each in state["podgroups"].values():
-        if any(
-            (owner["kind"], owner["name"]) == ("Job", job) for owner in each["metadata"]["ownerReferences"]
-        ):
-            return each  # type: ignore[no-any-return]
-    return None
-
-
 def _is_let_in(state: State, job: str) -> bool:
-    group = _group_of(state, job)
-    return group is not None and group["status"].get("phase", "") not in _OUTSIDE
+    for group in state["podgroups"].values():
+        owners = group["metadata"]["ownerReferences"]
+        if any((owner["kind"], owner["name"]) == ("Job", job) for owner in owners):
+            return group["status"].get("phase", "") not in _OUTSIDE
+    return False
+
+
+def _copy(kind: str, names: Iterable[str], found: State, into: State) -> None:
+    """What was found of a kind under these names is expected, too."""
+    into[kind] |= {name: copy.deepcopy(found[kind][name]) for name in names}
+
+
+def _status(state: State, job: str) -> State:
+    return state["jobs"].get(job, {}).get("status", {})  # type: ignore[no-any-return]
 
 
 def _pods_of(state: State, job: str) -> dict[str, State]:
@@ -139,7 +146,7 @@ def _pods_of(state: State, job: str) -> dict[str, State]:
     }
 
 
-def no_pod_before_the_group_is_let_in(argued: Argued, expected: State, found: State) -> State:
+def no_pod_before_the_group_is_let_in(argued: Argued, expected: State, found: State) -> None:
     """After a restart Volcano makes a pod by what it knows of the old group. Here it waits for the new one."""
     for job in expected["jobs"]:
         pods = _pods_of(expected, job)
@@ -154,88 +161,75 @@ def no_pod_before_the_group_is_let_in(argued: Argued, expected: State, found: St
                 argued.early.discard(name)
                 if pods[name]["incarnation"] == "same":
                     pods[name]["incarnation"] = "new"
-    return expected
 
 
-def a_restart_goes_on_once_its_pods_are_gone(argued: Argued, expected: State, found: State) -> State:
+def a_restart_goes_on_once_its_pods_are_gone(argued: Argued, expected: State, found: State) -> None:
     """Volcano goes by the numbers that it wrote when the restart began, until the new group is let in."""
     for name, job in expected["jobs"].items():
-        status, other = job["status"], found["jobs"].get(name, {}).get("status", {})
+        status, other = job["status"], _status(found, name)
         phases = status.get("state", {}).get("phase"), other.get("state", {}).get("phase")
-        if phases == ("Restarting", "Pending") and not any(
-            pod["deleting"] for pod in _pods_of(expected, name).values()
-        ):
+        is_gone = not any(pod["deleting"] for pod in _pods_of(expected, name).values())
+        if phases == ("Restarting", "Pending") and is_gone:
             status["state"]["phase"] = "Pending"
             conditions = [each for each in status["conditions"] if each != "Pending"]
             status["conditions"] = [*conditions, "Pending"]
-    return expected
 
 
-def what_was_sent_at_once_is_seen_at_once(argued: Argued, expected: State, found: State) -> State:
+def what_was_sent_at_once_is_seen_at_once(argued: Argued, expected: State, found: State) -> None:
     """Volcano acts on the first of several changes before it sees the next, and deletes pods that end meanwhile."""
     ended = {
         op["name"]
         for op in argued.step["ops"]
         if op["op"] == "pod_status" and op["status"].get("phase") in ("Succeeded", "Failed")
     }
-    if len(argued.step["ops"]) > 1 and any(_is_closed(job) for job in expected["jobs"].values()):
-        for name in (ended & found["pods"].keys()) - expected["pods"].keys():
-            expected["pods"][name] = copy.deepcopy(found["pods"][name])
-    return expected
+    phases = set(map(_phase, expected["jobs"].values()))
+    if len(argued.step["ops"]) > 1 and not phases <= {"Pending", "Running", "Restarting"}:
+        _copy("pods", (ended & found["pods"].keys()) - expected["pods"].keys(), found, expected)
 
 
-def a_group_is_made_again(argued: Argued, expected: State, found: State) -> State:
+def a_group_is_made_again(argued: Argued, expected: State, found: State) -> None:
     """Volcano waits for a change of the Job."""
     if any(op["op"] == "delete" and op["kind"] == "PodGroup" for op in argued.step["ops"]):
-        for name in found["podgroups"].keys() - expected["podgroups"].keys():
-            if found["podgroups"][name]["status"] == {}:
-                expected["podgroups"][name] = copy.deepcopy(found["podgroups"][name])
-    return expected
+        more = found["podgroups"].keys() - expected["podgroups"].keys()
+        _copy("podgroups", [each for each in more if not found["podgroups"][each]["status"]], found, expected)
 
 
-def a_name_that_is_taken_is_told_and_tried_again(argued: Argued, expected: State, found: State) -> State:
+def a_name_that_is_taken_is_told_and_tried_again(argued: Argued, expected: State, found: State) -> None:
     """Volcano takes a pod of others for its own, and makes none when that is gone."""
-    ops = [op for step in argued.scenario["steps"] for op in step["ops"]]
-    others = {op["object"]["metadata"]["name"] for op in ops if op.get("object", {}).get("kind") == "Pod"}
-    for name in (others & found["pods"].keys()) - expected["pods"].keys():
-        expected["pods"][name] = copy.deepcopy(found["pods"][name])
+    others = {each["metadata"]["name"] for each in argued.made("Pod")}
+    if lacking := (others & found["pods"].keys()) - expected["pods"].keys():
+        _copy("pods", lacking, found, expected)
         for job in expected["jobs"]:
             _count(expected, job)
     if others:
         told = [each for each in found["events"] if each[2] == "FailedCreate" and "already exists" in each[3]]
         expected["events"] = sorted([*expected["events"], *told])
-    return expected
 
 
-def who_waits_is_told(argued: Argued, expected: State, found: State) -> State:
+def who_waits_is_told(argued: Argued, expected: State, found: State) -> None:
     """Volcano says nowhere which task waits for which."""
-    waiting = {task["name"] for task in argued.job.get("spec", {}).get("tasks", ()) if task.get("dependsOn")}
     for name, job in expected["jobs"].items():
-        state = found["jobs"].get(name, {}).get("status", {}).get("state", {})
-        there = {
-            pod["metadata"]["labels"].get("volcano.sh/task-spec") for pod in _pods_of(expected, name).values()
-        }
-        if state.get("reason") == "TasksWaiting" and all(
-            text.partition(" ")[0] in waiting - there for text in state["message"].split("; ")
-        ):
+        state = _status(found, name).get("state", {})
+        pods = _pods_of(expected, name).values()
+        absent = argued.dependent - {pod["metadata"]["labels"].get("volcano.sh/task-spec") for pod in pods}
+        told = {text.partition(" ")[0] for text in state.get("message", "").split("; ")}
+        if state.get("reason") == "TasksWaiting" and told <= absent:
             job["status"]["state"] |= {"reason": state["reason"], "message": state["message"]}
-    return expected
 
 
-def a_group_names_the_roles_that_wait(argued: Argued, expected: State, found: State) -> State:
+def a_group_names_the_roles_that_wait(argued: Argued, expected: State, found: State) -> None:
     """In Volcano nothing tells a scheduler that members are not there because they wait for others."""
-    waiting = {task["name"] for task in argued.job.get("spec", {}).get("tasks", ()) if task.get("dependsOn")}
     for name, group in expected["podgroups"].items():
         said = found["podgroups"].get(name, {}).get("metadata", {}).get("annotations", {}).get(WAITING_ROLES)
-        if said and waiting.issuperset(said.split(",")):
+        if said and argued.dependent.issuperset(said.split(",")):
             group["metadata"]["annotations"][WAITING_ROLES] = said
-    return expected
 
 
-def an_action_about_no_partition_is_none(argued: Argued, expected: State, found: State) -> State:
+def an_action_about_no_partition_is_none(argued: Argued, expected: State, found: State) -> None:
     """Volcano takes RestartPartition of a task without partitions for done, and does not look at the pods."""
-    tasks = argued.job.get("spec", {}).get("tasks", ())
-    if "RestartPartition" in str(argued.job) and not all(task.get("partitionPolicy") for task in tasks):
+    if "RestartPartition" in str(argued.job) and not all(
+        each.get("partitionPolicy") for each in argued.tasks
+    ):
         for name, job in expected["jobs"].items():
             _count(expected, name)
             ended = all(pod["phase"] == "Succeeded" for pod in _pods_of(expected, name).values())
@@ -243,22 +237,20 @@ def an_action_about_no_partition_is_none(argued: Argued, expected: State, found:
                 job["status"]["state"]["phase"] = "Completed"
                 job["status"]["conditions"].append("Completed")
                 expected["podgroups"] = {}
-    return expected
 
 
-def numbers_are_those_of_the_pods(argued: Argued, expected: State, found: State) -> State:
+def numbers_are_those_of_the_pods(argued: Argued, expected: State, found: State) -> None:
     """Volcano empties them when a Job ends, and leaves them as they are while a group is not let in."""
     for name, job in expected["jobs"].items():
         status = job["status"]
-        if status.get("state", {}).get("phase") in ("Pending", "Running") and _is_let_in(expected, name):
+        if _phase(job) in ("Pending", "Running") and _is_let_in(expected, name):
             continue
         _count(expected, name)
         if status and job["spec"]["minAvailable"]:
             status["minAvailable"] = job["spec"]["minAvailable"]
-    return expected
 
 
-def a_generated_name_of_a_claim_is_told_in_the_status(argued: Argued, expected: State, found: State) -> State:
+def a_generated_name_of_a_claim_is_told_in_the_status(argued: Argued, expected: State, found: State) -> None:
     """Volcano writes it into the Job's spec. Here it follows from the Job."""
     for name, job in expected["jobs"].items():
         for index, volume in enumerate(job["spec"].get("volumes", ())):
@@ -266,13 +258,12 @@ def a_generated_name_of_a_claim_is_told_in_the_status(argued: Argued, expected: 
             is_told = index < len(others) and "volumeClaimName" in others[index]
             if "<rand" in volume.get("volumeClaimName", "") and not is_told:
                 del volume["volumeClaimName"]
-    return expected
 
 
-def a_claim_is_mounted_at_all_its_paths(argued: Argued, expected: State, found: State) -> State:
+def a_claim_is_mounted_at_all_its_paths(argued: Argued, expected: State, found: State) -> None:
     """Volcano drops all but the first."""
     paths: dict[str, list[str]] = {}
-    for volume in argued.job.get("spec", {}).get("volumes", ()):
+    for volume in argued.job.get("volumes", ()):
         paths.setdefault(volume.get("volumeClaimName", ""), []).append(volume["mountPath"])
     for pod in expected["pods"].values():
         for container in pod["spec"]["containers"]:
@@ -280,24 +271,17 @@ def a_claim_is_mounted_at_all_its_paths(argued: Argued, expected: State, found: 
             for each in [each for name, each in paths.items() if name and len(each) > 1]:
                 first = next((mount for mount in mounts if mount["mountPath"] == each[0]), None)
                 mounts += [{**first, "mountPath": path} for path in each[1:] if first is not None]
-    return expected
 
 
-def a_restart_keeps_what_plugins_made(argued: Argued, expected: State, found: State) -> State:
+def a_restart_keeps_what_plugins_made(argued: Argued, expected: State, found: State) -> None:
     """Volcano deletes it and makes a part of it again."""
     if any(_phase(job) in ("Restarting", "Pending") for job in expected["jobs"].values()):
         for kind in ("services", "networkpolicies", "secrets", "configmaps"):
-            for name in found[kind].keys() - expected[kind].keys():
-                expected[kind][name] = copy.deepcopy(found[kind][name])
-    return expected
+            _copy(kind, found[kind].keys() - expected[kind].keys(), found, expected)
 
 
 def _phase(job: State) -> Any:
     return job["status"].get("state", {}).get("phase")
-
-
-def _is_closed(job: State) -> bool:
-    return job["status"].get("state", {}).get("phase") not in ("Pending", "Running", "Restarting")
 
 
 def _count(expected: State, name: str) -> None:
@@ -316,10 +300,10 @@ def _count(expected: State, name: str) -> None:
             phases[pod["phase"]] = phases.get(pod["phase"], 0) + 1
 
 
-def a_version_is_counted_once_a_change(argued: Argued, expected: State, found: State) -> State:
+def a_version_is_counted_once_a_change(argued: Argued, expected: State, found: State) -> None:
     """Volcano counts it up with every late event. That there is one is compared, and not which."""
     for name, job in expected["jobs"].items():
-        other = found["jobs"].get(name, {}).get("status", {})
+        other = _status(found, name)
         if "version" in job["status"]:
             job["status"]["version"] = other.get("version", 1)
     for name, pod in expected["pods"].items():
@@ -327,10 +311,9 @@ def a_version_is_counted_once_a_change(argued: Argued, expected: State, found: S
         made = found["pods"].get(name, {}).get("metadata", {}).get("annotations", {}).get(_VERSION)
         if annotations.get(_VERSION, "0") != "0" and made not in (None, "0"):
             annotations[_VERSION] = made
-    return expected
 
 
-Rule = Callable[[Argued, State, State], State]
+Rule = Callable[[Argued, State, State], None]
 RULES: Final[tuple[Rule, ...]] = (
     no_pod_before_the_group_is_let_in,
     a_restart_goes_on_once_its_pods_are_gone,

@@ -9,39 +9,35 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import yaml
 
-from agent_scheduler.config.schema import LeaderElection, Logging, Serving
-from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS, parse_scheduler_configs
 from agent_scheduler.controllers.jobs.controller import JobSettings
-from agent_scheduler.controllers.sharding.configuration import ShardingSettings
-from agent_scheduler.controllers.sharding.controller import ControllerSettings
-from agent_scheduler.kube.retry import Timing
-from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE, ControllersSettings
+from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from agent_scheduler.process.controllers import ControllersProcess
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.store import Store
+from tests.support.client import MERGE
+from tests.support.controllers import settings
 from tests.support.in_process import InProcessTransport
 from tests.support.loop import SimLoop
 from tests.support.needed import recorded_cases
 from tests.support.places import CONFIG
+from tests.support.virtual import EPOCH, timing
 
 from .jobs_argued import Argued
 from .jobs_state import KINDS, path_of, recorded_state, take
 
-_MERGE: Final = "application/merge-patch+json"
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CLASSES: Final = {"vc-rec-high": 1000, "vc-rec-mid": 500, "vc-rec-low": 10}
 #: Seconds from one operation of a step to the next: the recorder waited for each answer, and for nothing else.
 _BETWEEN: Final = 0.012
 #: Seconds until a step has come to rest.
 _REST: Final = 3.0
-_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Outcome(NamedTuple):
@@ -73,9 +69,8 @@ class _Replay:
         self._namespace = scenario["id"]
         self._loop = loop
         numbers = itertools.count(1)
-        store = Store(
-            clock=lambda: _EPOCH + loop.time(), uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}"
-        )
+        uid = lambda: f"00000000-0000-4000-8000-{next(numbers):012d}"  # noqa: E731
+        store = Store(clock=lambda: EPOCH + loop.time(), uid=uid)
         self._door = Door(Api(store, BUILTIN, controllers=False))
         self._commands = itertools.count(1)
         self._created: dict[str, str] = {}
@@ -89,9 +84,9 @@ class _Replay:
         found = Outcome([], [])
         uids: dict[str, str] = {}
         owners: dict[str, str] = {}
+        steps = zip(self._scenario["steps"], self._scenario["results"], strict=True)
         try:
-            for number, step in enumerate(self._scenario["steps"]):
-                result = self._scenario["results"][number]
+            for number, (step, result) in enumerate(steps):
                 codes = []
                 for op in step["ops"]:
                     codes.append(await self._do(self._filled(op)))
@@ -110,26 +105,10 @@ class _Replay:
         return found
 
     def _process(self) -> ControllersProcess:
-        plan = parse_scheduler_configs(DEFAULT_SCHEDULER_CONFIGS).plan
-        settings = ControllersSettings(
-            enabled=(JOB, PODGROUP, QUEUE),
-            kubeconfig="",
-            election=LeaderElection(leader_elect=False),
-            serving=Serving(port=0),
-            logging=Logging(),
-            job=JobSettings(ssh=True),
-            sharding=ControllerSettings(flags=ShardingSettings(plan, 60.0, True, "the flags")),
-        )
-        loop = self._loop
-        timing = Timing(
-            clock=loop.time,
-            sleep=asyncio.sleep,
-            rng=lambda: 0.5,
-            now=lambda: datetime.fromtimestamp(_EPOCH + loop.time(), UTC),
-        )
-        return ControllersProcess(
-            settings, transport=InProcessTransport(self._door), timing=timing, identity="replay"
-        )
+        its = replace(settings(JOB, PODGROUP, QUEUE), job=JobSettings(ssh=True))
+        by = replace(timing(), rng=lambda: 0.5)
+        transport = InProcessTransport(self._door)
+        return ControllersProcess(its, transport=transport, timing=by, identity="replay")
 
     async def _install(self) -> None:
         for file in sorted((CONFIG / "crd").glob("*.volcano.sh_*.yaml")):
@@ -158,18 +137,16 @@ class _Replay:
                 path = await self._at(op["kind"], op["name"]) + (f"/{op['sub']}" if op.get("sub") else "")
                 return await self._call("PATCH", path, op["patch"])
             case "pod_status":
-                path = path_of("Pod", self._namespace, op["name"]) + "/status"
-                return await self._call("PATCH", path, {"status": op["status"]})
+                path = await self._at("Pod", op["name"])
+                return await self._call("PATCH", f"{path}/status", {"status": op["status"]})
             case "podgroup_phase":
                 status = {key: op[key] for key in ("phase", "conditions") if key in op}
-                return await self._call(
-                    "PATCH", await self._at("PodGroup", f"of:{op['job']}"), {"status": status}
-                )
+                path = await self._at("PodGroup", f"of:{op['job']}")
+                return await self._call("PATCH", path, {"status": status})
             case "bind":
                 body = {"metadata": {"name": op["name"]}, "target": {"kind": "Node", "name": "node-1"}}
-                return await self._call(
-                    "POST", path_of("Pod", self._namespace, op["name"]) + "/binding", body
-                )
+                path = await self._at("Pod", op["name"])
+                return await self._call("POST", f"{path}/binding", body)
             case "delete":
                 options = {"gracePeriodSeconds": op["grace"]} if "grace" in op else None
                 return await self._call("DELETE", await self._at(op["kind"], op["name"]), options)
@@ -181,12 +158,9 @@ class _Replay:
         raise ValueError(f"unknown operation {op['op']}")
 
     async def _create(self, body: dict[str, Any]) -> int:
-        path = path_of(body["kind"], self._namespace)
-        status, _, answer = await self._door.request(
-            "POST", path, body=json.dumps(body).encode(), headers={"content-type": "application/json"}
-        )
+        status, answer = await self._request("POST", path_of(body["kind"], self._namespace), body)
         if status == 201:
-            metadata = json.loads(answer)["metadata"]
+            metadata = answer["metadata"]
             self._created[f"<uid:{body['kind']}/{metadata['name']}>"] = metadata["uid"]
         return status
 
@@ -220,11 +194,13 @@ class _Replay:
         return path_of(kind, self._namespace, name)
 
     async def _call(self, method: str, path: str, body: Any = None) -> int:
-        kind = _MERGE if method == "PATCH" else "application/json"
-        data = None if body is None else json.dumps(body).encode()
-        status, _, _ = await self._door.request(method, path, body=data, headers={"content-type": kind})
-        return status
+        return (await self._request(method, path, body))[0]
 
     async def _ask(self, method: str, path: str) -> Any:
-        _, _, answer = await self._door.request(method, path)
-        return json.loads(answer)
+        return (await self._request(method, path))[1]
+
+    async def _request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        kind = MERGE if method == "PATCH" else "application/json"
+        data = None if body is None else json.dumps(body).encode()
+        status, _, answer = await self._door.request(method, path, body=data, headers={"content-type": kind})
+        return status, json.loads(answer)

@@ -24,17 +24,9 @@ KINDS: Final = {
     "Queue": ("/apis/scheduling.volcano.sh/v1beta1", "queues", False),
 }
 _POD_SPEC: Final = (
-    "containers",
-    "hostname",
-    "initContainers",
-    "nodeName",
-    "priorityClassName",
-    "restartPolicy",
-    "schedulerName",
-    "subdomain",
-    "volumes",
+    *("containers", "hostname", "initContainers", "nodeName", "priorityClassName", "restartPolicy"),
+    *("schedulerName", "subdomain", "volumes"),
 )
-
 #: What the API server adds to a service.
 _SERVERS: Final = ("clusterIPs", "internalTrafficPolicy", "ipFamilies", "ipFamilyPolicy", "sessionAffinity")
 #: Names of claims and volumes: here they follow from the Job and their number, and in Volcano they are random.
@@ -57,40 +49,35 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
     async def items(kind: str) -> list[Any]:
         return (await ask("GET", path_of(kind, namespace)))["items"]  # type: ignore[no-any-return]
 
+    async def named(kind: str, read: Callable[[Any], Any]) -> dict[str, Any]:
+        return _named(await items(kind), read)
+
+    def is_ours(name: str) -> bool:
+        return name.startswith(f"{namespace}-")
+
     jobs, pods, groups = await items("Job"), await items("Pod"), await items("PodGroup")
     # Where a Job was made again, the groups of both have one name; that of the first is shown.
     groups.sort(key=lambda each: str(each["metadata"]["uid"]), reverse=True)
     state: dict[str, Any] = {
-        "jobs": {each["metadata"]["name"]: _job(each) for each in jobs},
-        "pods": {each["metadata"]["name"]: _pod(each, uids) for each in pods},
-        "podgroups": {each["metadata"]["name"]: _group(each) for each in groups},
-        "commands": sorted(each["metadata"]["name"] for each in await items("Command")),
-        "services": {each["metadata"]["name"]: _owned(each, spec=True) for each in await items("Service")},
-        "networkpolicies": {
-            each["metadata"]["name"]: _owned(each, spec=True) for each in await items("NetworkPolicy")
-        },
-        "configmaps": {
-            each["metadata"]["name"]: {**_owned(each), "data": each.get("data") or {}}
-            for each in await items("ConfigMap")
-        },
-        "secrets": {
-            each["metadata"]["name"]: {**_owned(each), "keys": sorted(each.get("data") or {})}
-            for each in await items("Secret")
-        },
-        "pvcs": {each["metadata"]["name"]: _owned(each) for each in await items("PersistentVolumeClaim")},
-        "queues": {
-            each["metadata"]["name"]: _queue(each)
-            for each in await items("Queue")
-            if each["metadata"]["name"].startswith(f"{namespace}-")
-        },
+        "jobs": _named(jobs, _job),
+        "pods": _named(pods, lambda each: _pod(each, uids)),
+        "podgroups": _named(groups, _group),
+        "commands": sorted(await named("Command", str)),
+        "services": await named("Service", _owned_with_spec),
+        "networkpolicies": await named("NetworkPolicy", _owned_with_spec),
+        "configmaps": await named("ConfigMap", lambda each: {**_owned(each), "data": each.get("data") or {}}),
+        "secrets": await named(
+            "Secret", lambda each: {**_owned(each), "keys": sorted(each.get("data") or {})}
+        ),
+        "pvcs": await named("PersistentVolumeClaim", _owned),
+        "queues": {name: each for name, each in (await named("Queue", _queue)).items() if is_ours(name)},
         "events": sorted(
             [
                 f"{each['regarding']['kind']}/{each['regarding']['name']}",
                 *(each["type"], each["reason"], each["note"]),
             ]
             for each in (await ask("GET", "/apis/events.k8s.io/v1/events"))["items"]
-            if each["regarding"].get("namespace") == namespace
-            or each["regarding"]["name"].startswith(f"{namespace}-")
+            if each["regarding"].get("namespace") == namespace or is_ours(each["regarding"]["name"])
         ),
     }
     uids.clear()
@@ -106,63 +93,51 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
 
 def recorded_state(state: dict[str, Any]) -> dict[str, Any]:
     """The same of a recorded state."""
+
+    def named(kind: str, read: Callable[[Any], Any] = lambda each: each) -> dict[str, Any]:
+        return {name: read(each) for name, each in state.get(kind, {}).items()}
+
+    def owned(each: dict[str, Any]) -> dict[str, Any]:
+        return {"ownerReferences": each.get("ownerReferences") or []}
+
     return {
-        "jobs": state.get("jobs", {}),
-        "pods": {
-            name: {
-                **each,
-                "metadata": {
-                    "annotations": each["metadata"].get("annotations") or {},
-                    "labels": each["metadata"].get("labels") or {},
-                    "ownerReferences": each["metadata"].get("ownerReferences") or [],
-                },
-                "spec": _pod_spec(each["spec"]),
-            }
-            for name, each in state.get("pods", {}).items()
-        },
-        "podgroups": {name: _timeless(each) for name, each in state.get("podgroups", {}).items()},
+        **{kind: named(kind) for kind in ("jobs", "services", "networkpolicies", "configmaps")},
+        "pods": named(
+            "pods", lambda each: {**each, "metadata": _metadata(each), "spec": _pod_spec(each["spec"])}
+        ),
+        "podgroups": named("podgroups", _timeless),
         "commands": sorted(state.get("commands", [])),
-        "services": state.get("services", {}),
-        "networkpolicies": state.get("networkpolicies", {}),
-        "configmaps": state.get("configmaps", {}),
-        "secrets": {
-            name: {
-                "ownerReferences": each.get("ownerReferences") or [],
-                "keys": sorted(each.get("data") or each.get("keys") or {}),
-            }
-            for name, each in state.get("secrets", {}).items()
-        },
-        "pvcs": {
-            name: {"ownerReferences": each.get("ownerReferences") or []}
-            for name, each in state.get("pvcs", {}).items()
-        },
-        "queues": {name: _queue(each) for name, each in state.get("queues", {}).items()},
+        "secrets": named(
+            "secrets",
+            lambda each: {**owned(each), "keys": sorted(each.get("data") or each.get("keys") or {})},
+        ),
+        "pvcs": named("pvcs", owned),
+        "queues": named("queues", _queue),
         "events": sorted([list(each) for each in state.get("events", [])]),
     }
 
 
+def _named(items: Iterable[dict[str, Any]], read: Callable[[Any], Any]) -> dict[str, Any]:
+    return {each["metadata"]["name"]: read(each) for each in items}
+
+
 def _job(each: dict[str, Any]) -> dict[str, Any]:
-    spec, status = each["spec"], dict(each.get("status") or {})
+    spec, status, metadata = each["spec"], dict(each.get("status") or {}), each["metadata"]
     status.pop("runningDuration", None)
     if "state" in status:
-        status["state"] = {
-            key: value for key, value in status["state"].items() if key != "lastTransitionTime"
-        }
+        status["state"] = _without_time(status["state"])
     if "conditions" in status:
         status["conditions"] = [condition["status"] for condition in status["conditions"]]
+    of_task = ("name", "replicas", "minAvailable", "maxRetry")
     return {
-        "deleting": "deletionTimestamp" in each["metadata"],
-        **({"finalizers": each["metadata"]["finalizers"]} if each["metadata"].get("finalizers") else {}),
+        "deleting": "deletionTimestamp" in metadata,
+        **{key: metadata[key] for key in ("finalizers", "annotations") if metadata.get(key)},
         "spec": {
             "minAvailable": spec.get("minAvailable"),
             "queue": spec.get("queue"),
             **{key: spec[key] for key in ("priorityClassName", "volumes") if spec.get(key)},
-            "tasks": [
-                {key: task.get(key) for key in ("name", "replicas", "minAvailable", "maxRetry")}
-                for task in spec["tasks"]
-            ],
+            "tasks": [{key: task.get(key) for key in of_task} for task in spec["tasks"]],
         },
-        **({"annotations": each["metadata"]["annotations"]} if each["metadata"].get("annotations") else {}),
         "status": status,
     }
 
@@ -173,14 +148,15 @@ def _pod(each: dict[str, Any], uids: dict[str, str]) -> dict[str, Any]:
     return {
         "deleting": "deletionTimestamp" in metadata,
         "incarnation": "new" if before is None else "same" if before == metadata["uid"] else "replaced",
-        "metadata": {
-            "annotations": metadata.get("annotations") or {},
-            "labels": metadata.get("labels") or {},
-            "ownerReferences": _owners(each),
-        },
+        "metadata": _metadata(each),
         "phase": (each.get("status") or {}).get("phase"),
         "spec": _pod_spec(each["spec"]),
     }
+
+
+def _metadata(each: dict[str, Any]) -> dict[str, Any]:
+    said = {key: each["metadata"].get(key) or {} for key in ("annotations", "labels")}
+    return {**said, "ownerReferences": _owners(each)}
 
 
 def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
@@ -196,10 +172,9 @@ def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
 def _container(each: dict[str, Any]) -> dict[str, Any]:
     keys = ("command", "env", "image", "name", "ports", "resources", "volumeMounts")
     found = {key: each[key] for key in keys if each.get(key)}
-    if "env" in found:
-        found["env"] = _by(found["env"], "name")
-    if "volumeMounts" in found:
-        found["volumeMounts"] = _by(found["volumeMounts"], "mountPath")
+    for kind, key in (("env", "name"), ("volumeMounts", "mountPath")):
+        if kind in found:
+            found[kind] = _by(found[kind], key)
     return found
 
 
@@ -208,13 +183,8 @@ def _by(items: Iterable[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 def _group(each: dict[str, Any]) -> dict[str, Any]:
-    metadata = each["metadata"]
     return {
-        "metadata": {
-            "annotations": metadata.get("annotations") or {},
-            "labels": metadata.get("labels") or {},
-            "ownerReferences": _owners(each),
-        },
+        "metadata": _metadata(each),
         "spec": {key: value for key, value in each["spec"].items() if value not in (0, "")},
         "status": _timeless(each)["status"],
     }
@@ -224,11 +194,12 @@ def _timeless(group: dict[str, Any]) -> dict[str, Any]:
     """A group without the times of its conditions."""
     status = dict(group.get("status") or {})
     if "conditions" in status:
-        status["conditions"] = [
-            {key: value for key, value in each.items() if key != "lastTransitionTime"}
-            for each in status["conditions"]
-        ]
+        status["conditions"] = [_without_time(each) for each in status["conditions"]]
     return {**group, "status": status}
+
+
+def _without_time(of: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in of.items() if key != "lastTransitionTime"}
 
 
 def _queue(each: dict[str, Any]) -> dict[str, Any]:
@@ -240,13 +211,15 @@ def _queue(each: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _owned(each: dict[str, Any], *, spec: bool = False) -> dict[str, Any]:
-    found: dict[str, Any] = {"ownerReferences": _owners(each)}
-    if spec:
-        found["spec"] = {key: value for key, value in each["spec"].items() if key not in _SERVERS}
-        if found["spec"].get("clusterIP", "None") != "None":
-            found["spec"]["clusterIP"] = "<ip>"
-    return found
+def _owned(each: dict[str, Any]) -> dict[str, Any]:
+    return {"ownerReferences": _owners(each)}
+
+
+def _owned_with_spec(each: dict[str, Any]) -> dict[str, Any]:
+    spec = {key: value for key, value in each["spec"].items() if key not in _SERVERS}
+    if spec.get("clusterIP", "None") != "None":
+        spec["clusterIP"] = "<ip>"
+    return {**_owned(each), "spec": spec}
 
 
 def _owners(each: dict[str, Any]) -> list[dict[str, Any]]:

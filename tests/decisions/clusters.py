@@ -118,19 +118,14 @@ def node(choices: Choices, called: str, about: frozenset[str]) -> dict[str, Any]
 
 
 def _allocatable(choices: Choices, about: frozenset[str]) -> dict[str, str]:
+    among = {"cpu": _CPU, "memory": _MEMORY, "pods": _PODS}
     if "room" not in about:
+        among |= {"cpu": ("4", "8"), "memory": ("8Gi", "16Gi")}
         if "priority" in about:  # little, so that somebody has to go
-            return {
-                "cpu": choices.pick(("1", "1500m")),
-                "memory": choices.pick(("1Gi", "2Gi")),
-                "pods": choices.pick(("3", "2", "110", "1")),
-            }
-        return {
-            "cpu": choices.pick(("4", "8")),
-            "memory": choices.pick(("8Gi", "16Gi")),
-            "pods": choices.pick(_PODS),
-        }
-    offers = {"cpu": choices.pick(_CPU), "memory": choices.pick(_MEMORY), "pods": choices.pick(_PODS)}
+            among = {"cpu": ("1", "1500m"), "memory": ("1Gi", "2Gi"), "pods": ("3", "2", "110", "1")}
+    offers = {resource: choices.pick(amounts) for resource, amounts in among.items()}
+    if "room" not in about:
+        return offers
     for resource in podparts.OTHER_RESOURCES:
         if choices.below(2):
             offers[resource] = choices.pick(podparts.OTHER_AMOUNTS)

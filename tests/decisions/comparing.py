@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
+from typing import Any
 
 from tests.decisions.clusters import Drawn
 from tests.decisions.engine import Engine, EngineDecision
@@ -78,10 +79,8 @@ def differences(drawn: Drawn) -> list[str]:
 def of_order(decision: EngineDecision, final: Mapping[str, int]) -> list[str]:
     """Whether what the engine keeps to choose by says the same as the scores that it gives when asked for them."""
     found = []
-    if (
-        len(decision.feasible) > 1
-        and len({total - final.get(node, 0) for node, total in decision.ranked.items()}) != 1
-    ):
+    apart = {total - final.get(node, 0) for node, total in decision.ranked.items()}
+    if len(decision.feasible) > 1 and len(apart) != 1:
         found.append(f"chosen by {decision.ranked}, which is not {final} up to a constant")
     totals = [final.get(node, 0) for node in decision.candidates]
     if sorted(decision.candidates) != sorted(decision.feasible) or totals != sorted(totals, reverse=True):
@@ -91,8 +90,9 @@ def of_order(decision: EngineDecision, final: Mapping[str, int]) -> list[str]:
 
 def between_engines(kept: EngineDecision, new: EngineDecision) -> list[str]:
     """The order of their nodes may be another."""
-    one, other = (
-        (sorted(each.feasible), each.message, sorted(each.plugins), nonzero(each.scores))
-        for each in (new, kept)
-    )
-    return ([] if one == other else [f"new {one}, kept {other}"]) + of_order(kept, new.final)
+
+    def said(each: EngineDecision) -> Any:
+        return sorted(each.feasible), each.message, sorted(each.plugins), nonzero(each.scores)
+
+    differ = [] if said(new) == said(kept) else [f"new {said(new)}, kept {said(kept)}"]
+    return differ + of_order(kept, new.final)

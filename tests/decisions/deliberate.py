@@ -19,10 +19,11 @@ class Difference:
 
 
 def _several_volumes_for_a_claim(case: Case) -> bool:
-    return any(
-        len({_reach(volume) for volume in case.storage.volumes if _is_meant(volume, claim)}) > 1
-        for claim in case.storage.claims
-    )
+    def reached(claim: Obj) -> set[str]:
+        meant = (volume for volume in case.storage.volumes if _is_meant(volume, claim))
+        return {str(volume["spec"].get("nodeAffinity")) for volume in meant}
+
+    return any(len(reached(claim)) > 1 for claim in case.storage.claims)
 
 
 def _is_meant(volume: Obj, claim: Obj) -> bool:
@@ -36,10 +37,6 @@ def _is_meant(volume: Obj, claim: Obj) -> bool:
 
 def _bytes(quantity: str) -> int:
     return resource_value("storage", quantity)
-
-
-def _reach(volume: Obj) -> str:
-    return str(volume["spec"].get("nodeAffinity"))
 
 
 DELIBERATE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,13 +59,15 @@ class Engine:
         for name, labels in world.namespaces.items():
             self.namespaces.set(name, labels)
         for node in world.nodes:
-            self.ledger.set_node(node_info(msgspec.convert(node, wire.Node), images=True))
+            self.set_node(node)
         for number, pod in enumerate(world.pods):
             self.ledger.set_pod(self.read(pod, f"placed-{number}"), pod["spec"]["nodeName"])
-        self.snapshot = Snapshot(
-            self.ledger, Handle(self.ledger, namespaces=self.namespaces, catalogue=catalogue)
-        )
+        handle = Handle(self.ledger, namespaces=self.namespaces, catalogue=catalogue)
+        self.snapshot = Snapshot(self.ledger, handle)
         self.views = ClassViews(profile, self.snapshot)
+
+    def set_node(self, node: Obj) -> None:
+        self.ledger.set_node(node_info(msgspec.convert(node, wire.Node), images=True))
 
     def read(self, pod: Obj, uid: str) -> PodInfo:
         metadata: Mapping[str, Any] = {"namespace": "default", **pod["metadata"], "uid": uid}
@@ -77,10 +79,8 @@ class Engine:
         if not called:
             return info
         spec = msgspec.json.decode(msgspec.json.encode(pod["spec"]), type=wire.PodSpec)
-        cls = self.classes.of(
-            spec, node_name=called, namespace=info.namespace, name=info.name, labels=info.labels
-        )
-        return msgspec.structs.replace(info, cls=cls)
+        known = {key: getattr(info, key) for key in ("namespace", "name", "labels")}
+        return msgspec.structs.replace(info, cls=self.classes.of(spec, node_name=called, **known))
 
     def decide(self, pod: Obj) -> EngineDecision:
         info = self.waiting(pod)
@@ -95,7 +95,7 @@ class Engine:
         if isinstance(decision, Refusal):
             return EngineDecision((), decision.message, decision.plugins)
         rows = view.feasible_rows(columns)
-        names = _names(columns.nodes, rows.tolist())
+        names = tuple(columns.nodes[row].name for row in rows.tolist())
         scores: dict[str, dict[str, int]] = {name: {} for name in names}
         for plugin, values in view.plugin_scores(columns, rows).items():
             for name, value in zip(names, values.tolist(), strict=True):
@@ -107,7 +107,3 @@ class Engine:
             final={name: sum(of.values()) for name, of in scores.items()},
             candidates=tuple(candidate.node_name for candidate in decision.candidates),
         )
-
-
-def _names(nodes: Sequence[Any], rows: Sequence[int]) -> tuple[str, ...]:
-    return tuple(nodes[row].name for row in rows)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import msgspec
+from typing import Any
 
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.state.nodeinfo import node_info
-from agent_scheduler.objects import wire
 from tests.decisions import clusters, podparts
 from tests.decisions.clusters import MOST_NODES, Drawn
 from tests.decisions.drawing import Choices
@@ -44,21 +41,10 @@ class Living:
         """Something happens; says what."""
         happening: Callable[[Choices, Obj], None] = choices.pick(
             (
-                self._bind,
-                self._bind,
-                self._bind,
-                self._bind,
-                self._run,
-                self._change_pod,
-                self._relabel_pod,
-                self._end_pod,
-                self._delete_pod,
-                self._change_node,
-                self._set_new_node,
-                self._delete_node,
-                self._relabel_namespace,
-                self._relabel_namespace,
-                self._refuse_bind,
+                *(self._bind,) * 4,
+                *(self._run, self._change_pod, self._relabel_pod, self._end_pod, self._delete_pod),
+                *(self._change_node, self._set_new_node, self._delete_node),
+                *(self._relabel_namespace, self._relabel_namespace, self._refuse_bind),
             )
         )
         happening(choices, pending)
@@ -66,13 +52,11 @@ class Living:
 
     def _bind(self, _choices: Choices, pending: Obj) -> None:
         """The pod goes to where the engine would have it, as far as anything fits."""
-        uid = self._assume(pending)
-        if uid:
+        if uid := self._assume(pending):
             self.engine.ledger.confirm(uid)
 
     def _refuse_bind(self, _choices: Choices, pending: Obj) -> None:
-        uid = self._assume(pending)
-        if uid:
+        if uid := self._assume(pending):
             self.engine.ledger.forget(uid)
             del self._pods[uid]
 
@@ -101,17 +85,16 @@ class Living:
 
     def _relabel_pod(self, choices: Choices, _pending: Obj) -> None:
         if uid := self._some(choices, self._pods):
-            pod = self._pods[uid]
-            self._set_pod(
-                uid, {**pod, "metadata": {**pod["metadata"], "labels": choices.pick(podparts.LABELS)}}
-            )
+            self._mark_pod(uid, labels=choices.pick(podparts.LABELS))
 
     def _end_pod(self, choices: Choices, _pending: Obj) -> None:
         """It is being deleted, and still there."""
         if uid := self._some(choices, self._pods):
-            pod = self._pods[uid]
-            ends = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-            self._set_pod(uid, {**pod, "metadata": {**pod["metadata"], **ends}})
+            self._mark_pod(uid, deletionTimestamp="2026-01-01T00:00:00Z")
+
+    def _mark_pod(self, uid: str, **marks: Any) -> None:
+        pod = self._pods[uid]
+        self._set_pod(uid, {**pod, "metadata": {**pod["metadata"], **marks}})
 
     def _delete_pod(self, choices: Choices, _pending: Obj) -> None:
         if uid := self._some(choices, self._pods):
@@ -141,7 +124,7 @@ class Living:
         return choices.pick(tuple(among)) if among else ""
 
     def _set_node(self, node: Obj) -> None:
-        self.engine.ledger.set_node(node_info(msgspec.convert(node, wire.Node), images=True))
+        self.engine.set_node(node)
         self._nodes[name(node)] = node
 
     def _set_pod(self, uid: str, pod: Obj) -> None:

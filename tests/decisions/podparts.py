@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.decisions.drawing import Choices
+from tests.decisions.plain.inter_pod_affinity import PREFERRED, REQUIRED
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 GENERATIONS = ("1", "2", "5", "007", "-3", "9223372036854775808", "")
@@ -15,6 +16,8 @@ PRIORITIES = (0, 0, 100, 500)
 
 _CPU = ("100m", "500m", "1", "0.25", "1500m", "0", "", "1e-1", "2")
 _MEMORY = ("64Mi", "256Mi", "1Gi", "500M", "0.5Gi", "1e8", "", "0", "1234567")
+_OVERHEADS = ({"cpu": "250m"}, {"memory": "100Ki"}, {"cpu": "1", "memory": "1Mi"})
+_OF_WHOLE_PODS = ({"cpu": "2"}, {"memory": "2Gi"}, {"cpu": "1", "memory": "1e9"}, {"cpu": "0"})
 _IMAGES = ("small", "a:v1", "registry:5000/b", "c@sha256:0f", "unknown")
 _APPS = ("a", "b", "a", "c", "")
 _VERSIONS = ("", "1", "2")
@@ -37,11 +40,8 @@ def placed(choices: Choices, called: str, nodes: int, about: About) -> dict[str,
         spec["affinity"] = affinity
     if "priority" in about:
         spec["priority"] = choices.pick(PRIORITIES)
-    return {
-        "metadata": metadata,
-        "spec": spec,
-        "status": {"startTime": f"2026-01-01T00:00:{choices.below(60):02}Z"},
-    }
+    status = {"startTime": f"2026-01-01T00:00:{choices.below(60):02}Z"}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def pending(choices: Choices, about: About) -> dict[str, Any]:
@@ -71,25 +71,17 @@ def pending(choices: Choices, about: About) -> dict[str, Any]:
 
 
 def budget(choices: Choices, called: str) -> dict[str, Any]:
-    return {
-        "metadata": {"name": called, "namespace": choices.pick(_NAMESPACES)},
-        "spec": {
-            "selector": choices.pick(({"matchLabels": {"app": "a"}}, {"matchLabels": {"app": "b"}}, {}))
-        },
-        "status": {
-            "disruptionsAllowed": choices.below(3),
-            "disruptedPods": {f"p{choices.below(10)}": "2026-01-01T00:00:00Z"},
-        },
-    }
+    metadata = {"name": called, "namespace": choices.pick(_NAMESPACES)}
+    selector = choices.pick(({"matchLabels": {"app": "a"}}, {"matchLabels": {"app": "b"}}, {}))
+    allowed, disrupted = choices.below(3), {f"p{choices.below(10)}": "2026-01-01T00:00:00Z"}
+    status = {"disruptionsAllowed": allowed, "disruptedPods": disrupted}
+    return {"metadata": metadata, "spec": {"selector": selector}, "status": status}
 
 
 def _metadata(choices: Choices, called: str) -> dict[str, Any]:
     labels = {"app": choices.pick(_APPS), "version": choices.pick(_VERSIONS)}
-    return {
-        "name": called,
-        "namespace": choices.pick(_NAMESPACES),
-        "labels": {key: value for key, value in labels.items() if value},
-    }
+    said = {key: value for key, value in labels.items() if value}
+    return {"name": called, "namespace": choices.pick(_NAMESPACES), "labels": said}
 
 
 def _runs(choices: Choices, about: About) -> dict[str, Any]:
@@ -104,15 +96,9 @@ def _runs(choices: Choices, about: About) -> dict[str, Any]:
                 each["restartPolicy"] = "Always"
     if "room" in about:
         if choices.once_in(6):
-            spec["overhead"] = choices.pick(
-                ({"cpu": "250m"}, {"memory": "100Ki"}, {"cpu": "1", "memory": "1Mi"})
-            )
+            spec["overhead"] = choices.pick(_OVERHEADS)
         if choices.once_in(8):
-            spec["resources"] = {
-                "requests": choices.pick(
-                    ({"cpu": "2"}, {"memory": "2Gi"}, {"cpu": "1", "memory": "1e9"}, {"cpu": "0"})
-                )
-            }
+            spec["resources"] = {"requests": choices.pick(_OF_WHOLE_PODS)}
     return spec
 
 
@@ -122,11 +108,9 @@ def _container(choices: Choices, about: About) -> dict[str, Any]:
         requests[choices.pick(OTHER_RESOURCES)] = choices.pick(OTHER_AMOUNTS)
         if choices.once_in(12):
             requests["example.com/nowhere"] = choices.pick(("0", "1"))
-    container: dict[str, Any] = {
-        "name": "c",
-        "image": choices.pick(_IMAGES) if "images" in about else "i",
-        "resources": {"requests": {key: value for key, value in requests.items() if value}},
-    }
+    image = choices.pick(_IMAGES) if "images" in about else "i"
+    resources = {"requests": {key: value for key, value in requests.items() if value}}
+    container: dict[str, Any] = {"name": "c", "image": image, "resources": resources}
     if "ports" in about and choices.below(2):
         port: dict[str, Any] = {"containerPort": 80, "hostPort": choices.pick((80, 81, 80, 82))}
         if address := choices.pick(("", "127.0.0.1", "10.0.0.1", "0.0.0.0")):
@@ -158,9 +142,9 @@ def _node_affinity(choices: Choices) -> dict[str, Any]:
     affinity: dict[str, Any] = {}
     if choices.once_in(3):
         terms = [_node_term(choices) for _ in range(1 + choices.below(2))]
-        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+        affinity[REQUIRED] = {"nodeSelectorTerms": terms}
     if not choices.once_in(4):
-        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
+        affinity[PREFERRED] = [
             {"weight": choices.pick((1, 5, 40, 100)), "preference": _node_term(choices)}
             for _ in range(1 + choices.below(3))
         ]
@@ -173,32 +157,27 @@ def _node_term(choices: Choices) -> dict[str, Any]:
     if expressions:
         term["matchExpressions"] = expressions
     if choices.once_in(6):
-        term["matchFields"] = [
-            {
-                "key": "metadata.name",
-                "operator": choices.pick(("In", "In", "NotIn")),
-                "values": [choices.pick(("n1", "n0", "gone"))],
-            }
-            for _ in range(choices.pick((1, 1, 2)))
-        ]
+        term["matchFields"] = [_field(choices) for _ in range(choices.pick((1, 1, 2)))]
     return term
+
+
+def _field(choices: Choices) -> dict[str, Any]:
+    operator, name = choices.pick(("In", "In", "NotIn")), choices.pick(("n1", "n0", "gone"))
+    return {"key": "metadata.name", "operator": operator, "values": [name]}
 
 
 def _requirement(choices: Choices) -> dict[str, Any]:
     operator = choices.pick(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
     if operator in ("Gt", "Lt"):
         return {"key": "gen", "operator": operator, "values": [choices.pick(("1", "3", "-4", "+2"))]}
-    key, values = choices.pick(
-        (
-            ("disk", ["ssd"]),
-            (ZONE, ["z1", "z3"]),
-            ("gen", ["1", "5"]),
-            ("missing", ["1"]),
-            (HOST, ["n0", "n2"]),
-        )
-    )
+    key, values = choices.pick(_VALUES)
     requirement: dict[str, Any] = {"key": key, "operator": operator}
     return {**requirement, "values": values} if operator in ("In", "NotIn") else requirement
+
+
+_VALUES = tuple(
+    {"disk": ["ssd"], ZONE: ["z1", "z3"], "gen": ["1", "5"], "missing": ["1"], HOST: ["n0", "n2"]}.items()
+)
 
 
 def _pod_affinity(choices: Choices, *, once_in: int) -> dict[str, Any]:
@@ -207,9 +186,9 @@ def _pod_affinity(choices: Choices, *, once_in: int) -> dict[str, Any]:
     for kind in ("podAffinity", "podAntiAffinity"):
         if choices.once_in(once_in):
             terms = [_pod_term(choices) for _ in range(choices.pick((1, 1, 1, 2)))]
-            affinity.setdefault(kind, {})["requiredDuringSchedulingIgnoredDuringExecution"] = terms
+            affinity.setdefault(kind, {})[REQUIRED] = terms
         if choices.once_in(once_in):
-            affinity.setdefault(kind, {})["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            affinity.setdefault(kind, {})[PREFERRED] = [
                 {"weight": choices.pick((1, 7, 100)), "podAffinityTerm": _pod_term(choices)}
                 for _ in range(choices.pick((1, 1, 2)))
             ]
@@ -222,13 +201,8 @@ def _pod_term(choices: Choices) -> dict[str, Any]:
     if choices.once_in(5):
         term["namespaces"] = choices.pick((["blue"], ["default", "red"]))
     if choices.once_in(4):
-        term["namespaceSelector"] = choices.pick(
-            (
-                {},
-                {"matchLabels": {"team": "x"}},
-                {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["x"]}]},
-            )
-        )
+        other = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["x"]}]}
+        term["namespaceSelector"] = choices.pick(({}, {"matchLabels": {"team": "x"}}, other))
     for keys in ("matchLabelKeys", "mismatchLabelKeys"):
         if "labelSelector" in term and choices.once_in(6):
             term[keys] = ["version", "absent"]
@@ -262,11 +236,8 @@ def _constraints(choices: Choices) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for _ in range(1 + choices.below(3)):
         key, when = choices.pick((ZONE, HOST, "disk")), choices.pick(("ScheduleAnyway", "DoNotSchedule"))
-        constraint: dict[str, Any] = {
-            "topologyKey": key,
-            "whenUnsatisfiable": when,
-            "maxSkew": choices.pick((1, 2, 1, 5)),
-        }
+        constraint: dict[str, Any] = {"topologyKey": key, "whenUnsatisfiable": when}
+        constraint["maxSkew"] = choices.pick((1, 2, 1, 5))
         _select(choices, constraint)
         if when == "DoNotSchedule" and choices.below(2):
             constraint["minDomains"] = choices.pick((2, 3, 4, 1))

@@ -11,7 +11,7 @@ import msgspec
 
 from agent_scheduler.engine.decide.decide import CandidateNodes, decide
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
-from agent_scheduler.engine.framework.plugin import PodUnrankable, Profile
+from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.dry_run import Candidate
 from agent_scheduler.engine.preemption.evaluator import Evaluator, with_preemption
@@ -45,20 +45,13 @@ def attempts(engine: Engine, pending: Obj, budgets: Sequence[Obj] = ()) -> Itera
         return
     if isinstance(decision, CandidateNodes):
         return
-    selection = Evaluator(
-        engine.ledger,
-        columns,
-        _budgets(budgets),
-        Nominations(_nobody(), engine.ledger, engine.snapshot, _default),
-    )
+    nobody: Nominator[PodInfo] = Nominator()
+    nominations = Nominations(nobody, engine.ledger, engine.snapshot, lambda _name: DEFAULT)
+    selection = Evaluator(engine.ledger, columns, pdbs_of(budgets), nominations)
+    wanted = DefaultPreemption(DefaultPreemptionArgs()).wanted
     for start in range(columns.size):
-        found = selection.preempt(
-            pod,
-            view,
-            view.refused(columns),
-            wanted=DefaultPreemption(DefaultPreemptionArgs()).wanted,
-            offset=partial(mod, start),
-        )
+        offset = partial(mod, start)
+        found = selection.preempt(pod, view, view.refused(columns), wanted=wanted, offset=offset)
         yield Attempt(with_preemption(decision.message, found.message), found.candidate)
 
 
@@ -68,17 +61,9 @@ def message(engine: Engine, pending: Obj) -> str | None:
     return None if first is None else first.message
 
 
-def _budgets(given: Sequence[Obj]) -> PDBs:
+def pdbs_of(given: Sequence[Obj]) -> PDBs:
     budgets = PDBs()
     for each in given:
         metadata: dict[str, Any] = {"namespace": "default", **each["metadata"]}
         budgets.set(read_pdb(msgspec.convert({**each, "metadata": metadata}, PodDisruptionBudget)))
     return budgets
-
-
-def _nobody() -> Nominator[PodInfo]:
-    return Nominator()
-
-
-def _default(_name: str) -> Profile:
-    return DEFAULT

@@ -128,12 +128,11 @@ def preemptions() -> list[PreemptionCase]:
     return [
         PreemptionCase(
             line["id"],
-            _world(
-                tuple(line["nodes"]),
-                tuple(_admitted(pod) for pod in line["pods"]),
-                line["pending"],
+            _world(tuple(line["nodes"]), tuple(_admitted(pod) for pod in line["pods"]), line["pending"]),
+            tuple(
+                {**each, "status": {"disruptionsAllowed": each["disruptionsAllowed"]}}
+                for each in line.get("pdbs") or ()
             ),
-            tuple(_with_status(budget) for budget in line.get("pdbs") or ()),
             _admitted(line["pending"]),
             line["result"].get("node"),
             line["result"].get("nominatedNode"),
@@ -149,9 +148,7 @@ def _admitted(pod: dict[str, Any]) -> Obj:
     priority_class = pod["spec"].get("priorityClassName", "p0")
     never, number = priority_class == "pnever", priority_class.removeprefix("p")
     if not never and not number.isdecimal():
-        raise ValueError(
-            f"priorityClassName {priority_class!r} is unknown; known: pnever, p0, p100 and so on"
-        )
+        raise ValueError(f"priorityClassName {priority_class!r}: known are pnever, p0, p100 and so on")
     pod = _with_requests(pod)
     spec = {**pod["spec"], "priority": 1000 if never else int(number)}
     spec["preemptionPolicy"] = "Never" if never else "PreemptLowerPriority"
@@ -173,11 +170,5 @@ def _requesting(one: dict[str, Any]) -> dict[str, Any]:
     resources = one.get("resources") or {}
     if not resources.get("limits"):
         return one
-    return {
-        **one,
-        "resources": {**resources, "requests": {**resources["limits"], **(resources.get("requests") or {})}},
-    }
-
-
-def _with_status(budget: dict[str, Any]) -> Obj:
-    return {**budget, "status": {"disruptionsAllowed": budget["disruptionsAllowed"]}}
+    requests = {**resources["limits"], **(resources.get("requests") or {})}
+    return {**one, "resources": {**resources, "requests": requests}}

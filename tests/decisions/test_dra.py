@@ -7,6 +7,10 @@ reading of what the claim asks for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import product
+
 import pytest
 
 from agent_scheduler.engine.dra.binding_conditions import failed
@@ -18,22 +22,26 @@ from tests.decisions.devices.cases import EXTENDED, DeviceCase, device_cases
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, profile_of, stored
 from tests.decisions.devices.exceptions import ALIKE, SCORES
 from tests.decisions.devices.selecting import SelectorError, matches
-from tests.decisions.devices.validity import Obj, problems
+from tests.decisions.devices.validity import device_of, expressions_of, options_of, problems
 from tests.decisions.engine import AGENT
+from tests.decisions.plain.world import name
 
 
 class Cases(list[DeviceCase]):
     """With the engine on the cluster of each, which nobody changes: large ones take long to read."""
 
-    def __init__(self, cases: list[DeviceCase]) -> None:
-        super().__init__(cases)
-        self._engines: dict[tuple[str, int], DeviceEngine] = {}
+    @cached_property
+    def _engines(self) -> dict[int, DeviceEngine]:
+        return {}
 
     def engine(self, case: DeviceCase) -> DeviceEngine:
-        key = (case.recording, case.id)
-        if key not in self._engines:
-            self._engines[key] = DeviceEngine(case.cluster, case.claims)
-        return self._engines[key]
+        if id(case) not in self._engines:
+            self._engines[id(case)] = DeviceEngine(case.cluster, case.claims)
+        return self._engines[id(case)]
+
+    def placed(self) -> Iterator[tuple[DeviceCase, DeviceEngine, str]]:
+        """Those of pods that went somewhere, and the node."""
+        return ((case, self.engine(case), case.node) for case in self if case.node is not None)
 
 
 @pytest.fixture(scope="module", params=[6, pytest.param(1, marks=pytest.mark.wide)])
@@ -45,21 +53,15 @@ def cases(request: pytest.FixtureRequest) -> Cases:
 def _wrong(case: DeviceCase, engine: DeviceEngine, node: str) -> list[str]:
     """What is wrong with what the claims would get on a node."""
     claims = engine.claims_there(case.pending, node, case.claims)
-    statuses = [
-        each.status(claim["metadata"]["name"])
-        for each, claim in zip(engine.allocations(case.pending, node), claims, strict=True)
-    ]
-    return problems(case.cluster, node, claims, statuses)
+    given = zip(engine.allocations(case.pending, node), claims, strict=True)
+    return problems(case.cluster, node, claims, [each.status(name(claim)) for each, claim in given])
 
 
 def _wrong_as_recorded(case: DeviceCase, engine: DeviceEngine) -> list[str]:
     """What the plain reading has against the recorded allocation. The recording has the results alone of it."""
     assert case.node is not None
     claims = engine.claims_there(case.pending, case.node, case.claims)
-    given = [
-        {"devices": {"results": case.allocations[claim["metadata"]["name"]]}, "nodeSelector": None}
-        for claim in claims
-    ]
+    given = [{"devices": {"results": case.allocations[name(claim)]}} for claim in claims]
     found = problems(case.cluster, case.node, claims, given)
     return [each for each in found if not each.startswith("the claim may be used on ")]
 
@@ -72,45 +74,28 @@ def _is_an_error_of_theirs(case: DeviceCase, engine: DeviceEngine) -> bool:
 
 def test_the_plain_reading_agrees_with_what_the_real_one_allocated(cases: Cases) -> None:
     """So that what it says of ours is worth something."""
-    judged = 0
-    for case in cases:
-        if case.node is None:
-            continue
-        found = [each for each in _wrong_as_recorded(case, cases.engine(case)) if not each.startswith(ALIKE)]
+    assert any(cases.placed())
+    for case, engine, _ in cases.placed():
+        found = [each for each in _wrong_as_recorded(case, engine) if not each.startswith(ALIKE)]
         assert (case.id, found) == (case.id, [])
-        judged += 1
-    assert judged
 
 
 def test_their_errors_are_few(cases: Cases) -> None:
     """So that no error of ours is taken for one of theirs."""
-    errors = [
-        case.id
-        for case in cases
-        if case.node is not None and _is_an_error_of_theirs(case, cases.engine(case))
-    ]
+    errors = [case.id for case, engine, _ in cases.placed() if _is_an_error_of_theirs(case, engine)]
     assert len(errors) <= max(1, len(cases) // 25), errors
 
 
 def test_a_pod_can_go_where_the_real_one_put_it(cases: Cases) -> None:
-    for case in cases:
-        if case.node is not None and not _is_an_error_of_theirs(case, cases.engine(case)):
-            assert (
-                case.id,
-                case.node in cases.engine(case).where(case.pending).nodes,
-            ) == (
-                case.id,
-                True,
-            )
+    for case, engine, node in cases.placed():
+        if not _is_an_error_of_theirs(case, engine):
+            assert node in engine.where(case.pending).nodes, case.id
 
 
 def test_the_profile_of_the_fast_path_lets_pods_go_to_the_same_nodes(cases: Cases) -> None:
     for case in cases:
-        default, agent = (
-            set(engine.where(case.pending).nodes)
-            for engine in (cases.engine(case), DeviceEngine(case.cluster, case.claims, AGENT))
-        )
-        assert (case.id, agent) == (case.id, default)
+        agent = DeviceEngine(case.cluster, case.claims, AGENT).where(case.pending)
+        assert (case.id, {*agent.nodes}) == (case.id, {*cases.engine(case).where(case.pending).nodes})
 
 
 def test_wherever_a_pod_can_go_its_claims_get_what_they_ask_for(cases: Cases) -> None:
@@ -120,9 +105,7 @@ def test_wherever_a_pod_can_go_its_claims_get_what_they_ask_for(cases: Cases) ->
             assert (case.id, node, _wrong(case, engine, node)) == (case.id, node, [])
 
 
-def test_a_pod_is_refused_where_the_real_one_refuses_it_with_its_reasons_and_counts(
-    cases: Cases,
-) -> None:
+def test_a_pod_is_refused_where_the_real_one_refuses_it_with_its_reasons_and_counts(cases: Cases) -> None:
     for case in cases:
         if case.node is None and not case.error:
             engine = cases.engine(case)
@@ -140,37 +123,27 @@ def test_nodes_are_scored_as_by_the_real_one(cases: Cases) -> None:
             assert case.node in decided.best, case.id
 
 
-def test_containers_have_of_the_claim_that_is_made_for_them_what_the_real_one_says(
-    cases: Cases,
-) -> None:
-    for case in cases:
-        if case.node is not None:
-            made = cases.engine(case).made(case.pending, case.node)
-            assert (case.id, made is not None) == (case.id, EXTENDED in case.allocations)
-            assert (case.id, [] if made is None else made[1]) == (case.id, list(case.mappings))
+def test_containers_have_of_the_claim_that_is_made_for_them_what_the_real_one_says(cases: Cases) -> None:
+    for case, engine, node in cases.placed():
+        made = engine.made(case.pending, node)
+        assert (case.id, made is not None) == (case.id, EXTENDED in case.allocations)
+        assert (case.id, [] if made is None else made[1]) == (case.id, list(case.mappings))
 
 
-def test_a_pod_waits_for_its_devices_as_long_as_the_real_one_and_fails_with_its_words(
-    cases: Cases,
-) -> None:
+def test_a_pod_waits_for_its_devices_as_long_as_the_real_one_and_fails_with_its_words(cases: Cases) -> None:
     for case in cases:
         if case.reports is None:
             continue
         is_ready, failures = True, []
         for claim in case.claims:
-            name = claim["metadata"]["name"]
-            results = case.allocations[name]
-            given = {(each["driver"], each["pool"], each["device"]) for each in results}
-            status = {
-                "allocation": {"devices": {"results": results}},
-                "devices": [
-                    each for each in case.reports if (each["driver"], each["pool"], each["device"]) in given
-                ],
-            }
+            results = case.allocations[name(claim)]
+            given = set(map(device_of, results))
+            told = [each for each in case.reports if device_of(each) in given]
+            status = {"allocation": {"devices": {"results": results}}, "devices": told}
             binding = read_claim(stored({**claim, "status": status}, NAMESPACE)).binding_conditions
             if binding is not None:
                 is_ready = is_ready and binding.is_ready
-                failures += [failed(name, binding.failure)] if binding.failure else []
+                failures += [failed(name(claim), binding.failure)] if binding.failure else []
         said = failures[0] if failures else ""
         assert (case.id, said, is_ready) == (case.id, case.failure, not (case.failure or case.is_waiting))
 
@@ -184,36 +157,28 @@ def test_what_the_real_one_cannot_judge_is_refused_with_the_place_or_had_from_an
             assert decided.nodes or case.error in decided.message, (case.id, case.error, decided.message)
 
 
-def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
-    cases: Cases,
-) -> None:
+def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(cases: Cases) -> None:
     """Pods like the pending one, each with claims of its own, until no node has devices left."""
     placed = 0
-    for case in cases:
-        if case.node is None or not case.claims or _is_an_error_of_theirs(case, cases.engine(case)):
+    for case, shared, _ in cases.placed():
+        if not case.claims or _is_an_error_of_theirs(case, shared):
             continue
         engine = DeviceEngine(case.cluster, case.claims)
-        node = engine.where(case.pending).nodes[0]
-        reserved = engine.reserve(case.pending, node)
+        reserved = engine.reserve(case.pending, engine.where(case.pending).nodes[0])
         assert isinstance(reserved, ReservedClaims)
         assert engine.devices.check() == []
-        claims = case.claims
         taken = {use.id for part in reserved.claims for use in part.allocated.uses}
-        copies = tuple(
-            {**claim, "metadata": {"name": f"{claim['metadata']['name']}-copy"}} for claim in claims
-        )
-        pod = {
-            "metadata": {"name": "like-it"},
-            "spec": {
-                **case.pending["spec"],
-                "resourceClaims": [
-                    {**each, "resourceClaimName": f"{each['resourceClaimName']}-copy"}
-                    for each in case.pending["spec"]["resourceClaims"]
-                    if each["resourceClaimName"] in {claim["metadata"]["name"] for claim in claims}
-                ],
-            },
-        }
-        engine = _with_claims(engine, copies)
+        named = set(map(name, case.claims))
+        for claim in case.claims:
+            copied = {**claim, "metadata": {"name": f"{name(claim)}-copy"}}
+            engine.devices.set_claim(read_claim(stored(copied, NAMESPACE)))
+        entries = [
+            {**each, "resourceClaimName": f"{each['resourceClaimName']}-copy"}
+            for each in case.pending["spec"]["resourceClaims"]
+            if each["resourceClaimName"] in named
+        ]
+        spec = {**case.pending["spec"], "resourceClaims": entries}
+        pod = {"metadata": {"name": "like-it"}, "spec": spec}
         for other in engine.where(pod).nodes:
             placed += 1
             uses = {use.id for each in engine.allocations(pod, other) for use in each.allocated.uses}
@@ -221,41 +186,26 @@ def test_devices_that_were_taken_are_not_given_to_another_pod_of_the_same_class(
     assert placed
 
 
-def _with_claims(engine: DeviceEngine, claims: tuple[Obj, ...]) -> DeviceEngine:
-    for claim in claims:
-        engine.devices.set_claim(read_claim(stored(claim, NAMESPACE)))
-    return engine
-
-
 def test_selectors_mean_what_the_plain_reading_says(cases: Cases) -> None:
     """Every expression of the recording, asked of every device of its case."""
     asked = 0
     for case in cases:
-        expressions = {
-            each["cel"]["expression"]
-            for claim in case.claims
-            for request in claim["spec"]["devices"]["requests"]
-            for option in [request.get("exactly") or {}, *(request.get("firstAvailable") or ())]
-            for each in option.get("selectors") or ()
-        }
-        expressions |= {expression for each in case.cluster.classes for expression in _of_class(each)}
+        requests = [each for claim in case.claims for each in claim["spec"]["devices"]["requests"]]
+        options = [option for each in requests for option in options_of(each).values()]
+        expressions = {each for option in options for each in expressions_of(option)}
+        specs = [each["spec"] for each in case.cluster.classes]
+        expressions |= {expression for spec in specs for expression in expressions_of(spec)}
         for each in case.cluster.slices:
-            for device, known in zip(
-                each["spec"].get("devices") or (), read_slice(stored(each)).devices, strict=True
-            ):
-                for expression in expressions:
-                    try:
-                        plain: object = matches(expression, each["spec"]["driver"], device)
-                    except SelectorError as error:
-                        plain = f"CEL runtime error: {error}"
-                    try:
-                        ours: object = selector(expression).matches(known.facts)
-                    except CelError as error:
-                        ours = str(error)
-                    assert (case.id, expression, device, ours) == (case.id, expression, device, plain)
-                    asked += 1
+            devices = zip(each["spec"].get("devices") or (), read_slice(stored(each)).devices, strict=True)
+            for (device, known), expression in product(devices, expressions):
+                try:
+                    plain: object = matches(expression, each["spec"]["driver"], device)
+                except SelectorError as error:
+                    plain = f"CEL runtime error: {error}"
+                try:
+                    ours: object = selector(expression).matches(known.facts)
+                except CelError as error:
+                    ours = str(error)
+                assert (case.id, expression, device, ours) == (case.id, expression, device, plain)
+                asked += 1
     assert asked
-
-
-def _of_class(each: Obj) -> list[str]:
-    return [selector["cel"]["expression"] for selector in each["spec"].get("selectors") or ()]

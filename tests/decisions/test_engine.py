@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.decisions.comparing import Outcome, between, nonzero, of_engine, of_order, of_plain
@@ -65,22 +63,13 @@ def test_the_order_of_arrival_cannot_explain_scores_of_another_rule(
     assert sum(explains(in_order_of_arrival(case)) for case in images) < len(images) / 2
 
 
-def _plainly(case: PreemptionCase) -> Outcome:
-    return of_plain(case.pending, case.world, case.budgets)
-
-
-def _by_the_engine(case: PreemptionCase) -> Outcome:
-    return of_engine(Engine(case.world), case.pending, case.budgets)[0]
-
-
 @steps
-@pytest.mark.parametrize("decided", [_plainly, _by_the_engine])
-def test_who_has_to_go_is_as_recorded(
-    preemptions: list[PreemptionCase], decided: Callable[[PreemptionCase], Outcome], step: int
-) -> None:
+@pytest.mark.parametrize("plainly", [True, False], ids=["plainly", "by_the_engine"])
+def test_who_has_to_go_is_as_recorded(preemptions: list[PreemptionCase], plainly: bool, step: int) -> None:
     """kube-scheduler begins at a node by chance, and what ties in every rule is decided by that."""
     for case in preemptions[::step]:
-        found = decided(case)
+        about = case.pending, case.world if plainly else Engine(case.world), case.budgets
+        found = of_plain(*about) if plainly else of_engine(about[1], about[0], about[2])[0]
         assert (case.id, found.message) == (case.id, case.message)
         assert case.node in (found.feasible or {None}), case.id
         assert case.nominated in (found.victims or {None}), case.id

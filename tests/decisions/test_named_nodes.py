@@ -34,10 +34,8 @@ def refusal(*parts: str, dry_run: str = f"3 {NOT_HELPFUL}") -> str:
     return f"0/3 nodes are available: {', '.join(parts)}. {sentence}"
 
 
-#: n1 is full, n2 has a taint.
-WORLD = World(
-    (node("n0"), node("n1", pods="0"), node("n2", taints=[{"key": "hard", "effect": "NoSchedule"}])), ()
-)
+TAINTS = [{"key": "hard", "effect": "NoSchedule"}]
+WORLD = World((node("n0"), node("n1", pods="0"), node("n2", taints=TAINTS)), ())
 
 
 @pytest.mark.parametrize(

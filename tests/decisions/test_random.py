@@ -24,27 +24,18 @@ def test_engine_and_plain_reading_decide_alike(part: int, drawn: Drawn) -> None:
     assert differences(drawn) == []
 
 
+RESOURCES = ("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "hugepages-2Mi", "example.com/nowhere")
 REASONS = (
-    "node(s) were unschedulable",
-    "node(s) didn't match the requested node name",
-    "node(s) had untolerated taint(s)",
-    "node(s) didn't match Pod's node affinity/selector",
+    *("Too many pods", *(f"Insufficient {resource}" for resource in RESOURCES)),
+    *("node(s) were unschedulable", "node(s) didn't match the requested node name"),
+    *("node(s) had untolerated taint(s)", "node(s) didn't match Pod's node affinity/selector"),
     "node(s) didn't satisfy plugin(s) [NodeAffinity]",
     "node(s) didn't have free ports for the requested pod ports",
-    "Too many pods",
-    "Insufficient cpu",
-    "Insufficient memory",
-    "Insufficient ephemeral-storage",
-    "Insufficient nvidia.com/gpu",
-    "Insufficient hugepages-2Mi",
-    "Insufficient example.com/nowhere",
     "node(s) didn't match pod topology spread constraints",
     "node(s) didn't match pod topology spread constraints (missing required label)",
-    "node(s) didn't match pod affinity rules",
-    "node(s) didn't match pod anti-affinity rules",
+    *("node(s) didn't match pod affinity rules", "node(s) didn't match pod anti-affinity rules"),
     "node(s) didn't satisfy existing pods anti-affinity rules",
-    "Preemption is not helpful for scheduling",
-    "No preemption victims found for incoming pod",
+    *("Preemption is not helpful for scheduling", "No preemption victims found for incoming pod"),
 )
 
 

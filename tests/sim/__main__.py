@@ -27,23 +27,17 @@ def parser() -> argparse.ArgumentParser:
     what = made.add_mutually_exclusive_group(required=True)
     what.add_argument("--seed", type=int, help="one world")
     what.add_argument("--seeds", metavar="FROM:TO", help="the worlds of these seeds, TO excluded")
-    what.add_argument(
-        "--minutes", type=float, help="as many worlds as that takes, from seeds of the clock on"
-    )
-    made.add_argument(
-        "--scenario", choices=sorted(SCENARIOS), default="", metavar="NAME", help="instead of a drawn one"
-    )
-    made.add_argument(
-        "--fault", action="append", choices=KINDS, metavar="NAME", help="only this kind (repeatable)"
-    )
-    made.add_argument("--no-faults", action="store_true", help="nothing goes wrong")
-    made.add_argument("--pods", type=int, help="only the first so many pods")
-    made.add_argument("--nodes", type=int, help="only the first so many nodes")
-    made.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
-    made.add_argument("--no-shrink", action="store_true", help="report a failing world as it is")
-    made.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)"
-    )
+    minutes = "as many worlds as that takes, from seeds of the clock on"
+    what.add_argument("--minutes", type=float, help=minutes)
+    add, named = made.add_argument, {"metavar": "NAME"}
+    add("--scenario", choices=sorted(SCENARIOS), default="", help="instead of a drawn one", **named)
+    add("--fault", action="append", choices=KINDS, help="only this kind (repeatable)", **named)
+    add("--no-faults", action="store_true", help="nothing goes wrong")
+    add("--pods", type=int, help="only the first so many pods")
+    add("--nodes", type=int, help="only the first so many nodes")
+    add("--trace", action="store_true", help="with --seed: print all that happened")
+    add("--no-shrink", action="store_true", help="report a failing world as it is")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
     return made
 
 
@@ -115,9 +109,8 @@ def _tell(verdict: Verdict) -> None:
 
 def _report(verdict: Verdict, *, shrinks: bool) -> None:
     smaller = shrink(verdict) if shrinks else verdict
-    print(
-        f"\nFAILED seed {verdict.options.seed} ({verdict.scenario}; {', '.join(verdict.faults) or 'no faults'})"
-    )
+    faults = ", ".join(verdict.faults) or "no faults"
+    print(f"\nFAILED seed {verdict.options.seed} ({verdict.scenario}; {faults})")
     for line in verdict.violations[:5]:
         print(f"  {line}")
     print(f"again: {smaller.options.command()}")

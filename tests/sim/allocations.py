@@ -8,40 +8,30 @@ that somebody else took away.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from agent_scheduler.engine.dra.allocation import Allocation
+from agent_scheduler.engine.dra.reservation import ReservedClaims
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.store import Event, Record
-from tests.decisions.devices.validity import Cluster, DeviceId, overdrawn, problems, too_much
-
-from .api import FINAL, NODES, PODS, Json
-from .device_reading import (
-    CLAIMS,
-    CLASSES,
-    SLICES,
-    Reading,
-    allocation_of,
+from tests.decisions.devices.validity import (
+    Cluster,
+    DeviceId,
     device_of,
-    extended,
-    is_made,
-    named_by,
-    owner_of,
-    reserved_for,
-    unready,
+    overdrawn,
+    problems,
+    results_of,
+    too_much,
     usable,
 )
+
+from . import device_reading as read
+from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, objects, uid_of
 from .judge import History, Judge, hear_before, is_first
-
-if TYPE_CHECKING:
-    from agent_scheduler.engine.dra.allocation import Allocation
-    from agent_scheduler.engine.dra.reservation import ReservedClaims
-    from agent_scheduler.engine.state.records import Record as Seen
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 
 def _for(pod: str) -> str:
@@ -51,7 +41,7 @@ def _for(pod: str) -> str:
 
 def _chosen_for(claim: Json) -> str:
     """What a choice for the claim is filed under."""
-    return _for(owner_of(claim)) if is_made(claim) else str(claim["metadata"]["uid"])
+    return _for(read.owner_of(claim)) if read.is_made(claim) else str(uid_of(claim))
 
 
 def _timeless(allocation: Json) -> Json:
@@ -62,10 +52,10 @@ def _timeless(allocation: Json) -> Json:
 class Allocations(Judge):
     """Subscribes to the store of a world with devices. Owner of the choices of all processes."""
 
-    def __init__(self, world: World, reading: Reading) -> None:
+    def __init__(self, world: World, reading: read.Reading) -> None:
         super().__init__(world)
         self._reading = reading
-        self._history = History(world, (CLASSES, SLICES, CLAIMS))
+        self._known = History(world, (read.CLASSES, read.SLICES, read.CLAIMS)).known
         #: (Process, claim's UID) -> what the process chose to allocate to it.
         self._chosen: dict[tuple[str, str], list[Json]] = {}
         #: (Identity of a process, claim's UID) -> what it assumes, or last did, that the claim has.
@@ -84,27 +74,24 @@ class Allocations(Judge):
         self.bound: set[str] = set()
         #: UIDs of claims that others left allocated for nobody, and of those that nobody was allowed to deallocate.
         self.left_by_others: set[str] = set()
-        world.store.tables[CLAIMS].subscribers.append(self._claim)
+        world.store.tables[read.CLAIMS].subscribers.append(self._claim)
 
     def went_back(self) -> None:
         """The store has. Who has what in it, and has it for whom, was somebody's before."""
         self._had.clear()
         self.left_by_others.clear()
-        reserved = {
-            (claim["metadata"]["uid"], pod) for claim in self._reading.claims() for pod in reserved_for(claim)
-        }
+        claims = self._reading.claims()
+        reserved = {(uid_of(claim), pod) for claim in claims for pod in read.reserved_for(claim)}
         self._robbed -= reserved
-        pods = self.world.store.tables[PODS]
-        node = pods.field_names.index("spec.nodeName")
-        self.bound &= {record.uid for record in pods.scan("") if record.fields[node]}
-        for claim in self._reading.claims():
-            uid, allocation = claim["metadata"]["uid"], allocation_of(claim)
+        self.bound &= {uid_of(pod) for pod in objects(self.world.store, PODS) if node_of(pod)}
+        for claim in claims:
+            uid, allocation = uid_of(claim), read.allocation_of(claim)
             if not allocation:
                 self.foreign.discard(uid)
                 continue
-            if not reserved_for(claim):
+            if not read.reserved_for(claim):
                 self.left_by_others.add(uid)
-            for result in allocation["devices"]["results"]:
+            for result in results_of(allocation):
                 if not result.get("adminAccess"):
                     self._had.setdefault(device_of(result), {})[uid] = result
 
@@ -112,7 +99,7 @@ class Allocations(Judge):
         """A patch of a claim was, and will not be sent again if it takes an allocation away."""
         patch = orjson.loads(body)
         if "allocation" in (status := patch.get("status") or {}) and status["allocation"] is None:
-            self.left_by_others.add(patch["metadata"]["uid"])
+            self.left_by_others.add(uid_of(patch))
 
     # -- choices
 
@@ -149,7 +136,7 @@ class Allocations(Judge):
             if not assume(key, allocation, *more):
                 return False
             if allocation is not None:
-                claim = _chosen_for(self._object(devices.claim(key)))
+                claim = _chosen_for(self._known(devices.claim(key)))
                 self._assumed[process.identity, claim] = allocation
             return True
 
@@ -185,52 +172,37 @@ class Allocations(Judge):
             if known is None:
                 self._wrong("S17", process, f"{part.claim[1]} is allocated and not there")
                 return
-            claims.append(self._object(known))
+            claims.append(self._known(known))
             given.append(allocation)
-        nodes = [
-            self.world.evictions.object(info.uid, info.resource_version)
-            for name in ledger.rows
-            if (info := ledger.node(name)) is not None
-        ]
+        nodes = list(map(self.world.evictions.known, filter(None, map(ledger.node, ledger.rows))))
         own = {reservation.pod.uid, *(part.uid for part in parts)}
+        classes, slices = map(self._known, devices.classes.values()), devices.pools.slices.values()
         taken = list(self._taken(process, fast_path, own))
-        cluster = Cluster(
-            nodes,
-            [self._object(each) for each in devices.classes.values()],
-            [self._object(each) for each in devices.pools.slices.values()],
-            taken,
-        )
+        cluster = Cluster(nodes, list(classes), list(map(self._known, slices)), taken)
         try:
             found = problems(cluster, reservation.node_name, claims, given)
             # Others may have given away more than there is.
-            used = {
-                device_of(each)
-                for claim in taken
-                for each in claim["status"]["allocation"]["devices"]["results"]
-                if not each.get("adminAccess")
-            }
-            before = [
-                *too_much(cluster, cluster.node(reservation.node_name), []),
-                *overdrawn(cluster, used, used),
-            ]
+            used = {device_of(each) for each in cluster.had() if not each.get("adminAccess")}
+            before = [*too_much(cluster, cluster.node(reservation.node_name), [])]
+            before += overdrawn(cluster, used, used)
             found = [each for each in found if each not in before]
         except StopIteration:
             found = ["a class or the node is not there"]
         for problem in found[:3]:
-            names = [claim["metadata"]["name"] for claim in claims]
+            names = [name_of(claim) for claim in claims]
             self._wrong("S17", process, f"allocates {names} on {reservation.node_name}: {problem}")
         self._judge_held(process, fast_path, reservation, nodes)
 
     def _judge_held(
         self, process: Process, fast_path: FastPath, reservation: ReservedClaims, nodes: list[Json]
     ) -> None:
-        node = next((each for each in nodes if each["metadata"]["name"] == reservation.node_name), None)
+        node = next((each for each in nodes if name_of(each) == reservation.node_name), None)
         for part in reservation.claims:
             known = fast_path.cluster.devices.claim(part.claim)
             if part.allocation is not None or known is None or node is None:
                 continue
-            claim = self._object(known)
-            allocation = allocation_of(claim) or self._assumes(process, _chosen_for(claim))
+            claim = self._known(known)
+            allocation = read.allocation_of(claim) or self._assumes(process, _chosen_for(claim))
             if allocation is None or not usable(allocation, node):
                 self._wrong("S18", process, f"{part.claim[1]} cannot be used on {reservation.node_name}")
 
@@ -238,8 +210,8 @@ class Allocations(Judge):
         """The claims that have devices as far as the process knows: seen, or chosen by itself and not undone."""
         devices = fast_path.cluster.devices
         for key, known in devices.claims.items():
-            claim = self._object(known)
-            if allocation_of(claim):
+            claim = self._known(known)
+            if read.allocation_of(claim):
                 yield claim
                 continue
             assumed = devices.assumed.get(key)
@@ -260,9 +232,6 @@ class Allocations(Judge):
         found = self._assumed.get((process.identity, claim))
         return None if found is None else orjson.loads(orjson.dumps(found.status("", "")))
 
-    def _object(self, seen: Seen) -> Json:
-        return self._history.object(seen.uid, seen.resource_version)
-
     # -- commits
 
     def _claim(self, event: Event) -> None:
@@ -270,31 +239,30 @@ class Allocations(Judge):
             return
         record = event.record
         self.world.trace("", f"claim {event.type} {record.name}")
-        now: Json = {} if event.type == "DELETED" else orjson.loads(record.data)
-        was: Json = orjson.loads(event.previous.data) if event.previous is not None else {}
+        now: Json = {} if event.type == "DELETED" else content(record)
+        was: Json = content(event.previous) if event.previous is not None else {}
         actor, lives = self.world.safety.author()
         lives = lives and not self._is_unaware(actor)
-        before, after = allocation_of(was), allocation_of(now)
-        lost, won = reserved_for(was) - reserved_for(now), reserved_for(now) - reserved_for(was)
-        if after and not reserved_for(now) and (actor is None or not lives):
+        before, after = read.allocation_of(was), read.allocation_of(now)
+        had, has = read.reserved_for(was), read.reserved_for(now)
+        lost, won = had - has, has - had
+        if after and not has and (actor is None or not lives):
             self.left_by_others.add(record.uid)
-        elif not after or after != before or reserved_for(now) or reserved_for(was):
+        elif not after or after != before or has or had:
             self.left_by_others.discard(record.uid)
         if actor is None:
             self._robbed |= {(record.uid, uid) for uid in lost}
         else:
             self._robbed -= {(record.uid, uid) for uid in won}
-            if lost:
-                state = "claim deallocated" if before and not after else "reservation taken back"
-                self._reached(state)
-            elif before and not after:
+            if before and not after:
                 self._reached("claim deallocated")
+            elif lost:
+                self._reached("reservation taken back")
             if won and before:
                 self._reached("claim shared")
         if before and after is None:
-            for result in before["devices"]["results"]:
-                had = self._had.get(device_of(result), {})
-                had.pop(record.uid, None)
+            for result in results_of(before):
+                self._had.get(device_of(result), {}).pop(record.uid, None)
             self.foreign.discard(record.uid)
         if after and before is None:
             self._allocated(record, now, after, actor, lives)
@@ -304,14 +272,13 @@ class Allocations(Judge):
     ) -> None:
         ours = actor is not None and lives
         if not ours:
-            self.foreign.add(record.uid)
-            self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
+            self._is_given_by_others(record.uid, allocation)
         elif actor is not None and all(
             _timeless(allocation) != _timeless(each)
             for each in self._chosen.get((actor.name, _chosen_for(claim)), ())
         ):
             self._wrong("S17", actor, f"{record.key} is allocated what nobody chose: {allocation}")
-        for result in allocation["devices"]["results"]:
+        for result in results_of(allocation):
             if result.get("adminAccess"):
                 continue
             device = device_of(result)
@@ -328,18 +295,13 @@ class Allocations(Judge):
     def _is_too_much(self, device: DeviceId, results: list[Json]) -> bool:
         if any("shareID" not in each for each in results):
             return True
-        cluster = self._reading.cluster()
-        sizes = [
-            each.get("capacity") or {}
-            for spec in cluster.newest.get(device[:2], ())
-            for each in spec.get("devices") or ()
-            if each["name"] == device[2]
-        ]
+        specs = self._reading.cluster().newest.get(device[:2], ())
+        devices = [each for spec in specs for each in spec.get("devices") or () if each["name"] == device[2]]
         # Whole numbers, as `device_load` has them.
         return any(
             sum(int(each["consumedCapacity"][name]) for each in results) > int(size["value"])
-            for capacity in sizes
-            for name, size in capacity.items()
+            for each_of in devices
+            for name, size in (each_of.get("capacity") or {}).items()
         )
 
     def check_books(self, process: Process, fast_path: FastPath) -> None:
@@ -358,9 +320,12 @@ class Allocations(Judge):
     def nobody_knows_devices(self) -> None:
         """A process may have been told of an older state: of what is allocated by now it knows nothing."""
         for claim in self._reading.claims():
-            if allocation := allocation_of(claim):
-                self.foreign.add(claim["metadata"]["uid"])
-                self._contested |= {"/".join(device_of(each)) for each in allocation["devices"]["results"]}
+            if allocation := read.allocation_of(claim):
+                self._is_given_by_others(uid_of(claim), allocation)
+
+    def _is_given_by_others(self, claim: str, allocation: Json) -> None:
+        self.foreign.add(claim)
+        self._contested |= {"/".join(device_of(each)) for each in results_of(allocation)}
 
     def is_robbed(self, pod: str) -> bool:
         """Whether somebody else took a reservation from the pod that it has not got again."""
@@ -368,25 +333,20 @@ class Allocations(Judge):
 
     def check_bind(self, record: Record, pod: Json, actor: Process) -> None:
         """A process has bound this pod, and might do so."""
-        if not pod["spec"].get("resourceClaims") and not extended(pod):
+        if not pod["spec"].get("resourceClaims") and not read.extended(pod):
             return
         self.bound.add(record.uid)
         self._look("S18")
         if self.is_robbed(record.uid):
             return
-        if extended(pod):
+        if read.extended(pod):
             self._reached("extended resource met by devices")
         node = self.world.store.tables[NODES].records.get(pod["spec"]["nodeName"])
-        for named in named_by(pod):
+        for named in read.named_by(pod):
             claim = self._reading.claim(named.name) if named.name else None
             why = self._unready(claim, record, named.own)
-            allocation = allocation_of(claim) if claim is not None else None
-            if (
-                not why
-                and node is not None
-                and allocation
-                and not usable(allocation, orjson.loads(node.data))
-            ):
+            allocation = read.allocation_of(claim) if claim is not None else None
+            if not why and node is not None and allocation and not usable(allocation, content(node)):
                 why = "cannot be used there"
             if why:
                 self._wrong("S18", actor, f"bound {record.key}, whose claim {named.name} {why}")
@@ -397,11 +357,11 @@ class Allocations(Judge):
         owners = claim["metadata"].get("ownerReferences") or ()
         if own and all(each["uid"] != pod.uid for each in owners):
             return "was made for another pod"
-        if allocation_of(claim) is None:
+        if read.allocation_of(claim) is None:
             return "is not allocated"
-        if waits := unready(claim):
+        if waits := read.unready(claim):
             return f"has devices that are not ready: {waits}"
-        return "" if pod.uid in reserved_for(claim) else "is not reserved for it"
+        return "" if pod.uid in read.reserved_for(claim) else "is not reserved for it"
 
 
 def is_gated(world: World, pod: Json) -> bool:
@@ -414,39 +374,35 @@ def check_claims(world: World, names: Container[str]) -> None:
     for others waits for a profile of theirs."""
     if world.devices is None or world.allocations is None:
         return
-    world.safety.checked["L10"] += 1
-    pods = {record.uid: orjson.loads(record.data) for record in world.store.tables[PODS].scan("")}
+    world.safety.look("L10")
+
+    def wrong(what: str) -> None:
+        world.safety.violated("L10", f"claim {name} {what}")
+
+    pods = {uid_of(pod): pod for pod in objects(world.store, PODS)}
     alive = {uid for uid, pod in pods.items() if pod["status"].get("phase") not in FINAL}
-    awaited = {
-        named.name
-        for uid in alive
-        if not pods[uid]["spec"].get("nodeName")
-        for named in named_by(pods[uid])
-        if named.name
-    }
-    waits = {uid for uid in alive if not pods[uid]["spec"].get("nodeName")}
+    waits = {uid for uid in alive if not node_of(pods[uid])}
+    awaited = {named.name for uid in waits for named in read.named_by(pods[uid]) if named.name}
     ours = {uid for uid in waits if pods[uid]["spec"].get("schedulerName") in names}
-    named_as = {named.name: uid for uid in alive for named in named_by(pods[uid]) if named.own}
+    named_as = {named.name: uid for uid in alive for named in read.named_by(pods[uid]) if named.own}
     for claim in world.devices.reading.claims():
-        name, reserved = claim["metadata"]["name"], reserved_for(claim)
+        name, reserved = name_of(claim), read.reserved_for(claim)
         if gone := reserved - alive:
-            world.safety.violated("L10", f"claim {name} is reserved for {sorted(gone)}, who are gone")
-        nobody = allocation_of(claim) is not None and not reserved and name not in awaited
-        made_for = owner_of(claim) if is_made(claim) else ""
+            wrong(f"is reserved for {sorted(gone)}, who are gone")
+        nobody = read.allocation_of(claim) is not None and not reserved and name not in awaited
+        made_for = read.owner_of(claim) if read.is_made(claim) else ""
         # Another pod may name it, and an attempt that failed leaves it to the next one. One that was made after its pod
         # had gone is for the garbage collector of a real cluster, which looks for owners that never were.
         if made_for in pods and not reserved and made_for not in waits and named_as.get(name) != made_for:
-            world.safety.violated("L10", f"claim {name} was made for a pod that has no use for it")
-        if nobody and claim["metadata"]["uid"] not in world.allocations.left_by_others:
-            world.safety.violated("L10", f"claim {name} is allocated for nobody")
+            wrong("was made for a pod that has no use for it")
+        if nobody and uid_of(claim) not in world.allocations.left_by_others:
+            wrong("is allocated for nobody")
         # One that is being deleted, or that is not there, keeps its pod waiting whatever this one has, as with
         # kube-scheduler.
         stays = "deletionTimestamp" not in claim["metadata"]
         wait_for_nodes = {uid for uid in reserved & ours if not is_gated(world, pods[uid])}
-        if stays and (failed := unready(claim, only_failed=True)) and wait_for_nodes:
-            world.safety.violated(
-                "L10", f"claim {name} keeps {failed}, which cannot be used, for a pod that waits"
-            )
+        if stays and (failed := read.unready(claim, only_failed=True)) and wait_for_nodes:
+            wrong(f"keeps {failed}, which cannot be used, for a pod that waits")
     for uid in sorted(alive):
         _check_placed(world, uid, pods[uid])
 
@@ -454,22 +410,21 @@ def check_claims(world: World, names: Container[str]) -> None:
 def _check_placed(world: World, uid: str, pod: Json) -> None:
     assert world.devices is not None and world.allocations is not None, "there are devices"
     ours = uid in world.allocations.bound and not world.allocations.is_robbed(uid)
-    if not ours or not pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+    if not ours or not node_of(pod) or "deletionTimestamp" in pod["metadata"]:
         return
-    name = pod["metadata"]["name"]
+    name = name_of(pod)
     # A patch of a status names no version: carried out late, it takes away what was told since.
     late = any(world.plan.fired[fault] for fault in ("failed", "slow", "not_the_server"))
-    if extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
+    if read.extended(pod) and "extendedResourceClaimStatus" not in pod["status"] and not late:
         world.safety.violated("L10", f"{name} has a node and nothing for its extended resources")
     disputed = False
-    for named in named_by(pod):
+    for named in read.named_by(pod):
         claim = world.devices.reading.claim(named.name) if named.name else None
-        if claim is None or allocation_of(claim) is None or uid not in reserved_for(claim):
-            world.safety.violated(
-                "L10", f"{name} has a node, and its claim {named.name} is not reserved for it"
-            )
+        if claim is None or read.allocation_of(claim) is None or uid not in read.reserved_for(claim):
+            what = f"{name} has a node, and its claim {named.name} is not reserved for it"
+            world.safety.violated("L10", what)
             continue
-        results = claim["status"]["allocation"]["devices"]["results"]
+        results = results_of(read.allocation_of(claim))
         disputed = disputed or any(device_of(each) in world.allocations.disputed for each in results)
     waits: Any = world.kubelets._claims._waits.by_key if world.kubelets._claims is not None else {}
     if uid in waits and not disputed:
@@ -490,8 +445,6 @@ def check_books(world: World, process: Process, fast_path: FastPath) -> None:
         left = prebind.under_way, [[*each] for each in kept]
         world.safety.violated("L7", f"{process.identity} still writes claims: {left}")
     known = {claim.uid: bool(claim.allocation) for claim in books.claims.values()}
-    there = {
-        claim["metadata"]["uid"]: allocation_of(claim) is not None for claim in world.devices.reading.claims()
-    }
+    there = {uid_of(claim): read.allocation_of(claim) is not None for claim in world.devices.reading.claims()}
     if known != there:
         world.safety.violated("L7", f"{process.identity} knows the claims {known}; there are {there}")

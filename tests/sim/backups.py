@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from embedded_kubernetes.store import Event, Record, Table
 
 from .api import LEASES, PODS
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 Name = tuple[str, str]
 #: Seconds between two backups, and how old one is at least that is restored.
@@ -125,11 +121,8 @@ class Backups:
     def _is_renewed(self, process: Process, backup: _Backup) -> bool:
         """Whether the backup has a lease of a process that leads as it was before: one that is gone is made again."""
         then, now = backup.tables[LEASES], self._world.store.tables[LEASES]
-        return any(
-            was is not None and was is not now.get(namespace, name)
-            for namespace, name in process.leases
-            for was in (then.get(f"{namespace}/{name}"),)
-        )
+        leases = [(then.get("/".join(each)), now.get(*each)) for each in process.leases]
+        return any(was is not None and was is not is_ for was, is_ in leases)
 
     def is_unaware(self, process: Process | None) -> bool:
         """Whether a process goes by a history that is none any more."""
@@ -190,12 +183,7 @@ class Backups:
                     table.keys.add(key)
             if table.by_field:
                 table.index(was, is_)
-            store._own(
-                name,
-                key,
-                owned=is_.owners if is_ is not None else (),
-                owners=was.owners if was is not None else (),
-            )
+            store._own(name, key, owned=getattr(is_, "owners", ()), owners=getattr(was, "owners", ()))
             # A node agent that starts over looks at each pod anew.
             again = name == PODS or is_ is None or was is None or is_.uid != was.uid
             if is_ is not None and again:
@@ -203,14 +191,8 @@ class Backups:
             if was is not None:
                 kind = "ADDED" if again else "MODIFIED"
                 found.append((table, Event(was.rv, kind, was, None if again else is_)))
-            if (
-                name == PODS
-                and self._is_bound(table, is_)
-                and was is not None
-                and not self._is_bound(table, was)
-            ):
-                self._world.states.reached("bind undone with the store")
+            if name == PODS and is_ is not None and was is not None:
+                node = table.field_names.index("spec.nodeName")
+                if is_.fields[node] and not was.fields[node]:
+                    self._world.states.reached("bind undone with the store")
         return found
-
-    def _is_bound(self, table: Table, pod: Record | None) -> bool:
-        return pod is not None and bool(pod.fields[table.field_names.index("spec.nodeName")])

@@ -9,17 +9,14 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from agent_scheduler.config.load import Source, Texts
 from agent_scheduler.config.schema import Configuration
 
 from .device_load import TIMEOUT
+from .kinds import Shape
 from .rules import OPTIONAL
 from .shard_load import FENCE, LEASE_NAMESPACE
-
-if TYPE_CHECKING:
-    from .scenarios import Shape
 
 FILE = "scheduler.yaml"
 #: The schedulerName of a world's only scheduler, and of a profile that comes and goes.
@@ -52,15 +49,13 @@ class File:
         if shape.devices is not None and shape.devices.attached:
             self._more = f"{{name: DynamicResources, args: {{bindingTimeout: {TIMEOUT:g}s}}}}"
         self._scores = "" if shape.gpus is None else shape.gpus.scores
-        self.valid = self.text = shape.configuration() + self._settings(random.Random(0), plain=True)
+        self.valid = self.text = shape.configuration() + _plain_settings(self._more, self._scores)
 
     def change(self, rng: random.Random) -> None:
         """Something else, that a process can take over."""
         policy = rng.choice(("revalidate", "strict"))
-        self.valid = self.text = self._shape.configuration(policy=policy) + self._settings(rng)
-
-    def _settings(self, rng: random.Random, *, plain: bool = False) -> str:
-        return _settings(rng, self._more, self._scores, plain=plain)
+        settings = _settings(rng, self._more, self._scores)
+        self.valid = self.text = self._shape.configuration(policy=policy) + settings
 
     def spoil(self, rng: random.Random) -> None:
         """Something that must be refused."""
@@ -118,15 +113,15 @@ def ask_for_more(shape: Shape, rng: random.Random) -> None:
             spec["nodeSelector"] = {"example.com/there": "is-none"}
 
 
-def _settings(rng: random.Random, more: str, ranked_by: str, *, plain: bool = False) -> str:
-    """The part of a configuration that may change while a process runs. `more`: a plugin's configuration; `ranked_by`:
-    entries of scores besides those that there are."""
-    if plain:
-        ranks = f"plugins: {{score: {{enabled: [{ranked_by}]}}}}, " if ranked_by else ""
-        return (
-            "candidateNodeCount: 3\n"
-            f"profiles: [{{schedulerName: agent-scheduler, {ranks}pluginConfig: [{more}]}}]\n"
-        )
+def _plain_settings(more: str, ranked_by: str) -> str:
+    """The part of a configuration that may change while a process runs, at first. `more`: a plugin's configuration;
+    `ranked_by`: entries of scores besides those that there are."""
+    ranks = f"plugins: {{score: {{enabled: [{ranked_by}]}}}}, " if ranked_by else ""
+    profile = f"{{schedulerName: {ALONE}, {ranks}pluginConfig: [{more}]}}"
+    return f"candidateNodeCount: 3\nprofiles: [{profile}]\n"
+
+
+def _settings(rng: random.Random, more: str, ranked_by: str) -> str:
     off = [name for name in OPTIONAL if rng.random() < 0.3]
     scores = rng.choice(("LeastAllocated", "MostAllocated"))
     plugins = [f"filter: {{disabled: [{', '.join(f'{{name: {name}}}' for name in off)}]}}"]

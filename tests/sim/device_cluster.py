@@ -16,12 +16,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import orjson
 
-from embedded_kubernetes import controllers
 from embedded_kubernetes.device_driver import (
     ATTACH_FAILED,
     ATTACHED,
@@ -34,35 +32,14 @@ from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.requests import Request
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION, ResourceClaims
 from embedded_kubernetes.store import Event
+from tests.decisions.devices.validity import device_of, results_of
 
-from .api import PODS, Json
-from .device_load import (
-    ATTACHED_WITHIN,
-    CLAIMS_PATH,
-    CLASSES_PATH,
-    GROUP,
-    TIMEOUT,
-    Devices,
-    class_bodies,
-    pools,
-    slice_body,
-)
-from .device_reading import (
-    CLAIMS,
-    Reading,
-    allocation_of,
-    awaited,
-    device_of,
-    is_made,
-    owner_of,
-    reserved_for,
-    ways,
-)
+from . import device_load as load
+from .api import PODS, PODS_PATH, Json, content, name_of, node_of, pod, some_of, uid_of
+from .device_load import ATTACHED_WITHIN, CLAIMS_PATH, CLASSES_PATH, GROUP, TIMEOUT, Devices, pools
+from .device_reading import CLAIMS, Reading, allocation_of, awaited, is_made, owner_of, reserved_for, ways
 from .faults import FaultMaker
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 
 class Attacher:
@@ -76,15 +53,15 @@ class Attacher:
     def _changed(self, event: Event) -> None:
         if event.type == "DELETED":
             return
-        now = orjson.loads(event.record.data)
+        now = content(event.record)
         # Who starts over with a store that went back looks at all that there is.
         first = event.previous is None or self._world.backups.restoring
-        before = None if first or event.previous is None else allocation_of(orjson.loads(event.previous.data))
+        before = None if first or event.previous is None else allocation_of(content(event.previous))
         allocation = allocation_of(now)
         if not allocation or before == allocation:
             return
         for result in awaited(allocation):
-            self._begin(event.record.uid, now["metadata"]["name"], allocation, result)
+            self._begin(event.record.uid, name_of(now), allocation, result)
 
     def _begin(self, uid: str, name: str, allocation: Json, result: Json) -> None:
         world = self._world
@@ -102,19 +79,14 @@ class Attacher:
         record = world.store.tables[CLAIMS].get("default", name)
         if record is None or record.uid != uid:
             return
-        claim = orjson.loads(record.data)
+        claim = content(record)
         said = [device_of(each) for each in claim["status"].get("devices") or ()]
         # It may have been taken away and given again, in the same second.
         if allocation_of(claim) != allocation or device_of(result) in said:
             return
-        condition = {
-            "type": ATTACH_FAILED if fails else ATTACHED,
-            "status": "True",
-            "reason": "Simulated",
-            "message": "",
-            "lastTransitionTime": world.time_of_day().strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        named = {key: result[key] for key in ("driver", "pool", "device", "shareID") if key in result}
+        said = {"type": ATTACH_FAILED if fails else ATTACHED, "status": "True"}
+        condition = {**said, "reason": "Simulated", "message": "", "lastTransitionTime": world.timestamp()}
+        named = some_of(result, "driver", "pool", "device", "shareID")
         told = [*(claim["status"].get("devices") or ()), {**named, "conditions": [condition]}]
         answer = world.call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"devices": told}})
         assert answer.status == 200, answer.body
@@ -133,7 +105,7 @@ class DeviceCluster:
         self._published: dict[str, tuple[int, int]] = {}
         self._busy: set[str] = set()
 
-    def start(self, clock: Callable[[], float]) -> list[asyncio.Task[None]]:
+    def start(self) -> list[asyncio.Task[None]]:
         """Before the first node is made."""
         world = self._world
         self._collector = CollectorTurns(world.api.collector, world.loop)
@@ -142,16 +114,13 @@ class DeviceCluster:
         driver = DeviceDriver(world.api, DevicesShape(self._shape.per_node, attaching=attaching))
         if self._shape.attached:
             Attacher(world)
-        for body in class_bodies():
+        for body in load.class_bodies():
             world.call("POST", CLASSES_PATH, body)
         for name, specs in pools().items():
             for index, spec in enumerate(specs):
                 self._post(name, 1, index, len(specs), spec)
             self._published[name] = 1, len(specs)
-        return [
-            world.loop.create_task(controllers.run(each, clock=clock), name=type(each).__name__)
-            for each in (ResourceClaims(world.api), driver)
-        ]
+        return [world.control(each, type(each).__name__) for each in (ResourceClaims(world.api), driver)]
 
     def stop(self) -> None:
         if self._collector is not None:
@@ -174,22 +143,19 @@ class DeviceCluster:
             self._world.call("DELETE", f"{GROUP}/resourceslices/{name}-{generation}-{index}")
         self._busy.discard(name)
 
-    def copy(self, name: str, pod: Callable[..., Json]) -> None:
+    def copy(self, name: str) -> None:
         """Make a pod that names a claim which was generated for another one from a template, if there is any."""
-        made = sorted(
-            each["metadata"]["name"]
-            for each in self.reading.claims()
-            if owner_of(each) and not is_made(each) and "deletionTimestamp" not in each["metadata"]
-        )
+        claims = [each for each in self.reading.claims() if owner_of(each) and not is_made(each)]
+        made = sorted(name_of(each) for each in claims if "deletionTimestamp" not in each["metadata"])
         if not made:
             return
         entries = [{"name": "e0", "resourceClaimName": self._world.rng.choice(made)}]
         body = pod(name, cpu=10, lives=self._world.rng.choice((None, 3.0)), resourceClaims=entries)
         self._world.states.reached("pod names a claim of another")
-        self._world.call("POST", "/api/v1/namespaces/default/pods", body)
+        self._world.call("POST", PODS_PATH, body)
 
     def _post(self, name: str, generation: int, index: int, count: int, spec: Json) -> None:
-        body = slice_body(name, generation, index, count, spec)
+        body = load.slice_body(name, generation, index, count, spec)
         answer = self._world.call("POST", f"{GROUP}/resourceslices", body)
         assert answer.status == 201, answer.body
 
@@ -212,7 +178,7 @@ class DeviceNemesis(FaultMaker):
     def after_claim_write(self, process: Process) -> None:
         """A claim was written and its answer is not there yet."""
         if self._strikes("crash", 0.6):
-            self._world.states.reached("crash between claims and bind")
+            self._reached("crash between claims and bind")
             wait = self._rng.choice((0.0, self._rng.uniform(0, 0.01)))
             self._world.loop.call_later(wait, process.kill, "killed between claims and bind")
 
@@ -239,23 +205,23 @@ class DeviceNemesis(FaultMaker):
     def _allocate(self, claim: Json, *, reserve: bool) -> None:
         """What another scheduler gives it, for a pod of its own or for nobody yet."""
         cluster = self._devices.reading.cluster()
-        names = [each["metadata"]["name"] for each in cluster.nodes]
+        names = [name_of(each) for each in cluster.nodes]
         node = self._rng.choice(names) if names else ""
         found = next(ways(cluster, node, [claim]), None) if node else None
         if found is None:
             return
         allocation = copy.deepcopy(found[0])
-        for result in allocation["devices"]["results"]:
+        for result in results_of(allocation):
             if "shareID" in result:
                 result["shareID"] = self._world.store.uid()
-        path = f"{CLAIMS_PATH}/{claim['metadata']['name']}"
+        path = f"{CLAIMS_PATH}/{name_of(claim)}"
         finalizers = sorted({*claim["metadata"].get("finalizers", ()), DELETE_PROTECTION})
         self._call("PATCH", path, {"metadata": {"finalizers": finalizers}})
         status: Json = {"allocation": allocation}
         if reserve:
             status["reservedFor"] = [self._rival(claim, node)]
         self._call("PATCH", f"{path}/status", {"status": status})
-        self._world.states.reached("claim allocated by another")
+        self._reached("claim allocated by another")
 
     def _reserve(self, claim: Json) -> None:
         status = claim["status"]
@@ -263,7 +229,7 @@ class DeviceNemesis(FaultMaker):
         fields = [field for term in terms for field in term.get("matchFields") or ()]
         node = fields[0]["values"][0] if fields else ""
         reserved = [*(status.get("reservedFor") or ()), self._rival(claim, node)]
-        path = f"{CLAIMS_PATH}/{claim['metadata']['name']}/status"
+        path = f"{CLAIMS_PATH}/{name_of(claim)}/status"
         self._call("PATCH", path, {"status": {"reservedFor": reserved}})
 
     def _rival(self, claim: Json, node: str) -> Json:
@@ -271,21 +237,16 @@ class DeviceNemesis(FaultMaker):
         self._rivals += 1
         name = f"rival-{self._rivals}"
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
-        entries = [{"name": "e", "resourceClaimName": claim["metadata"]["name"]}]
+        entries = [{"name": "e", "resourceClaimName": name_of(claim)}]
         annotations = {"agent-scheduler.io/run-seconds": str(self._rng.choice((0.5, 3.0, 8.0)))}
-        pods = "/api/v1/namespaces/default/pods"
         spec = {"schedulerName": "other", "containers": [container], "resourceClaims": entries}
-        answer = self._call(
-            "POST", pods, {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
-        )
-        uid = orjson.loads(answer.body)["metadata"]["uid"]
-        target = {"kind": "Node", "name": node}
+        metadata = {"name": name, "annotations": annotations}
+        answer = self._call("POST", PODS_PATH, {"metadata": metadata, "spec": spec})
         # It is bound once its claim is written, which is after this.
-        self._call_later(
-            0.001, "POST", f"{pods}/{name}/binding", {"metadata": {"name": name}, "target": target}
-        )
-        self._call_later(20.0, "DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0})
-        return {"resource": "pods", "name": name, "uid": uid}
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        self._call_later(0.001, "POST", f"{PODS_PATH}/{name}/binding", binding)
+        self._call_later(20.0, "DELETE", f"{PODS_PATH}/{name}", {"gracePeriodSeconds": 0})
+        return {"resource": "pods", "name": name, "uid": uid_of(orjson.loads(answer.body))}
 
     # -- to the cluster
 
@@ -294,7 +255,7 @@ class DeviceNemesis(FaultMaker):
         if not claims:
             return
         claim = self._rng.choice(claims)
-        name = claim["metadata"]["name"]
+        name = name_of(claim)
         kind = self._rng.choice(("label", "delete", "deallocate", "deallocate", "unreserve"))
         if kind == "delete":
             self._call("DELETE", f"{CLAIMS_PATH}/{name}")
@@ -303,20 +264,14 @@ class DeviceNemesis(FaultMaker):
                 self._call_later(self._rng.choice((0.0, 0.5, 4.0)), "POST", CLAIMS_PATH, anew)
         elif kind == "label" or allocation_of(claim) is None or self._runs(claim):
             self._label(name)
-        elif kind == "deallocate":
-            self._call(
-                "PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"allocation": None, "reservedFor": None}}
-            )
         else:
-            self._call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": {"reservedFor": None}})
+            nothing = {"reservedFor": None, **({"allocation": None} if kind == "deallocate" else {})}
+            self._call("PATCH", f"{CLAIMS_PATH}/{name}/status", {"status": nothing})
 
     def _runs(self, claim: Json) -> bool:
         """Whether a pod with a node uses it: nobody takes devices from under one."""
         users = reserved_for(claim)
-        return any(
-            each.uid in users and orjson.loads(each.data)["spec"].get("nodeName")
-            for each in self._world.store.tables[PODS].scan("")
-        )
+        return any(uid_of(pod) in users and node_of(pod) for pod in self._objects(PODS))
 
     def pool_changed(self) -> None:
         """Published anew: as it was, or with less in it for a while."""
@@ -347,26 +302,15 @@ class DeviceNemesis(FaultMaker):
 
     def _unused(self, pool: str, specs: list[Json]) -> tuple[int, Json | None]:
         """A device that no claim has."""
-        used = {
-            device_of(result)
-            for claim in self._devices.reading.claims()
-            for result in (allocation_of(claim) or {"devices": {"results": []}})["devices"]["results"]
-        }
-        found = [
-            (index, device)
-            for index, spec in enumerate(specs)
-            for device in spec.get("devices") or ()
-            if ("fabric.example.com", pool, device["name"]) not in used
-        ]
+        used = set(map(device_of, self._devices.reading.cluster().had()))
+        there = [(index, each) for index, spec in enumerate(specs) for each in spec.get("devices") or ()]
+        found = [each for each in there if (load.FABRIC, pool, each[1]["name"]) not in used]
         return self._rng.choice(found) if found else (0, None)
 
     def _driver_again(self) -> None:
         """Somebody touches a slice of the simulated driver, which publishes the pool anew."""
-        slices = [
-            each["metadata"]["name"]
-            for each in self._devices.reading.cluster().slices
-            if each["spec"]["driver"] == DRIVER
-        ]
+        there = self._devices.reading.cluster().slices
+        slices = [name_of(each) for each in there if each["spec"]["driver"] == DRIVER]
         if not slices:
             return
         path = f"{GROUP}/resourceslices/{self._rng.choice(slices)}"
@@ -378,7 +322,7 @@ class DeviceNemesis(FaultMaker):
     def class_changed(self) -> None:
         classes = list(self._devices.reading.cluster().classes)
         for each in classes:
-            self._classes.setdefault(each["metadata"]["name"], each["spec"])
+            self._classes.setdefault(name_of(each), each["spec"])
         name = self._rng.choice(sorted(self._classes))
         spec = self._classes[name]
         wait = self._rng.choice((0.0, 0.02, 1.0, 5.0))

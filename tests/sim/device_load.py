@@ -11,18 +11,15 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from embedded_kubernetes.admission.plugins import ADMIN_ACCESS
 from embedded_kubernetes.device_driver import DRIVER, EXTENDED_RESOURCE
 from embedded_kubernetes.resource_claims import DELETE_PROTECTION
 
-from .api import Body, Load, pod
+from .api import PODS_PATH, Body, Load, is_named, limit, name_of, pod
 from .gang_load import GROUP_NAME
 from .loads import MADE, STORAGE, attach_limit
-
-if TYPE_CHECKING:
-    pass
 
 GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS_PATH = f"{GROUP}/namespaces/default/resourceclaims"
@@ -65,11 +62,7 @@ def pools() -> dict[str, list[Body]]:
 
 
 #: Counter set -> what there is: engines and memory of each card, and the links that they share.
-_CARDS = {
-    "card-0": {"engines": 4, "memory": 40},
-    "card-1": {"engines": 4, "memory": 40},
-    "links": {"links": 3},
-}
+_CARDS = {**{card: {"engines": 4, "memory": 40} for card in ("card-0", "card-1")}, "links": {"links": 3}}
 #: What a part of a card takes: engines, memory and links.
 _SIZES = {"whole": (4, 40, 2), "half": (2, 20, 1), "quarter": (1, 5, 0)}
 
@@ -97,26 +90,18 @@ def _parts(card: str) -> list[Body]:
 
 
 def slice_body(pool: str, generation: int, index: int, count: int, spec: Body) -> Body:
-    return {
-        "metadata": {"name": f"{pool}-{generation}-{index}"},
-        "spec": {
-            "driver": FABRIC,
-            "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
-            **spec,
-        },
-    }
+    of = {"name": pool, "generation": generation, "resourceSliceCount": count}
+    return named(f"{pool}-{generation}-{index}", {"driver": FABRIC, "pool": of, **spec})
 
 
 def class_bodies() -> list[Body]:
     """The classes of the world's own; that of the simulated driver is made with it."""
-    return [
-        {"metadata": {"name": kind}, "spec": {"selectors": [_selector(_is_kind(kind))]}}
-        for kind in ("nic", *_SIZES)
-    ]
+    is_kind = f"device.driver == '{FABRIC}' && device.attributes['{FABRIC}'].kind == "
+    return [named(kind, {"selectors": [_selector(f"{is_kind}'{kind}'")]}) for kind in ("nic", *_SIZES)]
 
 
-def _is_kind(kind: str) -> str:
-    return f"device.driver == '{FABRIC}' && device.attributes['{FABRIC}'].kind == '{kind}'"
+def named(name: str, spec: Body) -> Body:
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 def _selector(expression: str) -> Body:
@@ -151,10 +136,8 @@ def _spec(rng: random.Random) -> Body:
             choices = [{"name": kind, **_option(kind)} for kind in _SIZES]
             requests = [{"name": "r", "firstAvailable": choices[rng.randrange(2) :]}]
         case "parts":
-            requests = [
-                {"name": "r", "exactly": _option("half")},
-                {"name": "q", "exactly": _option("quarter", number=rng.choice((1, 2)))},
-            ]
+            quarters = _option("quarter", number=rng.choice((1, 2)))
+            requests = [{"name": "r", "exactly": _option("half")}, {"name": "q", "exactly": quarters}]
         case "all":
             exactly: Body = {"deviceClassName": DRIVER, "allocationMode": "All"}
             requests = [{"name": "r", "exactly": exactly}]
@@ -185,31 +168,27 @@ def fill(rng: random.Random, load: Load) -> Devices:
     load.act(-1.0, "PATCH", "/api/v1/namespaces/default", admin)
     templates = [f"t{number}" for number in range(rng.randrange(1, 4))]
     for name in templates:
-        load.acts.append(
-            (_late(rng, 6), "POST", TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": _spec(rng)}})
-        )
-    named = [f"c{number}" for number in range(rng.randrange(1, 6))]
-    for name in named:
-        load.act(_late(rng, 8), "POST", CLAIMS_PATH, {"metadata": {"name": name}, "spec": _spec(rng)})
+        load.act(_late(rng, 6), "POST", TEMPLATES, named(name, {"spec": _spec(rng)}))
+    claims = [f"c{number}" for number in range(rng.randrange(1, 6))]
+    for name in claims:
+        load.act(_late(rng, 8), "POST", CLAIMS_PATH, named(name, _spec(rng)))
         if rng.random() < 0.15:
             load.act(rng.uniform(2, 15), "DELETE", f"{CLAIMS_PATH}/{name}", None)
     per_node = rng.choice((1, 2, 2, 4))
     for number in range(rng.randrange(6, 8 + 5 * per_node * len(load.nodes))):
-        entries = _entries(rng, templates, named)
+        entries = _entries(rng, templates, claims)
         spec = {"resourceClaims": entries} if entries else {}
         lives = rng.choice((None, 0.5, 2.0, 5.0, 5.0))
         name = f"p{number}"
         at = rng.choice((0.1, rng.uniform(0, 3), rng.uniform(0, 12)))
         body = pod(name, cpu=rng.choice((10, 100, 100, 1500)), lives=lives, **spec)
         if rng.random() < 0.15:
-            resources = body["spec"]["containers"][0]["resources"]
-            resources["limits"] = {EXTENDED_RESOURCE: str(rng.choice((1, 1, 2)))}
-            resources["requests"] |= resources["limits"]
+            limit(body, EXTENDED_RESOURCE, rng.choice((1, 1, 2)))
         load.pods.append((at, body))
         if rng.random() < 0.25:
-            path = f"/api/v1/namespaces/default/pods/{name}"
             grace = {"gracePeriodSeconds": rng.choice((0, 0, 30))}
-            load.act(at + rng.choice((0.003, 0.01, 0.02, 0.5, 6.0)), "DELETE", path, grace)
+            at += rng.choice((0.003, 0.01, 0.02, 0.5, 6.0))
+            load.act(at, "DELETE", f"{PODS_PATH}/{name}", grace)
     if rng.random() < 0.4:
         _kept(rng, load)
     copies = [(rng.uniform(1, 10), f"copy-{number}") for number in range(rng.randrange(4))]
@@ -220,15 +199,12 @@ def fill(rng: random.Random, load: Load) -> Devices:
 
 def _kept(rng: random.Random, load: Load) -> None:
     """A claim that somebody has allocated on the first node, and pods that have to go elsewhere with it."""
-    here = {"key": "metadata.name", "operator": "In", "values": [load.nodes[0]["metadata"]["name"]]}
-    result = {"request": "r", "driver": DRIVER, "pool": load.nodes[0]["metadata"]["name"], "device": "gpu-0"}
-    allocation: Body = {
-        "devices": {"results": [result]},
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
-    }
-    spec = {"devices": {"requests": [{"name": "r", "exactly": _option()}]}}
+    node = name_of(load.nodes[0])
+    result = {"request": "r", "driver": DRIVER, "pool": node, "device": "gpu-0"}
+    selector = {"nodeSelectorTerms": [{"matchFields": [is_named(node)]}]}
+    allocation: Body = {"devices": {"results": [result]}, "nodeSelector": selector}
     metadata = {"name": "kept", "finalizers": [DELETE_PROTECTION]}
-    load.act(0.0, "POST", CLAIMS_PATH, {"metadata": metadata, "spec": spec})
+    load.act(0.0, "POST", CLAIMS_PATH, {"metadata": metadata, "spec": simple(1)})
     load.act(0.01, "PATCH", f"{CLAIMS_PATH}/kept/status", {"status": {"allocation": allocation}})
     for number in range(rng.randrange(1, 4)):
         entries = [{"name": "e0", "resourceClaimName": "kept"}]
@@ -265,42 +241,38 @@ def equip(rng: random.Random, load: Load) -> Devices:
     """Draw what each gang of `pods` needs besides room: all its members the same."""
     devices = Devices(rng.choice((1, 2, 2, 4)))
     for number in (1, 2):
-        body = {"metadata": {"name": f"of-{number}"}, "spec": {"spec": simple(number)}}
-        load.act(0.0, "POST", TEMPLATES, body)
+        load.act(0.0, "POST", TEMPLATES, named(f"of-{number}", {"spec": simple(number)}))
     body = {"metadata": {"name": _CLASS}, "provisioner": MADE, "volumeBindingMode": "WaitForFirstConsumer"}
     load.act(0.0, "POST", f"{STORAGE}/storageclasses", body)
     attaches = rng.choice((None, 1, 2, 4))
     if attaches is not None:
-        load.acts += [attach_limit(node["metadata"]["name"], attaches) for node in load.nodes]
+        load.acts += [attach_limit(name_of(node), attaches) for node in load.nodes]
     chosen: dict[str, tuple[str, int]] = {}
     for at, body in load.pods:
-        gang = body["metadata"]["annotations"].get(GROUP_NAME) or body["metadata"]["name"]
+        gang = body["metadata"]["annotations"].get(GROUP_NAME) or name_of(body)
         if gang not in chosen:
             chosen[gang] = rng.choice(_KINDS), rng.choice((1, 1, 1, 2))
             if chosen[gang][0] == "shared":
-                late = rng.choice((0.0, 0.0, rng.uniform(0, 3)))
-                claim = {"metadata": {"name": f"of-{gang}"}, "spec": simple(chosen[gang][1])}
-                load.act(at + late, "POST", CLAIMS_PATH, claim)
+                claim = named(f"of-{gang}", simple(chosen[gang][1]))
+                load.act(at + _late(rng, 3), "POST", CLAIMS_PATH, claim)
         _equip(rng, gang, *chosen[gang], body, at, load)
     return devices
 
 
 def _equip(rng: random.Random, gang: str, kind: str, number: int, pod: Body, at: float, load: Load) -> None:
-    spec, name = pod["spec"], pod["metadata"]["name"]
+    spec, name = pod["spec"], name_of(pod)
     if kind in ("template", "both"):
         spec["resourceClaims"] = [{"name": "e0", "resourceClaimTemplateName": f"of-{number}"}]
     if kind == "shared":
         spec["resourceClaims"] = [{"name": "e0", "resourceClaimName": f"of-{gang}"}]
     if kind == "extended":
-        resources = spec["containers"][0]["resources"]
-        resources["limits"] = {EXTENDED_RESOURCE: str(number)}
-        resources["requests"] |= resources["limits"]
+        limit(pod, EXTENDED_RESOURCE, number)
     if kind in ("volumes", "both"):
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"data-of-{name}"}}]
         late = rng.choice((0.0, 0.0, 0.0, rng.uniform(0, 3)))
         resources = {"requests": {"storage": "1Gi"}}
         wanted = {"accessModes": ["ReadWriteOnce"], "resources": resources, "storageClassName": _CLASS}
-        load.act(at + late, "POST", VOLUMES, {"metadata": {"name": f"data-of-{name}"}, "spec": wanted})
+        load.act(at + late, "POST", VOLUMES, named(f"data-of-{name}", wanted))
 
 
 #: Seconds that an attachment takes at most, and those after which nobody waits for one any more.

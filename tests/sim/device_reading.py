@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import Any
 
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
-from embedded_kubernetes.store import Event
-from tests.decisions.devices.selecting import SelectorError, matches
-from tests.decisions.devices.validity import Cluster, DeviceId, problems
-from tests.decisions.plain.selectors import term_matches as plain_term
+from embedded_kubernetes.store import Event, Store
+from tests.decisions.devices.validity import (
+    Cluster,
+    DeviceId,
+    device_of,
+    options_of,
+    problems,
+    results_of,
+    usable,
+)
 
-from .api import NODES, Json
-
-if TYPE_CHECKING:
-    from embedded_kubernetes.store import Store
+from .api import NODES, Json, is_named, name_of, objects, uid_of
 
 CLAIMS = ("resource.k8s.io", "resourceclaims")
 CLASSES = ("resource.k8s.io", "deviceclasses")
@@ -43,27 +44,22 @@ class Named:
 
 
 def named_by(pod: Json) -> list[Named]:
-    told = {
-        each["name"]: each.get("resourceClaimName")
-        for each in pod.get("status", {}).get("resourceClaimStatuses") or ()
-    }
-    found = [
-        Named(each["resourceClaimName"], False)
-        if "resourceClaimName" in each
-        else Named(told.get(each["name"]), True)
-        for each in pod["spec"].get("resourceClaims") or ()
-        if "resourceClaimName" in each or told.get(each["name"], "") is not None
-    ]
+    statuses = pod.get("status", {}).get("resourceClaimStatuses") or ()
+    told = {each["name"]: each.get("resourceClaimName") for each in statuses}
+    found = []
+    for each in pod["spec"].get("resourceClaims") or ():
+        if "resourceClaimName" in each:
+            found.append(Named(each["resourceClaimName"], False))
+        elif told.get(each["name"], "") is not None:
+            found.append(Named(told.get(each["name"]), True))
     made = pod.get("status", {}).get("extendedResourceClaimStatus")
     return [*found, Named(made["resourceClaimName"], True)] if made else found
 
 
 def extended(pod: Json) -> int:
     """How many devices it asks for as an extended resource, which no node offers."""
-    return sum(
-        int(each.get("resources", {}).get("requests", {}).get(EXTENDED_RESOURCE, 0))
-        for each in pod["spec"]["containers"]
-    )
+    resources = (each.get("resources", {}) for each in pod["spec"]["containers"])
+    return sum(int(each.get("requests", {}).get(EXTENDED_RESOURCE, 0)) for each in resources)
 
 
 def without_extended(pod: Json) -> Json:
@@ -72,11 +68,8 @@ def without_extended(pod: Json) -> Json:
         return pod
     containers = []
     for each in pod["spec"]["containers"]:
-        requests = {
-            name: amount
-            for name, amount in each["resources"]["requests"].items()
-            if name != EXTENDED_RESOURCE
-        }
+        asked = each["resources"]["requests"].items()
+        requests = {name: amount for name, amount in asked if name != EXTENDED_RESOURCE}
         containers.append({**each, "resources": {"requests": requests}})
     return {**pod, "spec": {**pod["spec"], "containers": containers}}
 
@@ -103,15 +96,6 @@ def reserved_for(claim: Json) -> set[str]:
     return {each["uid"] for each in (claim.get("status") or {}).get("reservedFor") or ()}
 
 
-def usable(allocation: Json, node: Json) -> bool:
-    selector = allocation.get("nodeSelector")
-    return selector is None or any(plain_term(term, node) for term in selector["nodeSelectorTerms"])
-
-
-def device_of(result: Json) -> DeviceId:
-    return result["driver"], result["pool"], result["device"]
-
-
 class Reading:
     """The API's objects as they are now."""
 
@@ -132,22 +116,18 @@ class Reading:
             self._answers = {}
         found = self._read[1].get(kind)
         if found is None:
-            found = self._read[1][kind] = [
-                orjson.loads(each.data) for each in self._store.tables[kind].scan("")
-            ]
+            found = self._read[1][kind] = objects(self._store, kind)
         return found
 
     def claims(self) -> list[Json]:
         return self._objects(CLAIMS)
 
     def claim(self, name: str) -> Json | None:
-        return next((each for each in self.claims() if each["metadata"]["name"] == name), None)
+        return next((each for each in self.claims() if name_of(each) == name), None)
 
     def cluster(self, *, without: frozenset[str] = frozenset()) -> Cluster:
         """As it is, but for the allocations of claims with these UIDs."""
-        allocated = [
-            each for each in self.claims() if allocation_of(each) and each["metadata"]["uid"] not in without
-        ]
+        allocated = [each for each in self.claims() if allocation_of(each) and uid_of(each) not in without]
         nodes, classes, slices = (self._objects(kind) for kind in (NODES, CLASSES, SLICES))
         return Cluster(nodes, classes, slices, allocated)
 
@@ -160,9 +140,9 @@ class Reading:
             if claim is None or "deletionTimestamp" in claim["metadata"]:
                 return None
             owners = claim["metadata"].get("ownerReferences") or ()
-            if named.own and all(each["uid"] != pod["metadata"]["uid"] for each in owners):
+            if named.own and all(each["uid"] != uid_of(pod) for each in owners):
                 return None
-            found[claim["metadata"]["uid"]] = claim
+            found[uid_of(claim)] = claim
         return list(found.values())
 
     def is_gated(self, pod: Json) -> bool:
@@ -175,24 +155,24 @@ class Reading:
         if not pod["spec"].get("resourceClaims") and not extended(pod):
             return True
         self._objects(CLAIMS)
-        key = pod["metadata"]["uid"], node["metadata"]["name"]
+        key = uid_of(pod), name_of(node)
         known = self._answers.get(key)
         if known is None:
             known = self._answers[key] = self._could_have(pod, node)
         return known
 
     def _could_have(self, pod: Json, node: Json) -> bool:
-        claims, uid = self.claims_of(pod), pod["metadata"]["uid"]
+        claims, uid = self.claims_of(pod), uid_of(pod)
         if claims is None:
             return False
         # What was made for its extended resources is made anew.
-        freed = {each["metadata"]["uid"] for each in self.claims() if is_made(each) and owner_of(each) == uid}
+        freed = {uid_of(each) for each in self.claims() if is_made(each) and owner_of(each) == uid}
         wanted = []
         if number := extended(pod):
             meant = [each for each in self._objects(CLASSES) if _EXTENDED in each["spec"]]
             if not meant:
                 return False
-            option = {"deviceClassName": meant[0]["metadata"]["name"], "count": number}
+            option = {"deviceClassName": name_of(meant[0]), "count": number}
             wanted.append({"spec": {"devices": {"requests": [{"name": "r", "exactly": option}]}}})
         for claim in claims:
             allocation, reserved = allocation_of(claim), reserved_for(claim)
@@ -203,11 +183,11 @@ class Reading:
                     return False
             elif reserved <= {uid}:
                 wanted.append(claim)
-                freed.add(claim["metadata"]["uid"])
+                freed.add(uid_of(claim))
             else:
                 return False
         cluster = self.cluster(without=frozenset(freed))
-        return next(ways(cluster, node["metadata"]["name"], wanted), None) is not None
+        return next(ways(cluster, name_of(node), wanted), None) is not None
 
 
 # ---- all that claims could be given
@@ -215,51 +195,38 @@ class Reading:
 
 def ways(cluster: Cluster, node_name: str, claims: Sequence[Json]) -> Iterator[tuple[Json, ...]]:
     """The ways to allocate all of `claims` on a node."""
-    known = {each["metadata"]["name"] for each in cluster.classes}
-    if any(option["deviceClassName"] not in known for claim in claims for option in _all_options(claim)):
-        return
-    good = [
-        [
-            way
-            for way in _of_claim(cluster, node_name, claim)
-            if not problems(cluster, node_name, [claim], [way])
-        ]
-        for claim in claims
+    known = {name_of(each) for each in cluster.classes}
+    options = [
+        option for claim in claims for each in _requests(claim) for option in options_of(each).values()
     ]
-    for found in islice(product(*good), _TRIED):
+    if any(option["deviceClassName"] not in known for option in options):
+        return
+
+    def good(claim: Json) -> list[Json]:
+        found = _of_claim(cluster, node_name, claim)
+        return [way for way in found if not problems(cluster, node_name, [claim], [way])]
+
+    for found in islice(product(*map(good, claims)), _TRIED):
         if not problems(cluster, node_name, claims, found):
             yield found
 
 
-def _all_options(claim: Json) -> list[Json]:
-    return [
-        option
-        for request in claim["spec"]["devices"].get("requests") or ()
-        for option in _options(request).values()
-    ]
-
-
-def _options(request: Json) -> dict[str, Json]:
-    if request.get("exactly"):
-        return {request["name"]: request["exactly"]}
-    return {f"{request['name']}/{each['name']}": each for each in request["firstAvailable"]}
+def _requests(claim: Json) -> list[Json]:
+    return claim["spec"]["devices"].get("requests") or []
 
 
 def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
     """Some of them wrong."""
     node = cluster.node(node_name)
     here = cluster.devices(node)
-    taken = {
-        device_of(result)
-        for each in cluster.allocated
-        for result in each["status"]["allocation"]["devices"]["results"]
-        if "shareID" not in result and not result.get("adminAccess")
-    }
+    results = [result for result in cluster.had() if not result.get("adminAccess")]
+    taken = {device_of(result) for result in results if "shareID" not in result}
+    specs = [each["spec"] for each in cluster.slices]
     parts = []
-    for request in claim["spec"]["devices"].get("requests") or ():
+    for request in _requests(claim):
         found = []
-        for name, option in _options(request).items():
-            selected = [key for key, each in here.items() if _selects(cluster, option, key, each)]
+        for name, option in options_of(request).items():
+            selected = [key for key, each in here.items() if cluster.selects(option, key[0], each)]
             if option.get("allocationMode") == "All":
                 chosen: Iterator[tuple[DeviceId, ...]] = iter([tuple(selected)])
             else:
@@ -270,25 +237,10 @@ def _of_claim(cluster: Cluster, node_name: str, claim: Json) -> Iterator[Json]:
     for several in product(*parts):
         results = [result for one in several for result in one]
         own = {device_of(result)[0] for result in results}
-        only = {"key": "metadata.name", "operator": "In", "values": [node_name]}
-        local = any(not _is_everywhere(cluster, driver) for driver in own)
-        place = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]}} if local else {}
+        local = any(not each.get("allNodes") for each in specs if each["driver"] in own)
+        term = {"matchFields": [is_named(node_name)]}
+        place = {"nodeSelector": {"nodeSelectorTerms": [term]}} if local else {}
         yield {"devices": {"results": results}, **place}
-
-
-def _is_everywhere(cluster: Cluster, driver: str) -> bool:
-    return all(each["spec"].get("allNodes") for each in cluster.slices if each["spec"]["driver"] == driver)
-
-
-def _selects(cluster: Cluster, option: Json, key: DeviceId, device: Any) -> bool:
-    expressions = [
-        *cluster.selectors(option["deviceClassName"]),
-        *(each["cel"]["expression"] for each in option.get("selectors") or ()),
-    ]
-    try:
-        return all(matches(expression, key[0], device) for expression in expressions)
-    except SelectorError:
-        return False
 
 
 def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
@@ -300,16 +252,14 @@ def _result(name: str, key: DeviceId, device: Any, option: Json) -> Json:
     if device.get("allowMultipleAllocations"):
         result["shareID"] = "00000000-0000-4000-8000-000000000000"
         asked = (option.get("capacity") or {}).get("requests") or {}
-        result["consumedCapacity"] = {
-            capacity: asked.get(capacity, each["value"])
-            for capacity, each in (device.get("capacity") or {}).items()
-        }
+        whole = {name: each["value"] for name, each in (device.get("capacity") or {}).items()}
+        result["consumedCapacity"] = {name: asked.get(name, size) for name, size in whole.items()}
     return result
 
 
-def awaited(allocation: Json) -> list[Json]:
+def awaited(allocation: Json | None) -> list[Json]:
     """The results that have to be made ready."""
-    return [each for each in allocation["devices"]["results"] if each.get("bindingConditions")]
+    return [each for each in results_of(allocation) if each.get("bindingConditions")]
 
 
 def unready(claim: Json, *, only_failed: bool = False) -> list[str]:
@@ -319,7 +269,7 @@ def unready(claim: Json, *, only_failed: bool = False) -> list[str]:
         for each in claim.get("status", {}).get("devices") or ()
     }
     found = []
-    for result in awaited(allocation_of(claim) or {"devices": {"results": []}}):
+    for result in awaited(allocation_of(claim)):
         true = said.get(device_of(result), set())
         failed = bool(true & set(result.get("bindingFailureConditions") or ()))
         if failed or (not only_failed and not true.issuperset(result["bindingConditions"])):

@@ -18,28 +18,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from agent_scheduler.engine.preemption.dry_run import Candidate
+from agent_scheduler.engine.state.ledger import Placement
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.eviction import Evicted
-from embedded_kubernetes.store import Event
+from embedded_kubernetes.store import Event, Record
 from tests.decisions.plain import World as Cluster
 from tests.decisions.plain import decide
 
-from .api import NODES, PODS, Json
+from .api import FINAL, NODES, PODS, Json, name_of, node_of, uid_of
 from .device_reading import without_extended
 from .judge import History, Judge, hear_after, hear_before, is_first
+from .kinds import Process, World
 from .rules import as_placed, beside, cluster_of, readable, refusal, with_devices
-
-if TYPE_CHECKING:
-    from agent_scheduler.engine.preemption.dry_run import Candidate
-    from agent_scheduler.engine.state.ledger import Placement
-    from agent_scheduler.engine.state.podinfo import PodInfo
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
 
 
 @dataclass(eq=False, slots=True)
@@ -85,11 +81,7 @@ class Seen:
         self._evictions = evictions
         self._fast_path = fast_path
         self.rules = process.rules()
-        self.nodes = [
-            evictions.object(info.uid, info.resource_version)
-            for name in ledger.rows
-            if (info := ledger.node(name)) is not None
-        ]
+        self.nodes = list(map(evictions.known, filter(None, map(ledger.node, ledger.rows))))
         #: In the scheduler's order: of pods that are alike in all that counts it is the one that decides.
         self.placed = {name: [self._on(each) for each in ledger.pods_on(name)] for name in ledger.rows}
 
@@ -97,17 +89,17 @@ class Seen:
         pod = self.pod(placement.uid)
         assert pod is not None, "the ledger has no pod that was not seen"
         there = {**pod, "spec": {**pod["spec"], "nodeName": placement.node_name}}
-        if placement.gpus and not pod["spec"].get("nodeName"):
+        if placement.gpus and not node_of(pod):
             # Whatever the annotation of a pod says that is not bound.
             return with_devices(there, placement.gpus)
         return as_placed(there, placement.gpus)
 
     def pod(self, uid: str) -> Json | None:
         info = self._fast_path.cluster.pods.get(uid)
-        return None if info is None else self._evictions.object(uid, info.resource_version)
+        return None if info is None else self._evictions.known(info)
 
     def node(self, name: str) -> Json | None:
-        return next((node for node in self.nodes if node["metadata"]["name"] == name), None)
+        return next((node for node in self.nodes if name_of(node) == name), None)
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -119,9 +111,9 @@ class Seen:
         """Whether the pod may go there, `without` some pods and with those of `and_` on the node."""
         cluster, gone = self.cluster, set(without)
         if gone or and_:
-            name = node["metadata"]["name"]
+            name = name_of(node)
             more = [{**each, "spec": {**each["spec"], "nodeName": name}} for each in and_]
-            stay = [each for each in cluster.pods if each["metadata"]["uid"] not in gone]
+            stay = [each for each in cluster.pods if uid_of(each) not in gone]
             there = [each for each in stay if each["spec"]["nodeName"] == name] if and_ else []
             more = beside(more, node, there)
             cluster = cluster_of(cluster.nodes, [*stay, *map(without_extended, more)])
@@ -138,9 +130,9 @@ class Evictions(Judge):
         super().__init__(world)
         self.claims: list[Claim] = []
         #: What an object was, by its UID and version.
-        self.object = History(world, (PODS, NODES, BUDGETS), readable).object
+        self.known = History(world, (PODS, NODES, BUDGETS), readable).known
         #: Node -> (version, UID) of each pod that came to it.
-        self._arrivals: dict[str, list[tuple[int, str]]] = {}
+        self.arrivals: dict[str, list[tuple[int, str]]] = {}
         names = world.store.tables[PODS].field_names
         self._node_field, self._phase_field = names.index("spec.nodeName"), names.index("status.phase")
 
@@ -148,14 +140,10 @@ class Evictions(Judge):
         """The store has: what was chosen is of a history that is none any more."""
         for claim in self.claims:
             claim.over = True
-        self._arrivals.clear()
+        self.arrivals.clear()
         for record in self.world.store.tables[PODS].scan(""):
             if node := record.fields[self._node_field]:
-                self._arrivals.setdefault(node, []).append((record.rv, record.uid))
-
-    def arrivals(self, node: str) -> Sequence[tuple[int, str]]:
-        """(Version, UID) of each pod that came to the node."""
-        return self._arrivals.get(node, ())
+                self.arrivals.setdefault(node, []).append((record.rv, record.uid))
 
     def open(self) -> list[Claim]:
         """Claims whose pod still waits."""
@@ -194,10 +182,8 @@ class Evictions(Judge):
     def _claim(self, process: Process, fast_path: FastPath, pod: PodInfo, candidate: Candidate) -> None:
         world = self.world
         victims = {victim.uid: victim.name for victim in candidate.victims}
-        claim = Claim(
-            *(process.identity, process.name, pod.uid, pod.name, pod.priority),
-            *(candidate.node_name, victims, world.store.rv, fast_path.settings),
-        )
+        by = process.identity, process.name, pod.uid, pod.name, pod.priority
+        claim = Claim(*by, candidate.node_name, victims, world.store.rv, fast_path.settings)
         if (info := fast_path.ledger.node(claim.node)) is not None:
             claim.node_uid, claim.node_rv = info.uid, int(info.resource_version)
         world.trace(process.name, f"evicts {sorted(victims.values())} from {claim.node} for {pod.name}")
@@ -216,22 +202,21 @@ class Evictions(Judge):
         """Node -> UIDs of the pods nominated there that the claim's pod has to leave room for."""
         nominator = fast_path.queue.nominator
         placements = fast_path.ledger.placements
-        found = {}
-        for node in sorted(nominator.nodes()):
-            uids = [
+        found = {
+            node: [
                 pod.uid
                 for pod in nominator.pods_for(node)
                 if pod.priority >= claim.priority and pod.uid != claim.uid and pod.uid not in placements
             ]
-            if uids:
-                found[node] = uids
-        return found
+            for node in sorted(nominator.nodes())
+        }
+        return {node: uids for node, uids in found.items() if uids}
 
     def _judge(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:
         self._look("S14")
         pod = seen.pod(claim.uid)
         if pod is None:
-            self._wrong_claim("S14", claim, "the pod is not there")
+            self._wrong_claim(claim, "the pod is not there")
             return
         rivals = self._rivals(claim, fast_path)
         if rivals:
@@ -239,51 +224,40 @@ class Evictions(Judge):
             return
         placed = tuple(each for pods in seen.placed.values() for each in pods)
         cluster = Cluster(tuple(seen.rules.applied_to_node(node) for node in seen.nodes), placed)
-        budgets = [
-            self.object(budget.uid, budget.resource_version)
-            for there in fast_path._watching.pdbs._by_namespace.values()
-            for budget in there.values()
-        ]
+        by_namespace = fast_path._watching.pdbs._by_namespace.values()
+        budgets = [self.known(budget) for there in by_namespace for budget in there.values()]
         decision = decide(seen.rules.applied_to_pod(pod), cluster, budgets)
         if decision.feasible:
-            self._wrong_claim("S14", claim, f"it fits on {', '.join(decision.feasible)}")
-        chosen = {
-            (candidate.node, *sorted(victim["metadata"]["uid"] for victim in candidate.victims))
-            for candidate in decision.candidates
-        }
+            self._wrong_claim(claim, f"it fits on {', '.join(decision.feasible)}")
+        chosen = {(each.node, *sorted(map(uid_of, each.victims))) for each in decision.candidates}
         if not decision.feasible and (claim.node, *sorted(claim.victims)) not in chosen:
-            best = [
-                (each.node, [victim["metadata"]["name"] for victim in each.victims])
-                for each in decision.candidates
-            ]
-            self._wrong_claim("S14", claim, f"the best choice is {best or decision.message}")
+            best = [(each.node, [name_of(victim) for victim in each.victims]) for each in decision.candidates]
+            self._wrong_claim(claim, f"the best choice is {best or decision.message}")
 
     def _judge_among_rivals(self, claim: Claim, pod: Json, seen: Seen, rivals: dict[str, list[str]]) -> None:
         """Less is said where nominated pods have a say: it was necessary, and it is enough."""
         if pod["spec"].get("preemptionPolicy") == "Never":
-            self._wrong_claim("S14", claim, "it must not preempt")
+            self._wrong_claim(claim, "it must not preempt")
         there = {node: [each for uid in uids if (each := seen.pod(uid))] for node, uids in rivals.items()}
         for node in seen.nodes:
-            name = node["metadata"]["name"]
+            name = name_of(node)
             others = there.get(name, [])
             if seen.fits(pod, node) and seen.fits(pod, node, and_=others):
-                self._wrong_claim("S14", claim, f"it fits on {name}")
-        node_of, others = seen.node(claim.node), there.get(claim.node, [])
-        if node_of is None:
-            self._wrong_claim("S14", claim, "there is no such node")
+                self._wrong_claim(claim, f"it fits on {name}")
+        target, others = seen.node(claim.node), there.get(claim.node, [])
+        if target is None:
+            self._wrong_claim(claim, "there is no such node")
             return
-        priorities = {
-            each["metadata"]["uid"]: each["spec"].get("priority", 0) for each in seen.placed[claim.node]
-        }
+        priorities = {uid_of(each): each["spec"].get("priority", 0) for each in seen.placed[claim.node]}
         for uid, name in claim.victims.items():
             if priorities.get(uid, claim.priority) >= claim.priority:
-                self._wrong_claim("S14", claim, f"{name} is not of lower priority, or not there")
+                self._wrong_claim(claim, f"{name} is not of lower priority, or not there")
             rest = claim.victims.keys() - {uid}
-            if seen.fits(pod, node_of, without=rest) and seen.fits(pod, node_of, without=rest, and_=others):
-                self._wrong_claim("S14", claim, f"{name} need not go")
+            if seen.fits(pod, target, without=rest) and seen.fits(pod, target, without=rest, and_=others):
+                self._wrong_claim(claim, f"{name} need not go")
         for more in ([], others):
-            if not seen.fits(pod, node_of, without=claim.victims, and_=more):
-                self._wrong_claim("S14", claim, "it does not fit there with all of them gone")
+            if not seen.fits(pod, target, without=claim.victims, and_=more):
+                self._wrong_claim(claim, "it does not fit there with all of them gone")
 
     def _judge_repetition(self, claim: Claim, seen: Seen, fast_path: FastPath) -> None:
         pod = seen.pod(claim.uid)
@@ -295,14 +269,11 @@ class Evictions(Judge):
                 # By some settings in between nobody was to be evicted for it, perhaps.
                 continue
             node = seen.node(earlier.node)
-            if node is not None and node["metadata"]["uid"] != earlier.node_uid:
+            if node is not None and uid_of(node) != earlier.node_uid:
                 # The one that they left for it is gone, and with that what it was nominated to.
                 continue
-            leaves = [
-                uid
-                for uid in earlier.victims
-                if uid in earlier.deleted and fast_path.cluster.pods.get(uid) is not None
-            ]
+            known = fast_path.cluster.pods
+            leaves = [uid for uid in earlier.victims if uid in earlier.deleted and known.get(uid) is not None]
             if node is None or not leaves or earlier.known != earlier.victims.keys():
                 continue
             if not claim.victims.keys() - {uid for each in self.claims for uid in each.deleted}:
@@ -311,26 +282,25 @@ class Evictions(Judge):
             others = [each for uid in rivals.get(earlier.node, []) if (each := seen.pod(uid))]
             if all(seen.fits(pod, node, without=leaves, and_=more) for more in ([], others)):
                 names = [earlier.victims[uid] for uid in leaves]
-                self._wrong_claim("S14", claim, f"{names} are leaving {earlier.node} for it already")
+                self._wrong_claim(claim, f"{names} are leaving {earlier.node} for it already")
 
     def _judge_room(self, process: Process, fast_path: FastPath, bound: PodInfo, node_name: str) -> None:
         """A process has just given room to `bound`: others may be given some, and know more, before it is bound."""
-        kept = [claim for claim in self.open() if claim.by == process.identity and claim.node == node_name]
-        nominator, placements = fast_path.queue.nominator, fast_path.ledger.placements
+        nominated, placements = fast_path.queue.nominator.nominated, fast_path.ledger.placements
         kept = [
             claim
-            for claim in kept
-            if claim.uid != bound.uid
+            for claim in self.open()
+            if claim.by == process.identity
+            and claim.node == nominated.get(claim.uid, "") == node_name
+            and claim.uid != bound.uid
             and claim.priority >= bound.priority
             and claim.uid not in placements
-            and nominator.nominated.get(claim.uid, "") == node_name
         ]
         if not kept:
             return
         self._look("S16")
         seen = Seen(self, process, fast_path)
-        node = seen.node(node_name)
-        if node is None:
+        if (node := seen.node(node_name)) is None:
             return
         leaving = {uid for claim in kept for uid in claim.victims}
         for claim in kept:
@@ -338,7 +308,7 @@ class Evictions(Judge):
             if pod is None or seen.fits(pod, node, without=leaving):
                 continue
             if seen.fits(pod, node, without={*leaving, bound.uid}):
-                self._wrong_claim("S16", claim, f"{bound.name} is given its room")
+                self._wrong_claim(claim, f"{bound.name} is given its room", "S16")
 
     # -- requests
 
@@ -354,11 +324,9 @@ class Evictions(Judge):
         uid = (orjson.loads(body).get("preconditions") or {}).get("uid", "")
         if gangs is not None and (record is None or gangs.is_victim(process, uid)):
             return
-        claims = [
-            claim for claim in self.claims if claim.by == process.identity and name in claim.victims.values()
-        ]
         assert fast_path is not None, "who sends is there"
-        waiting = [claim for claim in claims if fast_path.cluster.waits(claim.uid)]
+        mine = [each for each in self.claims if each.by == process.identity and name in each.victims.values()]
+        waiting = [claim for claim in mine if fast_path.cluster.waits(claim.uid)]
         if not waiting:
             self._wrong("S15", process, f"deletes {name} for nobody who waits")
         elif all(claim.displaced and claim.displaced < self.world.loop.time() for claim in waiting):
@@ -373,28 +341,12 @@ class Evictions(Judge):
         record, before = event.record, event.previous
         node = record.fields[self._node_field]
         gone = event.type == "DELETED"
-        ended = gone or record.deleting or record.fields[self._phase_field] in ("Succeeded", "Failed")
+        leaves = gone or record.deleting
+        ended = leaves or record.fields[self._phase_field] in FINAL
         if node and (before is None or not before.fields[self._node_field]):
             self._arrived(event, node, actor)
-        if (
-            actor is not None
-            and actor.scheduler
-            and (gone or record.deleting)
-            and before is not None
-            and not before.deleting
-        ):
-            claims = [
-                claim for claim in self.claims if claim.process == actor.name and record.uid in claim.victims
-            ]
-            gangs = self.world.gang_safety
-            for_gang = gangs is not None and gangs.is_victim(actor, record.uid)
-            if not claims and not for_gang and not self._is_unaware(actor):
-                self._wrong("S15", actor, f"deleted {record.key}, no victim of its")
-            for claim in claims:
-                # Whoever was told that this victim stays has given it up; it goes for somebody else.
-                if record.uid not in claim.failed:
-                    claim.deleted.add(record.uid)
-            self._reached("victim evicted")
+        if actor is not None and actor.scheduler and leaves and before is not None and not before.deleting:
+            self._evicted(record, actor)
         for claim in self.claims:
             if gone and record.uid in claim.deleted:
                 claim.left.add(record.uid)
@@ -405,12 +357,23 @@ class Evictions(Judge):
                     self._reached("preemptor gone while victims leave")
                 claim.over = True
 
+    def _evicted(self, record: Record, actor: Process) -> None:
+        claims = [each for each in self.claims if each.process == actor.name and record.uid in each.victims]
+        gangs = self.world.gang_safety
+        for_gang = gangs is not None and gangs.is_victim(actor, record.uid)
+        if not claims and not for_gang and not self._is_unaware(actor):
+            self._wrong("S15", actor, f"deleted {record.key}, no victim of its")
+        for claim in claims:
+            # Whoever was told that this victim stays has given it up; it goes for somebody else.
+            if record.uid not in claim.failed:
+                claim.deleted.add(record.uid)
+        self._reached("victim evicted")
+
     def _arrived(self, event: Event, node: str, actor: Process | None) -> None:
         uid = event.record.uid
-        self._arrivals.setdefault(node, []).append((event.rv, uid))
-        if actor is None and any(
-            claim.node == node and claim.uid != uid and claim.deleted for claim in self.open()
-        ):
+        self.arrivals.setdefault(node, []).append((event.rv, uid))
+        others = (claim for claim in self.open() if claim.node == node and claim.uid != uid)
+        if actor is None and any(claim.deleted for claim in others):
             self._reached("room taken by another")
 
     # -- in the end
@@ -419,12 +382,10 @@ class Evictions(Judge):
         """Whether something has happened to the node since it was as the claim was made by, so that this need not be of
         use any more."""
         node = self.world.store.tables[NODES].records.get(claim.node)
-        return (
-            node is None
-            or node.rv > claim.node_rv
-            or any(rv > claim.rv and uid != claim.uid for rv, uid in self._arrivals.get(claim.node, ()))
-        )
+        arrivals = self.arrivals.get(claim.node, ())
+        others_came = any(rv > claim.rv and uid != claim.uid for rv, uid in arrivals)
+        return node is None or node.rv > claim.node_rv or others_came
 
-    def _wrong_claim(self, name: str, claim: Claim, what: str) -> None:
+    def _wrong_claim(self, claim: Claim, what: str, name: str = "S14") -> None:
         victims = sorted(claim.victims.values())
         self._violated(name, f"{claim.by} evicts {victims} from {claim.node} for {claim.name}: {what}")

@@ -11,21 +11,17 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from embedded_kubernetes import requests
 from embedded_kubernetes.faults import MIDDLEBOX
 
+from .kinds import Process, SimTransport, World
 from .nemesis import KINDS_WATCHED, LIST_TIMEOUT
 from .shard_map import SHARDS_PATH
 from .shard_safety import Sent, is_list, is_version_asked
-
-if TYPE_CHECKING:
-    from .network import SimTransport
-    from .processes import Process
-    from .world import World
 
 #: Seconds that the server works at a request at most.
 LONGEST = 40.0
@@ -63,13 +59,10 @@ class Exchange:
         world = self._world
         process, asked, fate = self._process, self._asked, self._fate
         refused: Response | None = None
-        if world.loop.time() < world.server_back or self._is_of_before():
+        is_gone = world.loop.time() < world.server_back or self._is_of_before()
+        if is_gone or fate == "lost_before":
             self._over()
-            self._lose(True)
-            return
-        if fate == "lost_before":
-            self._over()
-            self._lose(world.rng.random() < 0.5)
+            self._lose(is_gone or world.rng.random() < 0.5)
             return
         if fate == "throttled":
             refused = Response(
@@ -81,23 +74,19 @@ class Exchange:
             world.nemesis.after_failure(process)
             refused = self._fail()
         elif fate == "unlistable":
-            refused = refusal(
-                403, {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}
-            )
+            why = {"status": "Failure", "reason": "Forbidden", "code": 403}
+            refused = refusal(403, {"kind": "Status", **why})
         elif fate == "not_the_server":
             refused = self._of_another()
         elif fate == "denied":
             if "/resourceclaims/" in asked.path and world.allocations is not None:
                 world.allocations.refused(asked.body or b"{}")
             refused = refusal(world.rng.choice((403, 422)), {"kind": "Status", "reason": "Forbidden"})
-        elif fate == "claim_taken":
-            assert world.device_nemesis is not None, "there are claims"
+        elif fate == "claim_taken" and world.device_nemesis:
             world.device_nemesis.claim_taken(asked)
-        elif fate == "shard_written":
-            assert world.shard_nemesis is not None, "there are shards"
+        elif fate == "shard_written" and world.shard_nemesis:
             world.shard_nemesis.shard_written(asked)
-        elif fate == "group_written":
-            assert world.gang_nemesis is not None, "there are groups"
+        elif fate == "group_written" and world.gang_nemesis:
             world.gang_nemesis.group_written(asked)
         elif fate and fate not in ("lost_after", "slow", "hangs"):
             world.nemesis.before_write(fate, asked)
@@ -135,9 +124,7 @@ class Exchange:
                 world.states.reached("claim written after another")
             elif result.status == 200:
                 world.device_nemesis.after_claim_write(process)
-        headers = [(b"Content-Type", result.content_type.encode())]
-        headers += [(name.encode(), value.encode()) for name, value in result.headers]
-        return Response(result.status, result.body, Headers(headers))
+        return _sent(result)
 
     def _is_of_before(self) -> bool:
         """Whether the server that it was sent to is no more."""
@@ -240,16 +227,18 @@ ON_ITS_WAY = ("badGateway", "gatewayTimeout")
 
 def strange(says: str) -> Response:
     """An answer that is not the server's."""
-    answer = MIDDLEBOX[says]
-    more = [(name.encode(), value.encode()) for name, value in answer.headers]
-    return Response(
-        answer.status, answer.body, Headers([(b"Content-Type", answer.content_type.encode()), *more])
-    )
+    return _sent(MIDDLEBOX[says])
+
+
+def _sent(answer: requests.Response) -> Response:
+    """As the server's answer arrives."""
+    headers = (("Content-Type", answer.content_type), *answer.headers)
+    encoded = [(name.encode(), value.encode()) for name, value in headers]
+    return Response(answer.status, answer.body, Headers(encoded))
 
 
 def refusal(status: int, body: dict[str, Any]) -> Response:
-    headers = Headers([(b"Content-Type", b"application/json")])
-    return Response(status, json.dumps({"apiVersion": "v1", **body}).encode(), headers)
+    return _sent(requests.Response(status, json.dumps({"apiVersion": "v1", **body}).encode()))
 
 
 def verb_of(method: str, path: str) -> str:
@@ -283,6 +272,7 @@ class Troubles(ABC):
         self._world = world
         self._process = process
         self._rng = random.Random(f"{world.seed} network of {process.identity}")
+        self.closed = False
         self._outage_ends = 0.0
         #: Until when a replica lags that lists and watches come from, by how much, and of which path; "" for all.
         self._lags_until = self._lags_by = 0.0
@@ -297,17 +287,21 @@ class Troubles(ABC):
         if not self.strikes("slow_credentials", 0.3):
             return 0.0
         late = self._rng.choice((0.05, 1.0, 6.0, 20.0)) * self._rng.uniform(0.5, 1.5)
-        self._world.plan.lasts(self._world.loop.time() + late)
+        self._world.plan.lasts(self._now + late)
         self._world.trace(self._process.name, f"has credentials in {late:.3f} s")
         return late
 
-    def strikes(self, name: str, share: float = 1.0) -> bool:
-        return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
+    @property
+    def _now(self) -> float:
+        return self._world.loop.time()
 
-    def _cut_off(self) -> bool:
+    def strikes(self, name: str, share: float = 1.0) -> bool:
+        return self._world.plan.strikes(name, now=self._now, share=share)
+
+    def cannot_connect(self) -> bool:
         """Whether no connection can be opened: just now, or for a while, in which the open ones break too."""
-        now = self._world.loop.time()
-        if now < self._outage_ends or now < self._world.server_back:
+        now = self._now
+        if self.closed or now < self._outage_ends or now < self._world.server_back:
             return True
         if not self.strikes("no_connection"):
             return False
@@ -332,45 +326,39 @@ class Troubles(ABC):
             for name in ("failed", "lost_before", "lost_after", "slow"):
                 if self.strikes("lease", 12.0):
                     return name
-        names = ["throttled", "not_the_server", "failed", "lost_before", "lost_after", "slow"]
+        names = "throttled", "not_the_server", "failed", "lost_before", "lost_after", "slow"
+        # There are few of these.
+        share = 3.0 if verb in ("evict", "shard") or (verb == "pod" and self._process.scheduler) else 1.0
+        first: tuple[str, ...] = ()
         if verb == "bind":
-            names = [
-                *("bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied"),
-                *names,
-            ]
-        elif verb == "evict" or (verb == "pod" and self._process.scheduler):
-            names = ["recreated", "gone", "deleting", "denied", *names]
+            first = "bound_elsewhere", "recreated", "gone", "deleting", "gated", "node_vanished", "denied"
+        elif verb in ("evict", "pod") and share > 1:
+            first = "recreated", "gone", "deleting", "denied"
         elif verb in ("status", "event", "volume", "pod"):
-            names.insert(0, "denied")
-        elif verb == "shard":
-            names = ["shard_written", "denied", *names]
-        elif verb == "group":
-            names = ["group_written", "denied", *names]
+            first = ("denied",)
+        elif verb in ("shard", "group"):
+            first = f"{verb}_written", "denied"
         elif verb == "claim":
-            names = [*(["claim_taken"] if method == "PATCH" else []), "denied", *names]
-        share = 3.0 if verb == "evict" or (verb == "pod" and self._process.scheduler) else 1.0
+            first = ("claim_taken", "denied") if method == "PATCH" else ("denied",)
         shares = {"claim_taken": 2.0, "shard_written": 2.0, "group_written": 3.0}
-        if verb == "shard":
-            # There are few of them.
-            share = 3.0
-        return next((name for name in names if self.strikes(name, shares.get(name, share))), "")
+        return next((name for name in (*first, *names) if self.strikes(name, shares.get(name, share))), "")
 
     def _latencies(self, fate: str, timeout: float) -> tuple[float, float]:
         before, after = self._rng.uniform(0.0002, 0.004), self._rng.uniform(0.0002, 0.004)
         if fate == "hangs":
             before = self._rng.uniform(1.0, LONGEST)
-            self._world.plan.lasts(self._world.loop.time() + before)
+            self._world.plan.lasts(self._now + before)
         if fate == "slow":
             if self._rng.random() < 0.5:
                 before = self._rng.uniform(0.1, 1.5) * timeout
             else:
                 after = self._rng.uniform(0.1, 1.5) * timeout
-            self._world.plan.lasts(self._world.loop.time() + before + after)
+            self._world.plan.lasts(self._now + before + after)
         return before, after
 
     def _is_unlistable(self, verb: str, path: str) -> bool:
         until = self._world.unlistable.get(path.partition("?")[0].rpartition("/")[2], 0.0)
-        if verb != "list" or self._world.loop.time() >= until:
+        if verb != "list" or self._now >= until:
             return False
         if self._process.elects and not self._process.leads():
             self._world.states.reached("unlistable for who does not lead")
@@ -378,7 +366,7 @@ class Troubles(ABC):
 
     def _lag(self, path: str) -> float:
         """By how many seconds the replica is behind that answers this list or watch; 0 for none that lags."""
-        now, kind = self._world.loop.time(), path.partition("?")[0]
+        now, kind = self._now, path.partition("?")[0]
         if now < self._lags_until:
             return self._lags_by if self._lagging in ("", kind) else 0.0
         if not self.strikes("lagging", 0.2):
@@ -386,17 +374,15 @@ class Troubles(ABC):
         self._lags_by, self._lags_until = self._rng.uniform(1.0, 30.0), now + self._rng.uniform(5.0, 40.0)
         self._lagging = self._rng.choice(("", kind))
         self._world.plan.lasts(self._lags_until + 2 * self._lags_by)
-        self._world.trace(
-            self._process.name,
-            f"{self._lagging or 'all'} lags {self._lags_by:.3f} s until {self._lags_until:.3f}",
-        )
+        what = f"{self._lagging or 'all'} lags {self._lags_by:.3f} s until {self._lags_until:.3f}"
+        self._world.trace(self._process.name, what)
         return self._lags_by
 
     def _query(self, verb: str, path: str, query: str) -> str:
         if verb != "list" or "continue=" in query:
             return query
         if behind := self._lag(path):
-            past = self._world.version_at(self._world.loop.time() - behind)
+            past = self._world.version_at(self._now - behind)
         elif self.strikes("stale_list", 3.0):
             past = self._world.store.rv - self._rng.randrange(1, 40)
         else:

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from .api import Json, objects
-
-if TYPE_CHECKING:
-    from .world import World
-
+from .kinds import World
 
 #: All kinds, in the order in which they are drawn. docs/reliability.md says what happens.
 KINDS = (
@@ -66,17 +63,15 @@ class Plan:
     """
 
     def __init__(
-        self, rng: random.Random, names: Iterable[str], *, ends: float, rates: Collection[float]
+        self, rng: random.Random, names: Iterable[str], *, ends: float, rates: Sequence[float]
     ) -> None:
         self._rng = rng
-        self.ends = ends
-        self.calm_at = ends
+        self.ends = self.calm_at = ends
         self.rates: dict[str, float] = {}
-        choices = tuple(rates)
         for name in names:
             if name not in KINDS:
                 raise ValueError(f"unknown fault {name!r}; known: {', '.join(KINDS)}")
-            self.rates[name] = rng.choice(choices)
+            self.rates[name] = rng.choice(rates)
         self.fired: Counter[str] = Counter()
 
     def enabled(self, name: str) -> bool:
@@ -87,8 +82,7 @@ class Plan:
         rate = self.rates.get(name)
         if rate is None or now >= self.ends or self._rng.random() >= rate * share:
             return False
-        self.fired[name] += 1
-        return True
+        return self.happens(name, now=now)
 
     def happens(self, name: str, *, now: float) -> bool:
         """Whether fault `name` happens now that whoever asks has thrown dice of its own for it."""
@@ -122,14 +116,8 @@ THEMES: tuple[tuple[str, ...], ...] = (
     ("claim_taken", "claim_changed", "lost_after", "slow", "held_back", "pod_deleted"),
     ("claim_taken", "pool_changed", "class_changed", "crash", "failed", "denied", "bound_elsewhere"),
 )
-_ELSEWHERE = frozenset(
-    (
-        *(name for _, names in FAMILIES.values() for name in names),
-        "rolled_back",
-        "not_attached",
-        "webhook_slow",
-    )
-)
+_ELSEWHERE = {name for _, names in FAMILIES.values() for name in names}
+_ELSEWHERE |= {"rolled_back", "not_attached", "webhook_slow"}
 #: How many worlds have a store that goes back: it makes everybody start over, which leaves less time for all else.
 _ROLLED_BACK = 0.1
 #: And how many have drivers that fail, if their devices have to be made ready.
@@ -177,6 +165,7 @@ class FaultMaker:
         self._world = world
         self._rng = random.Random(f"{world.seed} {name}")
         self._call = world.call
+        self._reached = world.states.reached
 
     def strike(self) -> None:
         """Throw the dice once for each kind."""
@@ -185,17 +174,21 @@ class FaultMaker:
                 getattr(self, name)()
 
     def _strikes(self, name: str, share: float = 1.0) -> bool:
-        return self._world.plan.strikes(name, now=self._world.loop.time(), share=share)
+        return self._world.plan.strikes(name, now=self._now, share=share)
 
     def _objects(self, kind: tuple[str, str], namespace: str = "") -> list[Json]:
         return objects(self._world.store, kind, namespace)
+
+    @property
+    def _now(self) -> float:
+        return self._world.loop.time()
 
     def _soon(self, act: Callable[[], object]) -> None:
         """At some moment of what goes on."""
         self._world.loop.call_later(self._rng.choice((0.0, 0.0005, 0.003, 0.02)), act)
 
     def _later(self, seconds: float, act: Callable[..., object], *about: Any) -> None:
-        self._world.plan.lasts(self._world.loop.time() + seconds)
+        self._world.plan.lasts(self._now + seconds)
         self._world.loop.call_later(seconds, act, *about)
 
     def _call_later(self, seconds: float, *about: Any) -> None:

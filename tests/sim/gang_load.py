@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .api import Body, Load, pod
+from .api import Body, Load, name_of, pod
 
 #: By which pods ask for the batch scheduler.
 NAME = "volcano"
@@ -32,6 +32,11 @@ _SECOND = {
     "capacity": "{name: predicates}, {name: capacity}, {name: nodeorder}",
     "tree": "{name: predicates}, {name: capacity, enableHierarchy: true}, {name: nodeorder}",
 }
+_ACTIONS_OF_SESSIONS = (
+    *(("enqueue", "allocate", "backfill"), ("enqueue", "allocate", "backfill"), ("allocate", "backfill")),
+    *(("enqueue", "allocate", evicts, "backfill") for evicts in ("preempt", "reclaim")),
+    ("enqueue", "allocate", "preempt", "reclaim", "backfill"),
+)
 _DRF = {True: "{name: drf}", False: "{name: drf, enablePreemptable: false}"}
 
 
@@ -53,6 +58,12 @@ class Gangs:
     groups: dict[str, Body] = field(default_factory=dict)
     #: Whether the API server has groups of Kubernetes' own, too.
     native: bool = False
+
+    @property
+    def leaves(self) -> list[str]:
+        """Queues that have no others below them."""
+        names = map(name_of, self.queues)
+        return [name for name in names if not name.startswith(("root", "above"))]
 
     @property
     def text(self) -> str:
@@ -80,16 +91,7 @@ def _typed(kind: str) -> Body:
 def gather(rng: random.Random, load: Load, nodes: int) -> Gangs:
     """Adds gangs of pods and bare ones, priority classes, and what changes in time."""
     gangs = Gangs(
-        actions=rng.choice(
-            (
-                ("enqueue", "allocate", "backfill"),
-                ("enqueue", "allocate", "backfill"),
-                ("allocate", "backfill"),
-                ("enqueue", "allocate", "preempt", "backfill"),
-                ("enqueue", "allocate", "reclaim", "backfill"),
-                ("enqueue", "allocate", "preempt", "reclaim", "backfill"),
-            )
-        ),
+        actions=rng.choice(_ACTIONS_OF_SESSIONS),
         divides=rng.choice(("proportion", "capacity", "capacity", "tree")),
         by_share=rng.random() < 0.15,
         pdb=rng.random() < 0.2,
@@ -150,10 +152,8 @@ def _limits(rng: random.Random, cpus: int) -> Body:
 def _budgets(rng: random.Random, load: Load) -> None:
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     for number in range(3):
-        spec = {
-            "selector": {"matchLabels": {"gang": f"g{number}"}},
-            "minAvailable": rng.choice((1, 2, "60%")),
-        }
+        selector = {"matchLabels": {"gang": f"g{number}"}}
+        spec = {"selector": selector, "minAvailable": rng.choice((1, 2, "60%"))}
         load.act(0.0, "POST", path, {"metadata": {"name": f"budget-{number}"}, "spec": spec})
 
 
@@ -187,9 +187,8 @@ def _gang(rng: random.Random, gangs: Gangs, name: str, leaves: list[str], load: 
     """The cpus that it asks for."""
     size = rng.choice((1, 2, 2, 3, 4, 4, 6, 9))
     minimum = rng.choice((size, size, size, max(1, size - 1), max(1, size // 2), 1))
-    spec: Body = {
-        "queue": rng.choice((*leaves, *leaves, "default", "nowhere" if rng.random() < 0.1 else "default"))
-    }
+    other = "nowhere" if rng.random() < 0.1 else "default"
+    spec: Body = {"queue": rng.choice((*leaves, *leaves, "default", other))}
     roles = ["", ""]
     if size > 1 and rng.random() < 0.25:
         roles = ["head", "worker"]
@@ -234,7 +233,7 @@ def _ask(pod: Body, queue_name: str, *, group: str = "", role: str = "") -> None
 
 def count_in_queues(rng: random.Random, gangs: Gangs, load: Load) -> None:
     """Some pods of the fast path say that they are in a queue."""
-    names = [each["metadata"]["name"] for each in gangs.queues if each["metadata"]["name"] != "root"]
+    names = [name_of(each) for each in gangs.queues if name_of(each) != "root"]
     for _, body in load.pods:
         if body["spec"]["schedulerName"] != NAME and rng.random() < 0.5:
             body["metadata"].setdefault("annotations", {})[QUEUE_NAME] = rng.choice(names)
@@ -242,6 +241,7 @@ def count_in_queues(rng: random.Random, gangs: Gangs, load: Load) -> None:
 
 #: The annotation by which a pod takes part, and the gate.
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
+_TIGHT = ({"cpu": "1"}, {"cpu": "2"}, {"cpu": "3"}, {"cpu": "6"}, {"cpu": "2", "memory": "256Mi"})
 #: Label and taint of nodes that few pods may go to.
 POOL, SPECIAL = "example.com/pool", "special"
 
@@ -259,16 +259,16 @@ class Gates:
     @property
     def text(self) -> str:
         """Of the configuration."""
-        return (
-            f"queueReservationTimeout: {self.timeout}s\n"
-            f"featureGates: {{SchedulingGatesQueueAdmission: {str(not self.off).lower()}}}\n"
-        )
+        gates = f"featureGates: {{SchedulingGatesQueueAdmission: {str(not self.off).lower()}}}"
+        return f"queueReservationTimeout: {self.timeout}s\n{gates}\n"
 
 
 def hold(rng: random.Random, gangs: Gangs, load: Load) -> Gates:
     """Has pods ask for the gate, tightens queues, and adds pods of the fast path that are in some."""
-    _tighten(rng, gangs)
-    names = [each["metadata"]["name"] for each in gangs.queues if not _is_above(each)]
+    for each in gangs.queues:
+        if name_of(each) != "root" and rng.random() >= 0.3:
+            each["spec"]["capability"] = rng.choice(_TIGHT)
+    names = gangs.leaves
     for number in range(rng.choice((0, 3, 8, 15))):
         body = pod(f"fast-{number}", cpu=rng.choice((0, 300, 700, 1500)), lives=rng.choice((None, 2.0, 9.0)))
         if rng.random() < 0.85:
@@ -284,10 +284,7 @@ def hold(rng: random.Random, gangs: Gangs, load: Load) -> Gates:
         asks, special = choices.setdefault(gang, drawn) if gang else drawn
         if asks if rng.random() < 0.95 else drawn[0]:
             said[GATE] = "true" if rng.random() < 0.97 else "True"
-        if special:
-            _send_to_special(body)
-        if rng.random() < 0.05:
-            body["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+        _set_apart(body, special, rng.random() < 0.05)
     return replace(gates, off=rng.random() < 0.06, timeout=rng.choice((0, 0, 0, 0, 5, 30)))
 
 
@@ -295,7 +292,7 @@ def add_native(rng: random.Random, gangs: Gangs, gates: Gates, load: Load) -> No
     """Gangs of Kubernetes' own groups, each of one of the two schedulers. Their groups name no queue: members for the
     fast path do, for the batch scheduler it makes no difference."""
     gangs.native = True
-    names = [each["metadata"]["name"] for each in gangs.queues if not _is_above(each)]
+    names = gangs.leaves
     for number in range(rng.randrange(2, 7)):
         size = rng.choice((1, 2, 2, 3, 4, 6))
         # Groups of either kind may have the same name.
@@ -319,29 +316,17 @@ def add_native(rng: random.Random, gangs: Gangs, gates: Gates, load: Load) -> No
                 said[QUEUE_NAME] = rng.choice(queues)
             if asks if rng.random() < 0.95 else not asks:
                 said[GATE] = "true"
-            if special:
-                _send_to_special(made)
-            if rng.random() < 0.03:
-                made["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+            _set_apart(made, special, rng.random() < 0.03)
             load.pods.append((at + rng.uniform(0, spread), made))
 
 
-def _send_to_special(pod: Body) -> None:
-    pod["spec"]["nodeSelector"] = {POOL: SPECIAL}
-    pod["spec"]["tolerations"] = [{"key": POOL, "operator": "Exists"}]
-
-
-def _is_above(queue: Body) -> bool:
-    return str(queue["metadata"]["name"]).startswith(("root", "above"))
-
-
-def _tighten(rng: random.Random, gangs: Gangs) -> None:
-    for each in gangs.queues:
-        if each["metadata"]["name"] == "root" or rng.random() < 0.3:
-            continue
-        each["spec"]["capability"] = rng.choice(
-            ({"cpu": "1"}, {"cpu": "2"}, {"cpu": "3"}, {"cpu": "6"}, {"cpu": "2", "memory": "256Mi"})
-        )
+def _set_apart(pod: Body, special: bool, gated: bool) -> None:
+    """Send it to the nodes that few may go to, and have it behind another gate."""
+    if special:
+        pod["spec"]["nodeSelector"] = {POOL: SPECIAL}
+        pod["spec"]["tolerations"] = [{"key": POOL, "operator": "Exists"}]
+    if gated:
+        pod["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
 
 
 def _rules(rng: random.Random) -> tuple[str, ...]:
@@ -356,34 +341,24 @@ JOBS_PATH = f"/apis/{JOB_VERSION}/namespaces/default/jobs"
 #: Makes pods of tasks that wait stand by, so that room is kept for them.
 DEPENDS_ON_GANG = "agent-scheduler.io/depends-on-gang"
 _EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown", "*")
-_ACTIONS = (
-    *("RestartJob", "RestartTask", "RestartPod"),
-    *("AbortJob", "TerminateJob", "CompleteJob"),
-)
-#: Seconds after which a Job is deleted that has ended, where it says so.
-_KEPT = (0, 1, 10)
+_ACTIONS = (*("RestartJob", "RestartTask", "RestartPod"), *("AbortJob", "TerminateJob", "CompleteJob"))
 
 
-@dataclass
 class Jobs:
-    """Those that are there or will be, by name."""
-
-    bodies: dict[str, Body] = field(default_factory=dict)
+    """Says that there are some."""
 
 
 def employ(rng: random.Random, gangs: Gangs, load: Load) -> Jobs:
     """Adds Jobs in the queues of `gangs`, whose controllers see to them."""
-    jobs = Jobs()
     gangs.controllers = rng.choice((1, 1, 2))
-    queues = [each["metadata"]["name"] for each in gangs.queues]
-    leaves = [name for name in queues if not name.startswith(("root", "above"))]
+    leaves = gangs.leaves
     for number in range(rng.randrange(1, 7)):
-        body = jobs.bodies[f"j{number}"] = _job(rng, f"j{number}", rng.choice(("default", *leaves)))
+        body = _job(rng, f"j{number}", rng.choice(("default", *leaves)))
         at = rng.choice((0.1, 0.1, 4.0, 9.0)) + rng.uniform(0, 2.0)
         load.act(at, "POST", JOBS_PATH, body)
         if rng.random() < 0.15:
             load.act(at + rng.uniform(0.01, 15.0), "DELETE", f"{JOBS_PATH}/j{number}", None)
-    return jobs
+    return Jobs()
 
 
 def _job(rng: random.Random, name: str, queue: str) -> Body:
@@ -399,7 +374,7 @@ def _job(rng: random.Random, name: str, queue: str) -> Body:
         "policies": _policies(rng, rng.choice((0, 1, 2))),
     }
     if rng.random() < 0.3:
-        spec["ttlSecondsAfterFinished"] = rng.choice(_KEPT)
+        spec["ttlSecondsAfterFinished"] = rng.choice((0, 1, 10))
     if rng.random() < 0.2:
         spec["minSuccess"] = rng.randint(1, most)
     if rng.random() < 0.3:
@@ -407,12 +382,7 @@ def _job(rng: random.Random, name: str, queue: str) -> Body:
     metadata: Body = {"name": name}
     if rng.random() < 0.2:
         metadata["annotations"] = {DEPENDS_ON_GANG: "reserve"}
-    return {
-        "apiVersion": JOB_VERSION,
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def _tasks(rng: random.Random) -> list[Body]:

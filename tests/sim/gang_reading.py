@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_scheduler.objects.quantity import resource_value
 
-from .api import FINAL, Json
+from .api import FINAL, Json, node_of
 from .gang_load import GROUP_NAME, NAME, NATIVE, QUEUE_NAME, ROLE
 
 Amounts = Mapping[str, int]
@@ -79,11 +79,11 @@ def is_ready(pod: Json) -> bool:
     path with it, knows of no pod that has ended."""
     if phase(pod) == "Succeeded":
         return is_batch(pod)
-    return bool(pod["spec"].get("nodeName")) and not is_leaving(pod) and phase(pod) != "Failed"
+    return bool(node_of(pod)) and not is_leaving(pod) and phase(pod) != "Failed"
 
 
 def waits(pod: Json) -> bool:
-    return not (pod["spec"].get("nodeName") or is_leaving(pod) or has_ended(pod))
+    return not (node_of(pod) or is_leaving(pod) or has_ended(pod))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,8 @@ class Minimum:
         if len(there) < self.members:
             return f"{len(there)} of {self.members} members"
         counted = Counter(annotation(pod, ROLE) for pod in there)
-        return ", ".join(
-            f"{counted[role]} of {least} {role}s"
-            for role, least in self.roles.items()
-            if counted[role] < least
-        )
+        lacking = {role: least for role, least in self.roles.items() if counted[role] < least}
+        return ", ".join(f"{counted[role]} of {least} {role}s" for role, least in lacking.items())
 
 
 def minimum(group: Json, members: Iterable[Json] = ()) -> Minimum:
@@ -152,6 +149,17 @@ def chain(name: str, queues: Mapping[str, Json]) -> list[str]:
     return found
 
 
+def held_by(
+    names: Iterable[str], queues: Mapping[str, Json], pods: Iterable[Json], queue: Callable[[Json], str]
+) -> dict[str, Counter[str]]:
+    """What these queues hold of what the pods ask for, each in its `queue` and those above it."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for pod in pods:
+        for name in found.keys() & chain(queue(pod), queues):
+            found[name].update(requests(pod))
+    return found
+
+
 def is_open(queue: Json | None) -> bool:
     return queue is not None and (queue.get("status") or {}).get("state") == "Open"
 
@@ -164,11 +172,8 @@ def limits(queue: Json) -> dict[str, int]:
 
 def above_limits(holds: Amounts, queue: Json) -> str:
     """By which resource a queue that holds so much is above its capability; empty if by none."""
-    return ", ".join(
-        f"{holds[name]} of {limit} {name}"
-        for name, limit in limits(queue).items()
-        if holds.get(name, 0) > limit
-    )
+    above = {name: limit for name, limit in limits(queue).items() if holds.get(name, 0) > limit}
+    return ", ".join(f"{holds[name]} of {limit} {name}" for name, limit in above.items())
 
 
 def is_above(holds: Mapping[str, Amounts], queues: Mapping[str, Json], wanted: Amounts) -> str:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-import orjson
 
 from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.device_driver import DRIVER
@@ -15,16 +12,14 @@ from tests.decisions.plain.gpu_share import asked
 
 from . import gang_reading as read
 from .allocations import is_gated
-from .api import NODES, Body, Json, condition_of, name_of
+from .api import NODES, Body, Json, condition_of, content, name_of, node_of, uid_of
 from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
 from .gangs import GangCluster
 from .job_reading import stands_by
+from .kinds import World
 from .legality import attachable, claims_of, has_its_volumes
 from .loads import MADE
 from .rules import Rules, are_enough, cluster_of, is_ready, places_by_gpus, readable, refusal
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
 #: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.
@@ -43,7 +38,7 @@ class Standing:
         self.groups = {**cluster.groups(), **cluster.native_groups()}
         self.queues = cluster.queues()
         self.pods = cluster.pods()
-        self.nodes = [readable(orjson.loads(record.data)) for record in world.store.tables[NODES].scan("")]
+        self.nodes = [readable(content(record)) for record in world.store.tables[NODES].scan("")]
         self.members: dict[str, list[Json]] = {}
         for pod in self.pods:
             if (gang := read.gang_of(pod)) or read.is_batch(pod):
@@ -52,11 +47,10 @@ class Standing:
         self.placed = [
             pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
             for pod in self.pods
-            if pod["spec"].get("nodeName") in there and not read.has_ended(pod)
+            if node_of(pod) in there and not read.has_ended(pod)
         ]
-        self.reserved = [
-            pod for pod in self.pods if world.gates is not None and world.gates.has_room_reserved(pod)
-        ]
+        gates = world.gates
+        self.reserved = [] if gates is None else list(filter(gates.has_room_reserved, self.pods))
         #: What keeps sessions from placing anybody who asks for anything, as in Volcano; empty if nothing does. It may
         #: be left by a store that went back to between a queue's end and its return.
         self.fault = self._fault() if self.divides == "tree" else ""
@@ -81,8 +75,11 @@ class Standing:
                 if read.chain(name, self.queues)[-1] != read.ROOT:
                     return f"{name} lies in itself"
         holding = {read.queue_of_group(group) for group in self.groups.values()}
-        holding |= {read.queue_of(pod, self.groups.get) for pod in self.members.get("", ())}
+        holding |= {self.queue_of(pod) for pod in self.members.get("", ())}
         return "".join(f"{name} has both jobs and queues below it" for name in sorted(inner & holding)[:1])
+
+    def queue_of(self, pod: Json) -> str:
+        return read.queue_of(pod, self.groups.get)
 
     def is_stopped(self, pending: Iterable[Json], group: Json | None = None) -> bool:
         """Whether a fault of the queues keeps members from being placed: those that ask for nothing are asked of no
@@ -120,11 +117,7 @@ class Standing:
         if not self.is_let_in(name, group) or self.is_stopped(pending, group):
             return ""
         needed = read.needed(least, len(ready), pending)
-        if not (
-            self._fits(pending, needed)
-            and self._gpus_are_enough(pending, needed)
-            and self._may_hold(pending, needed)
-        ):
+        if not all(may(pending, needed) for may in (self._fits, self._gpus_are_enough, self._may_hold)):
             return ""
         return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
 
@@ -162,12 +155,11 @@ class Standing:
     def fits_outside(self, pod: Json) -> bool:
         """Whether a ready node would take it which is not in its shard, and so may not be used."""
         mine = self._open_to(pod)
-        return mine is not None and any(
-            name_of(node) not in mine
-            and is_ready(node)
-            and refusal(pod, node, self._cluster, self._by) is None
-            for node in self.nodes
-        )
+        others = [node for node in self.nodes if is_ready(node) and name_of(node) not in (mine or ())]
+        return mine is not None and any(self._takes(node, pod) for node in others)
+
+    def _takes(self, node: Json, *pods: Json) -> bool:
+        return all(refusal(pod, node, self._cluster, self._by) is None for pod in pods)
 
     def _fits(self, pending: list[Json], needed: int, *, anywhere: bool = False) -> bool:
         """Whether so many find room, however they are laid out: each is taken to be as large as the largest.
@@ -181,7 +173,7 @@ class Standing:
             name = name_of(node)
             if mine is not None and name not in mine and not (anywhere and is_ready(node)):
                 continue
-            if any(refusal(pod, node, self._cluster, self._by) is not None for pod in pending):
+            if not self._takes(node, *pending):
                 continue
             allocatable = node["status"]["allocatable"]
             left = [int(allocatable["pods"]) - self._on[name]]
@@ -221,7 +213,7 @@ class Standing:
         of several it is not said which has to have room for how many."""
         members = self.members[name]
         pending = read.pending(members)
-        queues = {read.queue_of(pod, self.groups.get) for pod in pending}
+        queues = {self.queue_of(pod) for pod in pending}
         lacking = read.minimum(self.groups[name]).members - sum(map(read.is_ready, members))
         if len(queues) != 1 or lacking <= 1:
             return False
@@ -231,16 +223,16 @@ class Standing:
     def has_room(self, pending: list[Json], needed: int, *, beside: Iterable[Json] = ()) -> bool:
         """Whether the queues of these, all in one group or one alone, have declared room for so many of them; where
         they name several, for all."""
-        queues = {read.queue_of(pod, self.groups.get) for pod in pending}
+        queues = {self.queue_of(pod) for pod in pending}
         if not self.queues or queues == {""}:
             return True
         if len(queues) == 1:
             return self.declares_room(*queues, pending, needed, beside=beside)
         if not all(read.is_open(self.queues.get(each)) for each in queues if each):
             return False
-        reserved = {pod["metadata"]["uid"] for pod in self.reserved}
-        more = [pod for pod in (*pending, *beside) if pod["metadata"]["uid"] not in reserved]
-        holds = self.holds(beside={pod["metadata"]["uid"]: pod for pod in more}.values())
+        reserved = {uid_of(pod) for pod in self.reserved}
+        more = [pod for pod in (*pending, *beside) if uid_of(pod) not in reserved]
+        holds = self.holds(beside={uid_of(pod): pod for pod in more}.values())
         above = {name for queue in queues for name in read.chain(queue, self.queues)}
         return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
 
@@ -252,14 +244,11 @@ class Standing:
             return False
         if not read.is_batch(pending[0]):
             return True
-        queue = read.queue_of(pending[0], self.groups.get)
+        queue = self.queue_of(pending[0])
         if self.divides == "capacity":
-            total = self._total()
-            held = self.holds(without=pending)[queue]
-            largest = read.largest(pending)
-            return all(
-                held[name] + needed * amount <= total[name] for name, amount in largest.items() if amount
-            )
+            total, held = self._total(), self.holds(without=pending)[queue]
+            asked = read.largest(pending).items()
+            return all(held[name] + needed * amount <= total[name] for name, amount in asked if amount)
         return self.divides != "proportion" or self._is_enough_for_all()
 
     def declares_room(
@@ -285,18 +274,11 @@ class Standing:
         holds = self.holds(**which)
         return {name: holds[name] for name in read.chain(queue, self.queues)}
 
-    def holds(
-        self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()
-    ) -> Mapping[str, Counter[str]]:
+    def holds(self, *, without: Iterable[Json] = (), beside: Iterable[Json] = ()) -> dict[str, Counter[str]]:
         """With the room that is kept for who was let past the gate of the queue."""
-        left_out = {pod["metadata"]["uid"] for pod in without}
-        found: dict[str, Counter[str]] = {name: Counter() for name in self.queues}
-        for pod in (*self.placed, *self.reserved, *beside):
-            if pod["metadata"]["uid"] in left_out:
-                continue
-            for name in read.chain(read.queue_of(pod, self.groups.get), self.queues):
-                found[name].update(read.requests(pod))
-        return found
+        left_out = {uid_of(pod) for pod in without}
+        pods = [pod for pod in (*self.placed, *self.reserved, *beside) if uid_of(pod) not in left_out]
+        return read.held_by(self.queues, self.queues, pods, self.queue_of)
 
     def _gpus_are_enough(self, pending: list[Json], needed: int) -> bool:
         """As `_may_hold`, of GPUs, of which no queue declares anything."""
@@ -304,13 +286,13 @@ class Standing:
             return True
         more = sorted(pending, key=asked)[-needed:]
         if self.divides == "proportion":
-            more = [pod for pod in self.pods if not read.has_ended(pod) and not pod["spec"].get("nodeName")]
+            more = [pod for pod in self.pods if not read.has_ended(pod) and not node_of(pod)]
         return are_enough([*self.placed, *more], self.nodes)
 
     def _is_enough_for_all(self) -> bool:
         wanted: Counter[str] = Counter()
         for pod in self.pods:
-            if not read.has_ended(pod) and (read.is_batch(pod) or pod["spec"].get("nodeName")):
+            if not read.has_ended(pod) and (read.is_batch(pod) or node_of(pod)):
                 wanted.update(read.requests(pod))
         total = self._total()
         return all(wanted[resource] <= total[resource] for resource in read.RESOURCES)
@@ -334,9 +316,10 @@ class Standing:
                 continue
             status = group.get("status") or {}
             counted = Counter(read.phase(pod) for pod in members if not read.is_leaving(pod))
-            for field, phase in (("running", "Running"), ("succeeded", "Succeeded"), ("failed", "Failed")):
-                if status.get(field, 0) != counted[phase]:
-                    found.append(f"{name} says {status.get(field, 0)} {field}; {counted[phase]} are")
+            for phase in ("Running", "Succeeded", "Failed"):
+                said = status.get(phase.lower(), 0)
+                if said != counted[phase]:
+                    found.append(f"{name} says {said} {phase.lower()}; {counted[phase]} are")
             found += self._phase(name, group, members)
         return found
 
@@ -346,7 +329,7 @@ class Standing:
         conditions = {each["type"]: each for each in status.get("conditions") or ()}
         if phase not in _PHASES:
             return [f"{name} is in the phase {phase!r}"]
-        has = [pod for pod in members if pod["spec"].get("nodeName") or read.has_ended(pod)]
+        has = [pod for pod in members if node_of(pod) or read.has_ended(pod)]
         ended = sum(read.has_ended(pod) for pod in has)
         minimum = read.minimum(group, members).members
         # One that runs stays so while roles come for which it did not have to wait.
@@ -389,11 +372,9 @@ class Standing:
         if least.lacks(ready):
             # Of more than lack some say it each for itself; and who fits in its shard waits for something else.
             needed = read.needed(least, len(ready), pending)
-            whole = (
-                len(want) == len(pending)
-                and self._fits(pending, needed, anywhere=True)
-                and not self._fits(pending, needed)
-            )
+            if len(want) < len(pending) or self._fits(pending, needed):
+                return []
+            whole = self._fits(pending, needed, anywhere=True)
             return [f"other nodes hold {needed} of {name}"] if whole else []
         return [f"other nodes hold {name_of(pod)}" for pod in want if self.fits_outside(pod)]
 
@@ -402,11 +383,8 @@ class Standing:
         found = []
         for name, members in self.members.items():
             group = self.groups.get(name)
-            for pod in filter(read.is_batch, members):
-                queue = read.queue_of(pod, self.groups.get)
-                if not read.waits(pod) or (name and group is None) or queue not in self.queues:
-                    continue
-                if pod["spec"].get("schedulingGates"):
+            for pod in read.pending(filter(read.is_batch, members)):
+                if (name and group is None) or self.queue_of(pod) not in self.queues:
                     continue
                 if condition_of(pod).get("status") != "False":
                     found.append(f"{name_of(pod)} waits and says {condition_of(pod)}")
@@ -426,7 +404,7 @@ def held_by_queues(world: World, pods: list[Json], by: Rules) -> set[str]:
     if world.gangs is None or not pods:
         return set()
     standing = Standing(world, world.gangs, by)
-    return {pod["metadata"]["uid"] for pod in pods if standing.is_held(pod)}
+    return {uid_of(pod) for pod in pods if standing.is_held(pod)}
 
 
 async def until_gangs_stand(world: World, by: Rules) -> bool:
@@ -447,7 +425,7 @@ def incomplete(world: World, pods: list[Json], by: Rules) -> set[str]:
     if world.gangs is None or not world.gangs.shape.native or not pods:
         return set()
     standing = Standing(world, world.gangs, by)
-    return {pod["metadata"]["uid"] for pod in pods if standing.lacks_members(pod)}
+    return {uid_of(pod) for pod in pods if standing.lacks_members(pod)}
 
 
 def have_said_why(world: World, by: Rules) -> bool:
@@ -459,32 +437,28 @@ def check_gangs(world: World, by: Rules) -> None:
     """At rest."""
     assert world.gangs is not None, "it has gangs"
     standing = Standing(world, world.gangs, by)
-    world.safety.checked["L16"] += 1
+    world.safety.look("L16")
     if any(map(read.waits, (pod for pods in standing.members.values() for pod in pods))):
         world.states.reached("gang waits at rest")
     for problem in (*standing.untrue(), *standing.silent()):
         world.safety.violated("L16", problem)
+    there = {uid_of(pod) for pod in standing.pods if not read.is_leaving(pod)}
+    versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
     for process in world.processes:
         batch = process.runtime.batch if process.runtime is not None else None
         if batch is None or not process.is_up or not process.leads():
             continue
-        there = {pod["metadata"]["uid"] for pod in standing.pods if not read.is_leaving(pod)}
-        versions = {name: group["metadata"]["resourceVersion"] for name, group in standing.groups.items()}
+        decided = batch._messages.statuses._decided.items()
         # The rest is forgotten when the next session begins.
         left = {
             "victims": batch._evictions._leaving & there,
-            "statuses": [
-                key.name
-                for key, decided in batch._messages.statuses._decided.items()
-                if versions.get(key.name) == decided.version
-            ],
+            "statuses": [key.name for key, each in decided if versions.get(key.name) == each.version],
             "in flight": batch.waiting._in_flight,
         }
         for what, those in left.items():
             if those:
-                world.safety.violated(
-                    "L16", f"{process.identity}: {what} are left: {sorted(map(str, those))}"
-                )
+                problem = f"{what} are left: {sorted(map(str, those))}"
+                world.safety.violated("L16", f"{process.identity}: {problem}")
         if batch.waiting.due.is_set():
             world.safety.violated("L16", f"{process.identity}: a session is due though nothing happens")
 
@@ -503,7 +477,7 @@ def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Seq
             yield most - sum(len(claims_of(pod)) for pod in placed if pod["spec"]["nodeName"] == name)
     if world.devices is None:
         return
-    number, uids = max(map(extended, pods)), {pod["metadata"]["uid"] for pod in pods}
+    number, uids = max(map(extended, pods)), {uid_of(pod) for pod in pods}
     for claim in (claim for pod in pods for claim in world.devices.reading.claims_of(pod) or ()):
         allocation = allocation_of(claim)
         if allocation is not None:
@@ -511,7 +485,8 @@ def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Seq
         elif not owner_of(claim):
             yield 0
         else:
-            number = max(number, _asked(claim))
+            requests = claim["spec"]["devices"]["requests"]
+            number = max(number, sum(int(each["exactly"]["count"]) for each in requests))
     if number:
         if not all(world.devices.reading.could_have(pod, node) for pod in pods):
             yield 0
@@ -522,7 +497,3 @@ def places_by_claims(world: World, pods: Sequence[Body], node: Body, placed: Seq
                 results = (allocation_of(claim) or {}).get("devices", {}).get("results", ())
                 free -= {device_of(result) for result in results}
         yield len(free) // number
-
-
-def _asked(claim: Body) -> int:
-    return sum(int(each["exactly"]["count"]) for each in claim["spec"]["devices"]["requests"])

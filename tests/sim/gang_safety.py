@@ -6,28 +6,24 @@ What a process had seen is taken from it as versions alone, and what it has give
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import orjson
 
+from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .api import Json, name_of
-from .gang_load import NATIVE, PRIORITIES
+from .api import Json, content, name_of, uid_of
+from .gang_load import NATIVE, PRIORITIES, QUEUE_NAME
 from .gangs import GROUPS, NATIVE_GROUPS, QUEUES, GangCluster
 from .judge import History, Judge, hear_after, hear_before, is_first
-
-if TYPE_CHECKING:
-    from agent_scheduler.batch.scheduler import BatchScheduler
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED = "Pending", "Inqueue", "Running", "Unknown", "Completed"
 #: Phase of a group -> those in which one session may leave it.
@@ -42,34 +38,48 @@ _NEXT: Mapping[str, frozenset[str]] = {
 
 
 class SeenGangs:
-    """Groups and queues as one process had seen them at a moment, in the API's own words."""
+    """Groups and queues as one process had seen them at a moment, in the API's own words. One without a batch scheduler
+    knows no groups, and queues of pods by their annotations alone.
 
-    def __init__(self, safety: GangSafety, process: Process, fast_path: FastPath) -> None:
-        self._safety = safety
-        self._fast_path = fast_path
-        self._groups = _batch(process)._pictures._groups
+    `groups` and `queues`: by name, in the place of what it knows, as a session that goes on has read them whatever came
+    meanwhile, or as queues count already when the news of one is being taken in."""
+
+    def __init__(
+        self,
+        safety: GangSafety,
+        process: Process,
+        fast_path: FastPath,
+        *,
+        queues: Any = None,
+        groups: Any = None,
+    ) -> None:
+        assert process.runtime is not None, "it schedules"
+        self._safety, self.process, self.fast_path = safety, process, fast_path
+        batch = process.runtime.batch
+        self._known = None if batch is None else batch._pictures._groups
+        self._read_groups = groups
+        self._queues = self._known.queues if queues is None else queues
 
     def groups(self) -> list[str]:
-        return list(map(_key_name, self._groups.groups))
+        return [] if self._known is None else list(map(_key_name, self._known.groups))
+
+    def _group(self, name: str) -> Any:
+        return None if self._known is None else self._known.groups.get(_key(name))
 
     def group(self, name: str) -> Json | None:
-        known = self._groups.groups.get(_key(name))
-        return self._object(None if known is None else known.object)
+        if self._read_groups is not None:
+            return self._object(self._read_groups.get(name))
+        return self._object(getattr(self._group(name), "object", None))
 
     def queues(self) -> dict[str, Json]:
-        return self._objects(self._groups.queues)
-
-    def _objects(self, known: Mapping[str, Any]) -> dict[str, Json]:
-        return {name: found for name, each in known.items() if (found := self._object(each))}
+        return {name: found for name, each in self._queues.items() if (found := self._object(each))}
 
     def _object(self, found: Any) -> Json | None:
-        if found is None:
-            return None
-        return self._safety.object(found.metadata.uid, found.metadata.resource_version)
+        return None if found is None else self._safety.known(found)
 
     def members(self, name: str) -> list[Json]:
         """On the nodes that the process has given them, too."""
-        known = self._groups.groups.get(_key(name))
+        known = self._group(name)
         return [] if known is None else [self._placed(pod) for pod in known.members.values()]
 
     def gang(self, name: str) -> list[Json]:
@@ -77,54 +87,29 @@ class SeenGangs:
         return [each for each in self.members(name) if read.gang_of(each) == name]
 
     def _placed(self, pod: Any) -> Json:
-        found = self._safety.world.evictions.object(pod.uid, pod.resource_version)
-        placement = self._fast_path.ledger.placements.get(pod.uid)
+        found = self._safety.world.evictions.known(pod)
+        placement = self.fast_path.ledger.placements.get(pod.uid)
         if placement is None or read.has_ended(found):
             return found
         return {**found, "spec": {**found["spec"], "nodeName": placement.node_name}}
 
     def pod(self, uid: str) -> Json | None:
-        info = self._fast_path.cluster.pods.get(uid)
+        info = self.fast_path.cluster.pods.get(uid)
         return None if info is None else self._placed(info)
 
+    def pods(self) -> Iterator[Json]:
+        """All that it knows."""
+        return (pod for uid in list(self.fast_path.cluster.pods) if (pod := self.pod(uid)) is not None)
+
     def queue_of(self, pod: Json) -> str:
+        if self._known is None:
+            return read.annotation(pod, QUEUE_NAME)
         return read.queue_of(pod, self.group)
 
     def holds(self, names: list[str], queues: Mapping[str, Json]) -> dict[str, Counter[str]]:
         """What the pods of these queues, and of those below them, have been given."""
-        found: dict[str, Counter[str]] = {name: Counter() for name in names}
-        for uid in self._fast_path.ledger.placements:
-            if (pod := self.pod(uid)) is not None:
-                for name in read.chain(self.queue_of(pod), queues):
-                    if name in found:
-                        found[name].update(read.requests(pod))
-        return found
-
-
-class ReadBySession(SeenGangs):
-    """The same, with groups and queues as the last session has read them, whatever came while it went on."""
-
-    def __init__(
-        self,
-        safety: GangSafety,
-        process: Process,
-        fast_path: FastPath,
-        groups: Mapping[str, Any],
-        queues: Mapping[str, Any],
-    ) -> None:
-        super().__init__(safety, process, fast_path)
-        self._read_groups, self._read_queues = groups, queues
-
-    def group(self, name: str) -> Json | None:
-        return self._object(self._read_groups.get(name))
-
-    def queues(self) -> dict[str, Json]:
-        return self._objects(self._read_queues)
-
-
-def _batch(process: Process) -> BatchScheduler:
-    assert process.runtime is not None and process.runtime.batch is not None, "it schedules gangs"
-    return process.runtime.batch
+        placed = filter(None, map(self.pod, self.fast_path.ledger.placements))
+        return read.held_by(names, queues, placed, self.queue_of)
 
 
 class GangSafety(Judge):
@@ -134,13 +119,11 @@ class GangSafety(Judge):
         super().__init__(world)
         self.cluster = cluster
         #: What a group or queue was, by its UID and version.
-        self.object = History(world, (GROUPS, QUEUES, NATIVE_GROUPS)).object
+        self.known = History(world, (GROUPS, QUEUES, NATIVE_GROUPS)).known
         #: (Identity, pod's UID) -> the group and the moment in which it was given room; and what the group lacked when
         #: that moment was over.
         self._given: dict[tuple[str, str], tuple[str, float]] = {}
         self._lacked: dict[tuple[str, str, float], str] = {}
-        #: Identity -> groups and queues by name, as the session that goes on has read them.
-        self.read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         #: (Process, pod's UID) of those that a session had evicted.
         self._victims: set[tuple[str, str]] = set()
         for kind in (GROUPS, QUEUES, NATIVE_GROUPS):
@@ -149,7 +132,7 @@ class GangSafety(Judge):
 
     def _note(self, event: Event) -> None:
         record = event.record
-        status = orjson.loads(record.data).get("status") or {}
+        status = content(record).get("status") or {}
         said = status.get("phase") or status.get("state") or ""
         self.world.trace("", f"{record.key or record.name} {event.type} {said}")
 
@@ -162,9 +145,9 @@ class GangSafety(Judge):
             return
         hold, evict = batch._session, batch._evictions.evict
         sessions: list[Any] = []
+        #: By name, as the session that goes on has read them.
         groups: dict[str, Any] = {}
         queues: dict[str, Any] = {}
-        self.read[process.identity] = groups, queues
 
         async def held() -> None:
             self._judge_trial(process, batch)
@@ -182,7 +165,7 @@ class GangSafety(Judge):
             self._judge_trial(process, batch)
 
         def told(result: Any, *_about: Any, **_more: Any) -> None:
-            seen = ReadBySession(self, process, fast_path, groups, queues)
+            seen = SeenGangs(self, process, fast_path, groups=groups, queues=queues)
             self._judge_session(process, seen, sessions.pop(), result)
 
         def evicted(task: Any, reason: str) -> bool:
@@ -193,9 +176,8 @@ class GangSafety(Judge):
 
         batch._session, batch._evictions.evict = held, evicted
         pictures = batch._pictures
-        hear_after(
-            fast_path.ledger, "assume", lambda pod, _row: self._judge_room(process, fast_path, pod.uid)
-        )
+        ledger = fast_path.ledger
+        hear_after(ledger, "assume", lambda pod, _row: self._judge_room(process, fast_path, pod.uid))
         hear_before(batch, "_keep_claims", sessions.append)
         hear_before(batch._messages, "tell", told)
         hear_before(pictures, "_group", lambda key, found: groups.update({_key_name(key): found}))
@@ -215,10 +197,9 @@ class GangSafety(Judge):
         if pod is None:
             return
         self.judge_queues(process, seen, pod)
-        name = read.gang_of(pod)
+        name, now = read.gang_of(pod), self.world.loop.time()
         if not name:
             return
-        now = self.world.loop.time()
         self._given[process.identity, uid] = name, now
         group = seen.group(name)
         if group is None:
@@ -226,7 +207,8 @@ class GangSafety(Judge):
             return
         members = seen.gang(name)
         # Who asks for nothing has room everywhere, and waits for nobody.
-        ready = [each for each in members if read.is_ready(each) or _needs_no_room(each)]
+        idle = filter(read.asks_for_nothing, filter(read.waits, filter(read.is_batch, members)))
+        ready = [*filter(read.is_ready, members), *idle]
         self._lacked[process.identity, name, now] = read.minimum(group, members).lacks(ready)
 
     def judge_queues(self, process: Process, seen: SeenGangs, pod: Json) -> None:
@@ -289,20 +271,14 @@ class GangSafety(Judge):
     def _judge_evictions(self, process: Process, seen: SeenGangs, session: Any) -> None:
         self._look("S30")
         self._reached("gang evicted for another")
-        gainers = [
-            pod
-            for job in session.jobs.values()
-            for task in job.pipelined_tasks()
-            if task.evicting and (pod := seen.pod(task.uid)) is not None
-        ]
+        tasks = [task for job in session.jobs.values() for task in job.pipelined_tasks() if task.evicting]
+        gainers = list(filter(None, (seen.pod(task.uid) for task in tasks)))
         names = set()
         for task, reason in session.evicted:
-            victim = seen.pod(task.uid)
-            if victim is None:
-                continue
-            names.add(read.group_of(victim))
-            if problem := self._has_no_right(seen, victim, gainers, reason):
-                self._wrong("S30", process, f"evicts {name_of(victim)} ({reason}): {problem}")
+            if (victim := seen.pod(task.uid)) is not None:
+                names.add(read.group_of(victim))
+                if problem := self._has_no_right(seen, victim, gainers, reason):
+                    self._wrong("S30", process, f"evicts {name_of(victim)} ({reason}): {problem}")
         # With those whose eviction an earlier session has decided on, and that may not be carried out yet.
         gone = {task.uid for task, _ in session.evicted}
         for job in session.jobs.values():
@@ -320,9 +296,8 @@ class GangSafety(Judge):
             reclaimable = (seen.queues().get(queue, {}).get("spec") or {}).get("reclaimable", True)
             if not reclaimable:
                 return f"its queue {queue} is not reclaimable"
-            return (
-                "" if any(seen.queue_of(each) != queue for each in gainers) else "for nobody of another queue"
-            )
+            from_others = any(seen.queue_of(each) != queue for each in gainers)
+            return "" if from_others else "for nobody of another queue"
         if self.cluster.shape.by_share:
             return "" if any(seen.queue_of(each) == queue for each in gainers) else "for nobody of its queue"
         mine = _priority_of_group(seen, victim)
@@ -343,14 +318,10 @@ class GangSafety(Judge):
         if least.lacks(ready):
             # It is none any more.
             return
-        stay = [each for each in ready if each["metadata"]["uid"] not in gone]
+        stay = [each for each in ready if uid_of(each) not in gone]
         running = [each for each in stay if not read.has_ended(each)]
         if running and (lacks := least.lacks(stay)):
             self._wrong("S30", process, f"leaves {name} with {lacks}")
-
-
-def _needs_no_room(pod: Json) -> bool:
-    return read.is_batch(pod) and read.waits(pod) and read.asks_for_nothing(pod)
 
 
 def _key(group: str) -> GroupKey:

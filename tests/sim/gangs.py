@@ -7,19 +7,15 @@ What happens to Jobs while they run: their users' changes and commands, and pods
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
-import orjson
 import yaml
 
 from embedded_kubernetes.requests import Request
-from embedded_kubernetes.store import Record
 from tests.support.places import CONFIG
 
 from . import gang_reading as read
-from .api import CRDS_PATH, PODS, Json
+from .api import CRDS_PATH, PODS, PODS_PATH, Json, name_of, objects, some_of
 from .faults import FaultMaker
 from .gang_load import (
     API,
@@ -33,10 +29,7 @@ from .gang_load import (
 )
 from .gang_load import group as made_group
 from .gang_load import queue as made_queue
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 QUEUES, GROUPS = ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", "podgroups")
 NATIVE_GROUPS = ("scheduling.k8s.io", "podgroups")
@@ -68,10 +61,9 @@ class GangCluster:
 
     def make_queue(self, body: Json) -> None:
         """Also where there is one. Its state is what `body` says, where nobody else says it."""
-        self._world.call(
-            "POST", f"{API}/queues", {key: each for key, each in body.items() if key != "status"}
-        )
-        self.set_state(body["metadata"]["name"], body["status"]["state"])
+        made = {key: each for key, each in body.items() if key != "status"}
+        self._world.call("POST", f"{API}/queues", made)
+        self.set_state(name_of(body), body["status"]["state"])
 
     def set_state(self, name: str, state: str) -> None:
         self._world.call("PATCH", f"{API}/queues/{name}/status", {"status": {"state": state}})
@@ -85,28 +77,25 @@ class GangCluster:
     # -- what is there
 
     def queues(self) -> dict[str, Json]:
-        return {record.name: orjson.loads(record.data) for record in self._records(QUEUES)}
+        return {name_of(each): each for each in self._objects(QUEUES)}
 
     def groups(self) -> dict[str, Json]:
         """By name: all are in one namespace."""
-        return {record.name: orjson.loads(record.data) for record in self._records(GROUPS)}
+        return {name_of(each): each for each in self._objects(GROUPS)}
 
     def native_groups(self) -> dict[str, Json]:
         """By name, with `NATIVE` before it, where the API server has any."""
-        return {
-            f"{NATIVE}{record.name}": orjson.loads(record.data) for record in self._records(NATIVE_GROUPS)
-        }
+        return {f"{NATIVE}{name_of(each)}": each for each in self._objects(NATIVE_GROUPS)}
 
     def pods(self) -> list[Json]:
-        return [orjson.loads(record.data) for record in self._records(PODS)]
+        return self._objects(PODS)
 
     def jobs(self) -> list[Json]:
         """Where there are any."""
-        return [orjson.loads(record.data) for record in self._records(JOBS)]
+        return self._objects(JOBS)
 
-    def _records(self, kind: tuple[str, str]) -> Iterator[Record]:
-        table = self._world.store.tables.get(kind)
-        return iter([] if table is None else list(table.scan("")))
+    def _objects(self, kind: tuple[str, str]) -> list[Json]:
+        return objects(self._world.store, kind)
 
 
 class GangNemesis(FaultMaker):
@@ -124,23 +113,22 @@ class GangNemesis(FaultMaker):
         """What it goes by changes, and it may die, while it goes on."""
         rng = self._rng
         if self._strikes("members_deleted", 2.0):
-            self._world.states.reached("members deleted in mid-session")
+            self._reached("members deleted in mid-session")
             self._soon(self.members_deleted)
         if self._strikes("queue_changed"):
-            self._world.states.reached("queue changed in mid-session")
+            self._reached("queue changed in mid-session")
             self._soon(self.queue_changed)
         if self._strikes("group_changed"):
             self._soon(self.group_changed)
         if self._strikes("crash", 0.5):
-            self._world.states.reached("crash in mid-session")
-            self._world.loop.call_later(
-                rng.choice((0.0, rng.uniform(0, 0.003), rng.uniform(0, 0.05))), process.kill
-            )
+            self._reached("crash in mid-session")
+            wait = rng.choice((0.0, rng.uniform(0, 0.003), rng.uniform(0, 0.05)))
+            self._world.loop.call_later(wait, process.kill)
 
     def status_written(self, process: Process) -> None:
         """A status was written, and its answer is not there yet."""
         if self._strikes("crash", 0.3):
-            self._world.states.reached("crash between status of a group and answer")
+            self._reached("crash between status of a group and answer")
             process.kill("killed between the status of a group and the answer")
 
     # -- members
@@ -155,7 +143,7 @@ class GangNemesis(FaultMaker):
             return
         members = by_group[self._rng.choice(sorted(by_group))]
         for pod in self._rng.sample(members, self._rng.choice((1, 1, len(members)))):
-            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+            path = f"{PODS_PATH}/{name_of(pod)}"
             self._call("DELETE", path, {"gracePeriodSeconds": self._rng.choice((0, 0, 1))})
             again = self._rng.random() < 0.5
             # That of a Job its controller makes again.
@@ -164,11 +152,9 @@ class GangNemesis(FaultMaker):
 
     def _again(self, pod: Json) -> None:
         """As a controller would make it again."""
-        metadata = {
-            key: pod["metadata"][key] for key in ("name", "labels", "annotations") if key in pod["metadata"]
-        }
+        metadata = some_of(pod["metadata"], "name", "labels", "annotations")
         spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "priority")}
-        self._call("POST", "/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})
+        self._call("POST", PODS_PATH, {"metadata": metadata, "spec": spec})
 
     # -- groups
 
@@ -187,9 +173,8 @@ class GangNemesis(FaultMaker):
             least = max(1, group["spec"].get("minMember", 1) + rng.choice((-1, -1, 1)))
             self._cluster.patch_group(name, {"spec": {"minMember": least}})
         elif change == "queue":
-            names = [
-                each for each in sorted(self._cluster.queues()) if not each.startswith(("root", "above"))
-            ]
+            names = sorted(self._cluster.queues())
+            names = [each for each in names if not each.startswith(("root", "above"))]
             self._cluster.patch_group(name, {"spec": {"queue": rng.choice(names or ["default"])}})
         elif change == "class":
             self._cluster.patch_group(name, {"spec": {"priorityClassName": rng.choice(sorted(PRIORITIES))}})
@@ -206,7 +191,7 @@ class GangNemesis(FaultMaker):
 
     def _native_changed(self, group: Json) -> None:
         """Its minimum, or it goes, and comes back by and by."""
-        name, spec, rng = group["metadata"]["name"], group["spec"], self._rng
+        name, spec, rng = name_of(group), group["spec"], self._rng
         path = f"{NATIVE_OF_DEFAULT}/{name}"
         least = max(1, read.minimum(group).members + rng.choice((-1, -1, 0, 1)))
         changed = {**spec, "schedulingPolicy": {"gang": {"minCount": least}}}
@@ -268,7 +253,7 @@ class JobNemesis(FaultMaker):
     def written(self, process: Process) -> None:
         """A write of the controller was carried out, and its answer is not there yet."""
         if self._strikes("crash", 0.3):
-            self._world.states.reached("crash between a write for a job and answer")
+            self._reached("crash between a write for a job and answer")
             process.kill("killed between a write for a job and the answer")
 
     # -- what users do
@@ -279,15 +264,13 @@ class JobNemesis(FaultMaker):
         job = self._any_job()
         if job is None:
             return
-        path = f"{JOBS_PATH}/{job['metadata']['name']}"
+        path = f"{JOBS_PATH}/{name_of(job)}"
         spec = job["spec"]
         change = rng.choice(("scale", "scale", "scale", "minimum", "minimum", "delete", "again"))
         if change in ("delete", "again"):
             self._call("DELETE", path)
             if change == "again":
-                metadata = {
-                    key: job["metadata"][key] for key in ("name", "annotations") if key in job["metadata"]
-                }
+                metadata = some_of(job["metadata"], "name", "annotations")
                 body = {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": spec}
                 self._call_later(rng.choice((0.0, 0.5, 3.0)), "POST", JOBS_PATH, body)
             return
@@ -303,25 +286,21 @@ class JobNemesis(FaultMaker):
         if job is None:
             return
         target = {"apiVersion": JOB_VERSION, "kind": "Job"}
-        target |= {key: job["metadata"][key] for key in ("name", "uid")}
-        body = {
-            "apiVersion": "bus.volcano.sh/v1alpha1",
-            "kind": "Command",
-            "metadata": {"generateName": "order-"},
-            "action": self._rng.choice(_ORDERS),
-            "target": target,
-        }
-        self._call("POST", _COMMANDS, body)
+        target |= some_of(job["metadata"], "name", "uid")
+        kind = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
+        order = {"action": self._rng.choice(_ORDERS), "target": target}
+        self._call("POST", _COMMANDS, {**kind, "metadata": {"generateName": "order-"}, **order})
 
     # -- what befalls pods
 
     def pod_failed(self) -> None:
         """One that runs ends badly, or is reported to have been restarted."""
-        running = [pod for pod in self._pods() if (pod.get("status") or {}).get("phase") == "Running"]
+        owned = [pod for pod in self._cluster.pods() if pod["metadata"].get("ownerReferences")]
+        running = [pod for pod in owned if read.phase(pod) == "Running"]
         if not running:
             return
         pod = self._rng.choice(running)
-        status, path = pod["status"], f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+        status, path = pod["status"], f"{PODS_PATH}/{name_of(pod)}/status"
         reports = [dict(each) for each in status.get("containerStatuses") or ()]
         if self._rng.random() < 0.3:
             for each in reports:
@@ -339,6 +318,3 @@ class JobNemesis(FaultMaker):
     def _any_job(self) -> Json | None:
         found = self._cluster.jobs()
         return self._rng.choice(found) if found else None
-
-    def _pods(self) -> list[Json]:
-        return [pod for pod in self._cluster.pods() if pod["metadata"].get("ownerReferences")]

@@ -9,9 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-import orjson
 
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.autoscaler import Autoscaler
@@ -21,15 +18,12 @@ from embedded_kubernetes.scale_up import scale_up
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .api import EVENTS, NODES, PODS, PODS_PATH, Json
+from .api import EVENTS, NODES, PODS, PODS_PATH, Json, content, uid_of
 from .faults import FaultMaker
 from .gang_load import GATE, Gates
+from .kinds import Process, World
 from .shard_load import FOR_EVER
 from .shard_map import Names, ShardMap
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
 
 #: Of the webhook (`timeoutSeconds` in config/webhook/mutating.yaml), and what a controller waits before it tries again.
 _TIMEOUT, _RETRY = 5.0, 1.0
@@ -80,18 +74,13 @@ class GateCluster(FaultMaker):
         self.autoscaler = Autoscaler(world.api, self.groups)
         self.collector = PodCollector(world.api.registry)
         #: Where no controller gives nodes to shards.
-        self.operator = (
-            None if world.shards is None or world.plans is not None else Operator(world, world.shards)
-        )
+        self.operator = Operator(world, world.shards) if world.shards and not world.plans else None
 
     def gave_back(self, pod: Json) -> bool:
         """Whether it holds its room no more. It says something else if its queue would not have any now."""
-        uid = pod["metadata"]["uid"]
-        return _says_given_back(pod) or any(
-            uid in process.fast_path.ledger.usage.gated.given_back
-            for process in self._world.processes
-            if process.fast_path is not None
-        )
+        running = filter(None, (process.fast_path for process in self._world.processes))
+        given_back = (each.ledger.usage.gated.given_back for each in running)
+        return _says_given_back(pod) or any(uid_of(pod) in each for each in given_back)
 
     def has_room_reserved(self, pod: Json) -> bool:
         """Where gates are switched off no room is kept for who had one, and others may be told to want nodes for it."""
@@ -100,7 +89,7 @@ class GateCluster(FaultMaker):
     def hides(self, verb: str, path: str) -> bool:
         """Whether requests for the lease of who removes gates come to nothing, and this is one, or the first ones that
         remove some."""
-        now = self._world.loop.time()
+        now = self._now
         if verb == "pod":
             return now < self._unleased_since + _LOST_FOR
         return path.endswith(GATES_LEASE) and now < self._unleased_until
@@ -141,12 +130,12 @@ class GateCluster(FaultMaker):
 
     def let_past(self, process: Process) -> None:
         """It has decided that pods lose their gate, and nothing is sent yet."""
-        plan, now = self._world.plan, self._world.loop.time()
+        plan, now = self._world.plan, self._now
         if self._strikes("crash", 2.0):
-            self._world.states.reached("crash between decision and removal of a gate")
+            self._reached("crash between decision and removal of a gate")
             self._soon(process.kill)
         if self._world.shards is not None and self._strikes("lease", 15.0):
-            self._world.states.reached("turn to remove gates lost while a gate was to go")
+            self._reached("turn to remove gates lost while a gate was to go")
             self._unleased_since = now
             self._unleased_until = now + self._rng.choice((12.0, 30.0))
             plan.lasts(self._unleased_until)
@@ -155,14 +144,14 @@ class GateCluster(FaultMaker):
     def gate_removed(self, process: Process) -> None:
         """A removal was carried out, and its answer is not there yet."""
         if self._strikes("crash", 2.0):
-            self._world.states.reached("crash between removal of a gate and answer")
+            self._reached("crash between removal of a gate and answer")
             process.kill("killed between the removal of a gate and the answer")
         self._change_queue("queue changed between removal of a gate and bind")
 
     def _change_queue(self, state: str) -> None:
         nemesis = self._world.gang_nemesis
         if nemesis is not None and self._strikes("queue_changed", 5.0):
-            self._world.states.reached(state)
+            self._reached(state)
             self._soon(nemesis.queue_changed)
 
     # -- the autoscaler
@@ -191,7 +180,7 @@ class GateCluster(FaultMaker):
         """Whether it knows that these wait, and would have all of them go to nodes that are there."""
         scaler = self.autoscaler
         waiting = scaler._picture.waiting
-        uids = {pod["metadata"]["uid"] for pod in pods}
+        uids = {uid_of(pod) for pod in pods}
         if not uids <= waiting.keys():
             return False
         sizes = {group.name: self.size(group.name) for group in self.groups}
@@ -223,7 +212,7 @@ class Operator(FaultMaker):
         shards.subscribers.append(lambda _event: self._tidy_soon())
 
     def _event(self, event: Event) -> None:
-        told = orjson.loads(event.record.data)
+        told = content(event.record)
         if event.type != "ADDED" or told.get("reason") != "TriggeredScaleUp":
             return
         about = told["involvedObject"]
@@ -232,13 +221,11 @@ class Operator(FaultMaker):
             return
         group = told["message"].partition("[{")[2].partition(" ")[0]
         # Of the pods for which one node comes the first one decides.
-        self._awaited.setdefault(group, {}).setdefault(
-            told["message"], self._shards.of_pod(orjson.loads(record.data))
-        )
+        self._awaited.setdefault(group, {}).setdefault(told["message"], self._shards.of_pod(content(record)))
 
     def _node(self, event: Event) -> None:
         self._tidy_soon()
-        labels = orjson.loads(event.record.data)["metadata"].get("labels") or {}
+        labels = content(event.record)["metadata"].get("labels") or {}
         awaited = self._awaited.get(labels.get(NODE_GROUP, ""))
         if event.type == "ADDED" and awaited:
             name, owner = event.record.name, awaited.pop(next(iter(awaited)))

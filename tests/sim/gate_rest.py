@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from . import gang_reading as read
 from .api import Json, condition_of, name_of
 from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import GateCluster, asks, gates, is_held, is_ours
+from .kinds import World
 from .rules import Rules, cluster_of, readable, refusal
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Seconds for all that follow one another: a refused removal is sent again after a minute at most, a pod is tried, says
 #: so, and a node comes after up to 10 s; and then those that follow it in their queue, and members above a minimum.
@@ -32,10 +29,7 @@ class _Served:
         self._standing = Standing(world, world.gangs, by)
         self._is_reserved = cluster.has_room_reserved
         self._enough = {group.name: group.most - cluster.size(group.name) for group in cluster.groups}
-        self._templates = {
-            group.name: readable({**group.node(0), "metadata": group.node(0)["metadata"]})
-            for group in cluster.groups
-        }
+        self._templates = {group.name: readable(group.node(0)) for group in cluster.groups}
 
     # -- gates
 
@@ -43,23 +37,18 @@ class _Served:
         """Pods that are behind their gate though their queue has room."""
         standing, found = self._standing, []
         if self._is_off:
-            return [
-                f"{name_of(pod)} is behind its gate"
-                for pod in standing.pods
-                if asks(pod) and GATE in gates(pod)
-            ]
+            held = [pod for pod in standing.pods if asks(pod) and GATE in gates(pod)]
+            return [f"{name_of(pod)} is behind its gate" for pod in held]
         for name, group in standing.groups.items():
             members = standing.members.get(name, [])
             held = [pod for pod in members if is_held(pod)]
             if held and self._gang_has_room(group, members, held):
-                queue = read.queue_of(held[0], standing.groups.get)
-                found.append(
-                    f"{len(held)} of {name} are behind their gate, and {queue or 'no queue'} has room"
-                )
+                queue = standing.queue_of(held[0]) or "no queue"
+                found.append(f"{len(held)} of {name} are behind their gate, and {queue} has room")
         for pod in standing.pods:
             if is_held(pod) and not read.gang_of(pod) and standing.has_room([pod], 1):
-                queue = read.queue_of(pod, standing.groups.get)
-                found.append(f"{name_of(pod)} is behind its gate, and {queue or 'no queue'} has room")
+                queue = standing.queue_of(pod) or "no queue"
+                found.append(f"{name_of(pod)} is behind its gate, and {queue} has room")
         return found
 
     def _gang_has_room(self, group: Json, members: list[Json], held: list[Json]) -> bool:
@@ -105,13 +94,10 @@ class _Served:
             ):
                 found.append(f"{needed} of {name} fit on nodes to come")
         for pod in standing.pods:
-            if not _is_loose(pod) or read.gang_of(pod):
+            is_stopped = standing.divides == "proportion" or standing.is_stopped([pod])
+            if not _is_loose(pod) or read.gang_of(pod) or (read.is_batch(pod) and is_stopped):
                 continue
-            if (read.is_batch(pod) and standing.divides == "proportion") or self._cluster.gave_back(pod):
-                continue
-            if read.is_batch(pod) and standing.is_stopped([pod]):
-                continue
-            if standing.fits_outside(pod):
+            if self._cluster.gave_back(pod) or standing.fits_outside(pod):
                 continue
             if self._helps([pod], 1):
                 found.append(f"{name_of(pod)} fits on a node to come")
@@ -121,26 +107,17 @@ class _Served:
         """Whether there may be so many more nodes that each of these has one to itself."""
         standing = self._standing
         # Of those that a queue has room for one after another, the first are to have nodes (docs/decisions/0032).
-        first = [
-            pod
-            for pod in standing.pods
-            if _is_loose(pod) and _wants_a_node(pod) and not self._is_reserved(pod)
-        ]
+        wanting = [pod for pod in standing.pods if _is_loose(pod) and _wants_a_node(pod)]
+        first = [pod for pod in wanting if not self._is_reserved(pod)]
         if not standing.has_room(pending, needed, beside=first):
             return False
         spare: Counter[str] = Counter()
         for pod in pending:
-            fitting = [
-                name
-                for name, node in self._templates.items()
-                if refusal(pod, node, cluster_of([node], []), self._by) is None
-            ]
-            if not fitting:
-                return False
-            spare.update(fitting)
-        return any(
-            count == len(pending) and self._enough[name] >= len(pending) for name, count in spare.items()
-        )
+            templates = self._templates.items()
+            alone = {name: refusal(pod, node, cluster_of([node], []), self._by) for name, node in templates}
+            spare.update(name for name, refused in alone.items() if refused is None)
+        size = len(pending)
+        return any(count == size and self._enough[name] >= size for name, count in spare.items())
 
     # -- words
 
@@ -151,16 +128,15 @@ class _Served:
         standing, found = self._standing, []
         silent = [pod for pod in standing.reserved if not _wants_a_node(pod)]
         for pod in standing.pods:
-            queue = read.queue_of(pod, standing.groups.get)
+            queue = standing.queue_of(pod)
             if not _is_loose(pod) or not _wants_a_node(pod) or not queue or not standing.queues:
                 continue
             gang = read.gang_of(pod)
             group, members = standing.groups.get(gang), standing.members.get(gang, [])
             if group is None and read.is_native(gang):
                 continue
-            if group is not None and read.minimum(group).lacks(
-                [each for each in members if _is_loose(each) or read.is_ready(each)]
-            ):
+            there = [each for each in members if _is_loose(each) or read.is_ready(each)]
+            if group is not None and read.minimum(group).lacks(there):
                 # Nobody looks at a gang that lacks members, and what was said is left.
                 continue
             if read.is_batch(pod) and standing.fault and not read.asks_for_nothing(pod):
@@ -199,7 +175,7 @@ async def until_served(world: World, cluster: GateCluster, by: Rules) -> bool:
 
 def check_gates(world: World, cluster: GateCluster, by: Rules) -> None:
     """At rest."""
-    world.safety.checked["L17"] += 1
+    world.safety.look("L17")
     served = _Served(world, cluster, by)
     held = [pod for pod in served._standing.pods if is_held(pod)]
     if held:

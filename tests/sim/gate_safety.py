@@ -7,71 +7,31 @@ What a process had seen is taken from it as versions, and which nodes it may use
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import Any
 
 from agent_scheduler.engine.quotas.book import Standing
-from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.process.leading import GATES_LEASE
 from embedded_kubernetes.store import Event
 
 from . import gang_reading as read
-from .api import EVENTS, LEASES, PODS, Json, condition_of, name_of
+from .api import EVENTS, LEASES, PODS, Json, condition_of, content, name_of, node_of, uid_of
 from .evictions import Seen
-from .gang_load import GATE, QUEUE_NAME
+from .gang_load import GATE
 from .gang_load import NAME as BATCH
 from .gang_safety import SeenGangs
 from .gangs import GangCluster
 from .gate_cluster import GateCluster, asks, gates, is_reserved
 from .judge import Judge, hear_after, hear_before, is_first
+from .kinds import GangSafety, Process, World
 from .rules import is_ready, readable
 from .shard_load import LEASE_NAMESPACE
 from .shard_map import ShardMap, view
 
-if TYPE_CHECKING:
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .gang_safety import GangSafety
-    from .processes import Process
-    from .world import World
-
 #: How many members of a gang have claims, and how many it needs.
 _CLAIMS = re.compile(r"(\d+) Pipelined.*?(\d+) minAvailable")
-
-
-class _Seen(SeenGangs):
-    """The same, with queues as they count already when the news of one is being taken in."""
-
-    def __init__(
-        self, safety: GangSafety, process: Process, fast_path: FastPath, queues: Mapping[str, Any]
-    ) -> None:
-        super().__init__(safety, process, fast_path)
-        self._counted = queues
-
-    def queues(self) -> dict[str, Json]:
-        return self._objects(self._counted)
-
-
-class _SeenAlone(_Seen):
-    """By a process without a batch scheduler: it knows no groups, and queues of pods by their annotations alone."""
-
-    def __init__(
-        self, safety: GangSafety, process: Process, fast_path: FastPath, queues: Mapping[str, Any]
-    ) -> None:
-        self._safety, self._fast_path, self._counted = safety, fast_path, queues
-
-    def groups(self) -> list[GroupKey]:
-        return []
-
-    def group(self, name: str) -> Json | None:
-        return None
-
-    def queue_of(self, pod: Json) -> str:
-        return read.annotation(pod, QUEUE_NAME)
 
 
 class GateSafety(Judge):
@@ -89,9 +49,7 @@ class GateSafety(Judge):
         self._refused: dict[str, set[str]] = {}
         #: UIDs of pods behind their gate of which somebody spoke who had not seen that the store went back.
         self._misled: set[str] = set()
-        self._shared = (
-            None if world.shards is None else SharedGates(world, world.shards, gangs.cluster, cluster)
-        )
+        self._shared = SharedGates(world, world.shards, gangs.cluster, cluster) if world.shards else None
         world.store.tables[PODS].subscribers.append(self._pod)
         world.store.tables[EVENTS].subscribers.append(self._event)
 
@@ -100,11 +58,12 @@ class GateSafety(Judge):
     def _pod(self, event: Event) -> None:
         if event.type == "DELETED" or self.world.backups.restoring:
             return
-        pod = orjson.loads(event.record.data)
+        pod = content(event.record)
         there = gates(pod)
-        if GATE in there and _says_unschedulable(pod):
+        said = condition_of(pod)
+        if GATE in there and (said.get("status"), said.get("reason")) == ("False", "Unschedulable"):
             self._judge_gated(pod, there)
-        before = None if event.previous is None else orjson.loads(event.previous.data)
+        before = None if event.previous is None else content(event.previous)
         if before is not None and self._shared is not None:
             self._shared.changed(pod, before)
         if before is None or GATE not in gates(before) or GATE in there:
@@ -115,7 +74,7 @@ class GateSafety(Judge):
 
     def _judge_gated(self, pod: Json, there: list[str]) -> None:
         actor, _ = self.world.safety.author()
-        uid = pod["metadata"]["uid"]
+        uid = uid_of(pod)
         if self._is_unaware(actor):
             # It goes by a state in which the gate was gone.
             self._misled.add(uid)
@@ -125,14 +84,14 @@ class GateSafety(Judge):
     def _event(self, event: Event) -> None:
         if event.type != "ADDED" or self.world.backups.restoring:
             return
-        told = orjson.loads(event.record.data)
+        told = content(event.record)
         if told.get("reason") != "TriggeredScaleUp":
             return
         self._reached("scale-up triggered")
         about = told["involvedObject"]
         self.world.trace("autoscaler", f"{about['name']}: {told['message']}")
         record = self.world.store.tables[PODS].get(about["namespace"], about["name"])
-        if record is not None and record.uid not in self._misled and GATE in gates(orjson.loads(record.data)):
+        if record is not None and record.uid not in self._misled and GATE in gates(content(record)):
             self._violated("S33", f"a node comes for {about['name']}, which has its gate")
 
     # -- what a process does
@@ -159,6 +118,11 @@ class GateSafety(Judge):
                 if pod.uid not in gated.held:
                     self._wrong("S32", process, f"says that {pod.key} is held, which is not: {why}")
 
+        def assumed(pod: Any, _row: int) -> None:
+            found = self._seen(process, fast_path)
+            if (there := found.pod(pod.uid)) is not None and not self._is_unaware(process):
+                self._gangs.judge_queues(process, found, there)
+
         known = self._queues.setdefault(process.identity, {})
         cluster: Any = fast_path.cluster
         gated.on_admitted = let_past
@@ -169,19 +133,10 @@ class GateSafety(Judge):
         if batch is not None:
             self._hear(process, fast_path, batch._messages.messenger)
         else:
-            self._count(process, fast_path)
+            # There are no sessions to watch, so what it gives away is judged here.
+            hear_after(fast_path.ledger, "assume", assumed)
         if self._shared is not None:
             self._shared.watch(process, fast_path)
-
-    def _count(self, process: Process, fast_path: FastPath) -> None:
-        """Judge what a process gives away whose sessions nobody watches, as there are none."""
-
-        def assumed(pod: Any, _row: int) -> None:
-            found = self._seen(process, fast_path)
-            if (there := found.pod(pod.uid)) is not None and not self._is_unaware(process):
-                self._gangs.judge_queues(process, found, there)
-
-        hear_after(fast_path.ledger, "assume", assumed)
 
     def sending(self, process: Process, body: bytes) -> None:
         """A change of a pod leaves a process."""
@@ -199,9 +154,7 @@ class GateSafety(Judge):
         hear_before(messenger, "refused", told)
 
     def _seen(self, process: Process, fast_path: FastPath) -> SeenGangs:
-        is_alone = process.runtime is not None and process.runtime.batch is None
-        kind = _SeenAlone if is_alone else _Seen
-        return kind(self._gangs, process, fast_path, self._queues.get(process.identity, {}))
+        return SeenGangs(self._gangs, process, fast_path, queues=self._queues.get(process.identity, {}))
 
     # -- admission
 
@@ -211,10 +164,7 @@ class GateSafety(Judge):
         mine.update(pod.uid for pod in pods)
         if self._is_unaware(process):
             return
-        for each in pods:
-            pod = seen.pod(each.uid)
-            if pod is None:
-                continue
+        for pod in filter(None, (seen.pod(each.uid) for each in pods)):
             self._look("S32")
             if read.is_native(read.gang_of(pod)):
                 self._reached("gang of Kubernetes' own let past")
@@ -224,24 +174,23 @@ class GateSafety(Judge):
                 continue
             if not asks(pod) or gates(pod) != [GATE]:
                 self._wrong("S32", process, f"lets {name} past, which has {gates(pod)} and asks: {asks(pod)}")
-            if problem := self._refuses(process, fast_path, seen, pod):
+            if problem := self._refuses(seen, pod):
                 self._wrong("S32", process, f"lets {name} past, and {problem}")
-            if lacks := self._lacks(process, fast_path, seen, pod):
+            if lacks := self._lacks(seen, pod):
                 self._wrong("S32", process, f"lets {name} past, whose gang has {lacks}")
 
-    def _is_past(self, process: Process, fast_path: FastPath, pod: Json) -> bool:
+    def _is_past(self, seen: SeenGangs, pod: Json) -> bool:
         """Whether room is kept for it: it has none of its gates, or is to lose its, and has no node."""
-        uid = pod["metadata"]["uid"]
-        if uid in fast_path.ledger.placements or not read.waits(pod) or not asks(pod):
+        uid, ledger = uid_of(pod), seen.fast_path.ledger
+        gated = ledger.usage.gated
+        if uid in ledger.placements or not read.waits(pod) or not asks(pod):
             return False
-        gated = fast_path.ledger.usage.gated
         if uid in gated.given_back or not gated.asks_queues:
             return False
-        return not gates(pod) or (gates(pod) == [GATE] and uid in self._let_past.get(process.identity, ()))
+        let_past = self._let_past.get(seen.process.identity, ())
+        return not gates(pod) or (gates(pod) == [GATE] and uid in let_past)
 
-    def _refuses(
-        self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json, *, words: bool = False
-    ) -> str:
+    def _refuses(self, seen: SeenGangs, pod: Json, *, words: bool = False) -> str:
         """Why the pod's queue cannot hold it beside all others; empty if it can. `words`: beside all that are placed,
         if it has room reserved."""
         queues, name = seen.queues(), seen.queue_of(pod)
@@ -252,18 +201,13 @@ class GateSafety(Judge):
         chain = read.chain(name, queues)
         holds = seen.holds(chain, queues)
         # Of more that is reserved than there is, some goes first.
-        goes_first = words and self._is_past(process, fast_path, pod)
-        mine, wanted = pod["metadata"]["uid"], read.requests(pod)
-        for uid in list(fast_path.cluster.pods):
-            other = seen.pod(uid)
-            if goes_first or other is None or uid == mine or not self._is_past(process, fast_path, other):
-                continue
-            for above in read.chain(seen.queue_of(other), queues):
-                if above in holds:
-                    holds[above].update(read.requests(other))
-        return read.is_above(holds, queues, wanted)
+        if not (words and self._is_past(seen, pod)):
+            past = [each for each in seen.pods() if uid_of(each) != uid_of(pod) and self._is_past(seen, each)]
+            for above, held in read.held_by(chain, queues, past, seen.queue_of).items():
+                holds[above].update(held)
+        return read.is_above(holds, queues, read.requests(pod))
 
-    def _lacks(self, process: Process, fast_path: FastPath, seen: SeenGangs, pod: Json) -> str:
+    def _lacks(self, seen: SeenGangs, pod: Json) -> str:
         """What its gang lacks of the minimum, with all that were let past."""
         name = read.gang_of(pod)
         if not name:
@@ -271,16 +215,12 @@ class GateSafety(Judge):
         group = seen.group(name)
         if group is None:
             return "no group"
-        members = seen.gang(name)
         # Who was never held needs no leave.
-        there = [
+        return read.minimum(group).lacks(
             each
-            for each in members
-            if read.is_ready(each)
-            or self._is_past(process, fast_path, each)
-            or (read.waits(each) and not gates(each))
-        ]
-        return read.minimum(group).lacks(there)
+            for each in seen.gang(name)
+            if read.is_ready(each) or self._is_past(seen, each) or (read.waits(each) and not gates(each))
+        )
 
     # -- words
 
@@ -292,7 +232,7 @@ class GateSafety(Judge):
         if pod is None or not read.waits(pod):
             return
         self._look("S33")
-        if problem := self._refuses(process, fast_path, seen, pod, words=True):
+        if problem := self._refuses(seen, pod, words=True):
             self._wrong("S33", process, f"says Unschedulable of {name_of(pod)}, and {problem}: {message}")
             return
         gang = read.gang_of(pod)
@@ -304,9 +244,8 @@ class GateSafety(Judge):
             # Its minimum waits for room that others are about to leave, and it is judged as one of those above that.
             return
         if problem := self._refuses_gang(seen, gang):
-            self._wrong(
-                "S33", process, f"says Unschedulable of {name_of(pod)}, and of its gang {problem}: {message}"
-            )
+            what = f"says Unschedulable of {name_of(pod)}, and of its gang {problem}: {message}"
+            self._wrong("S33", process, what)
 
     def session_begins(self, process: Process, fast_path: FastPath) -> None:
         if self._shared is not None:
@@ -331,38 +270,28 @@ class GateSafety(Judge):
 
     def look_inside(self, process: Process, fast_path: FastPath) -> None:
         """Each that was let past or never held, and has no node, is reserved and counts so; nobody else is."""
-        usage = fast_path.ledger.usage
+        usage, placements = fast_path.ledger.usage, fast_path.ledger.placements
         if not usage.gated.asks_queues:
             return
         self._look("S34")
         seen = self._seen(process, fast_path)
         for uid, info in usage.gated.reserved.items():
             pod = seen.pod(uid)
-            if uid not in fast_path.ledger.placements and (pod is None or not read.waits(pod)):
+            if uid not in placements and (pod is None or not read.waits(pod)):
                 self._wrong("S34", process, f"keeps room for {info.key}, which waits no more")
-        for uid in list(fast_path.cluster.pods):
-            pod = seen.pod(uid)
-            if pod is None:
-                continue
-            entry = usage.book.entry(uid)
-            standing = None if entry is None else entry.standing
-            placed = uid in fast_path.ledger.placements
+        for pod in seen.pods():
+            uid, name = uid_of(pod), name_of(pod)
+            entry, placed = usage.book.entry(uid), uid in placements
+            counts = entry is not None and entry.standing is Standing.RESERVED
             if uid in usage.gated.given_back:
-                if standing is Standing.RESERVED:
-                    self._wrong(
-                        "S34", process, f"counts {name_of(pod)} as reserved, which has given its room back"
-                    )
+                if counts:
+                    self._wrong("S34", process, f"counts {name} as reserved, which has given its room back")
             elif is_reserved(pod) and not placed:
                 queue = seen.queue_of(pod) if usage.active else ""
-                if uid not in usage.gated.reserved or (queue and standing is not Standing.RESERVED):
-                    self._wrong("S34", process, f"keeps no room for {name_of(pod)}, which was let past")
-            elif standing is Standing.RESERVED and (placed or not asks(pod)):
-                self._wrong("S34", process, f"counts {name_of(pod)} as reserved, which is placed: {placed}")
-
-
-def _says_unschedulable(pod: Json) -> bool:
-    said = condition_of(pod)
-    return said.get("status") == "False" and said.get("reason") == "Unschedulable"
+                if uid not in usage.gated.reserved or (queue and not counts):
+                    self._wrong("S34", process, f"keeps no room for {name}, which was let past")
+            elif counts and (placed or not asks(pod)):
+                self._wrong("S34", process, f"counts {name} as reserved, which is placed: {placed}")
 
 
 #: What changes how much a queue may hold, or gives its room to pods that nobody has let past.
@@ -399,7 +328,7 @@ class SharedGates(Judge):
             return
         self.admits(process)
         record = self.world.store.tables[LEASES].get(LEASE_NAMESPACE, GATES_LEASE)
-        holder = "" if record is None else orjson.loads(record.data)["spec"].get("holderIdentity")
+        holder = "" if record is None else content(record)["spec"].get("holderIdentity")
         if holder != process.identity:
             self._wrong("S32", process, f"removes a gate while {holder!r} holds {GATES_LEASE}")
         fast_path = process.fast_path
@@ -415,12 +344,12 @@ class SharedGates(Judge):
             return
         if GATE in gates(before) and GATE not in gates(pod):
             self._note_removal(actor, pod)
-            self._let_past.add(pod["metadata"]["uid"])
+            self._let_past.add(uid_of(pod))
             self._judge_queues(actor, pod, binds=False)
-        elif pod["spec"].get("nodeName") and not before["spec"].get("nodeName"):
+        elif node_of(pod) and not node_of(before):
             if self._cluster.gave_back(pod):
                 # To some it has room as one that never had the gate, and they may not have seen it yet.
-                self._let_past.discard(pod["metadata"]["uid"])
+                self._let_past.discard(uid_of(pod))
             self._judge_queues(actor, pod, binds=True)
 
     def _note_removal(self, actor: Process, pod: Json) -> None:
@@ -447,27 +376,25 @@ class SharedGates(Judge):
         if shape.off or any(fired[name] for name in _IRREGULAR):
             return
         queues, groups = self._gangs.queues(), self._gangs.groups()
-        chain = read.chain(read.queue_of(pod, groups.get), queues)
-        holds: dict[str, Counter[str]] = {name: Counter() for name in chain}
-        irregular: set[str] = set()
-        for each in self._gangs.pods():
-            placed = each["spec"].get("nodeName")
-            if read.has_ended(each) or not (placed or (is_reserved(each) and not binds)):
-                continue
-            if not placed and self._cluster.gave_back(each):
-                continue
-            for name in read.chain(read.queue_of(each, groups.get), queues):
-                if name in holds:
-                    holds[name].update(read.requests(each))
-                    if each["metadata"]["uid"] not in self._let_past:
-                        irregular.add(name)
+
+        def queue_of(each: Json) -> str:
+            return read.queue_of(each, groups.get)
+
+        def counts(each: Json) -> bool:
+            is_kept = is_reserved(each) and not binds and not self._cluster.gave_back(each)
+            return not read.has_ended(each) and bool(node_of(each) or is_kept)
+
+        counted = list(filter(counts, self._gangs.pods()))
+        holds = read.held_by(read.chain(queue_of(pod), queues), queues, counted, queue_of)
+        others = (each for each in counted if uid_of(each) not in self._let_past)
+        irregular = {name for each in others for name in read.chain(queue_of(each), queues)}
         self._look("S32")
         wanted = {resource for resource, amount in read.requests(pod).items() if amount}
         for name, held in holds.items():
             counted = {resource: amount for resource, amount in held.items() if resource in wanted}
             if name not in irregular and (problem := read.above_limits(counted, queues[name])):
                 does = "binds" if binds else "takes the gate of"
-                self._wrong("S32", process, f"{does} {pod['metadata']['name']}, and {name} has {problem}")
+                self._wrong("S32", process, f"{does} {name_of(pod)}, and {name} has {problem}")
 
     # -- nodes outside
 
@@ -506,15 +433,9 @@ class SharedGates(Judge):
             return
         self._look("S33")
         seen, mine = Seen(self.world.evictions, process, fast_path), fast_path.shard.membership.nodes
-        there = [pod for each in pods if (pod := seen.pod(each.uid)) is not None]
-        fitting = {
-            pod["metadata"]["name"]: [
-                node["metadata"]["name"]
-                for node in map(readable, seen.nodes)
-                if is_ready(node) and node["metadata"]["name"] not in mine and seen.fits(pod, node)
-            ]
-            for pod in there
-        }
+        there = list(filter(None, (seen.pod(each.uid) for each in pods)))
+        others = [each for each in map(readable, seen.nodes) if is_ready(each) and name_of(each) not in mine]
+        fitting = {name_of(pod): [name_of(node) for node in others if seen.fits(pod, node)] for pod in there}
         if others_do and not any(fitting.values()):
             self._wrong("S33", process, f"says that nodes outside would do for {list(fitting)}: none would")
         if len(there) == 1 and not others_do and any(fitting.values()):

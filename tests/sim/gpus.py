@@ -9,26 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from agent_scheduler.fastpath.scheduler import FastPath
+from embedded_kubernetes.store import Event, Record
 from tests.decisions.plain.gpu_share import ANNOTATION, RESOURCE, WHOLE, asked, devices, given, left, said
 
-from .api import FINAL, NODES, PODS, PODS_PATH, Json, name_of, objects
+from .api import FINAL, NODES, PODS, PODS_PATH, Json, content, limit, name_of, node_of, objects, uid_of
 from .api import pod as made_pod
 from .evictions import Seen
 from .faults import FaultMaker
 from .judge import Judge, is_first
-from .loads import ask
+from .kinds import Process, World
 from .rules import as_placed, with_devices
-
-if TYPE_CHECKING:
-    from agent_scheduler.fastpath.scheduler import FastPath
-    from embedded_kubernetes.store import Event, Record
-
-    from .processes import Process
-    from .world import World
 
 
 class GpuSafety(Judge):
@@ -57,16 +52,16 @@ class GpuSafety(Judge):
     def _pod(self, event: Event) -> None:
         if self.world.backups.restoring or event.record.uid not in self.named:
             return
-        self.named[event.record.uid].update(given(orjson.loads(event.record.data)))
+        self.named[event.record.uid].update(given(content(event.record)))
 
     def edited(self, pod: Json) -> None:
         """Somebody is about to change which devices the pod says that it has."""
         self.contested.add(pod["spec"]["nodeName"])
-        self.named.setdefault(pod["metadata"]["uid"], set()).update(given(pod))
+        self.named.setdefault(uid_of(pod), set()).update(given(pod))
 
     def as_counted_at_most(self, pod: Json) -> Json:
         """The pod with all the devices on which anybody may count it."""
-        named = self.named.get(pod["metadata"]["uid"])
+        named = self.named.get(uid_of(pod))
         return pod if named is None else with_devices(pod, sorted(named.union(given(pod))))
 
     # -- reservations
@@ -98,25 +93,18 @@ class GpuSafety(Judge):
         free, amount = left(node, seen.placed[node_name]), asked(pod)
         self._note(seen, node_name, process, free, amount)
         enough = min(amount, WHOLE)
+        reserves = f"reserves the devices {chosen} of {node_name}"
         if len(chosen) != max(1, amount // WHOLE):
-            self._wrong("S39", process, f"reserves the devices {chosen} of {node_name} for {amount}")
+            self._wrong("S39", process, f"{reserves} for {amount}")
         elif any(index >= len(free) or free[index] < enough for index in chosen):
-            self._wrong(
-                "S39",
-                process,
-                f"reserves the devices {chosen} of {node_name}, which have {free} left, for {amount}",
-            )
+            self._wrong("S39", process, f"{reserves}, which have {free} left, for {amount}")
 
     def _note(self, seen: Seen, node_name: str, process: Process, free: Sequence[int], amount: int) -> None:
         reached = self.world.states.reached
         if amount < WHOLE and any(0 < each < WHOLE for each in free):
             reached("GPU shared")
-        earlier = (
-            chosen[0] != process.identity
-            for pod in seen.placed[node_name]
-            if (chosen := self._chosen.get((process.name, pod["metadata"]["uid"]))) is not None
-        )
-        if any(earlier):
+        chosen = (self._chosen.get((process.name, uid_of(pod))) for pod in seen.placed[node_name])
+        if any(each is not None and each[0] != process.identity for each in chosen):
             reached("GPUs found again after a restart")
 
     # -- commits
@@ -133,19 +121,15 @@ class GpuSafety(Judge):
 
     def _check_named(self, record: Record, pod: Json, actor: Process, *, late: bool) -> None:
         self._look("S39")
-        named, amount = given(pod), asked(pod)
+        named, amount, bound = given(pod), asked(pod), f"bound {record.key}"
         if len(named) != max(1, amount // WHOLE):
-            self._wrong(
-                "S39", actor, f"bound {record.key}, which asks for {amount}, with the devices {named}"
-            )
+            self._wrong("S39", actor, f"{bound}, which asks for {amount}, with the devices {named}")
         identity, chosen, offered = self._chosen.get((actor.name, record.uid), ("", (), 0))
         if late or identity != actor.identity:
             # Sent by who was there before, by what that one knew.
             return
         if named != chosen or any(index >= offered for index in named):
-            self._wrong(
-                "S39", actor, f"bound {record.key} with {named} of {offered} devices, and chose {chosen}"
-            )
+            self._wrong("S39", actor, f"{bound} with {named} of {offered} devices, and chose {chosen}")
 
     def _check_shares(self, node: str, actor: Process) -> None:
         if node in self.contested:
@@ -154,7 +138,7 @@ class GpuSafety(Judge):
         total: Counter[int] = Counter()
         for record in self.world.store.tables[PODS].having(self._node_field, node) or ():
             if record.uid in self._ours and record.fields[self._phase_field] not in FINAL:
-                pod = orjson.loads(record.data)
+                pod = content(record)
                 total.update(dict.fromkeys(given(pod), min(asked(pod), WHOLE)))
         if any(amount > WHOLE for amount in total.values()):
             text = f"{actor.identity} gave more of a device of {node} than there is: {dict(total)}"
@@ -164,23 +148,21 @@ class GpuSafety(Judge):
 def check_gpus(world: World, process: Process) -> None:
     """At rest."""
     fast_path, safety = process.fast_path, world.gpu_safety
-    if safety is None or fast_path is None or not process.is_up:
+    if safety is None or fast_path is None or not process.is_up or not fast_path.is_synced:
         return
-    if not fast_path.is_synced:
-        return
-    world.safety.checked["L20"] += 1
+    world.safety.look("L20")
     ledger = fast_path.ledger
     placed: dict[str, list[Json]] = {}
     for pod in _placed(world):
-        placement = ledger.placements.get(pod["metadata"]["uid"])
+        placement = ledger.placements.get(uid_of(pod))
         counted = () if placement is None else placement.gpus
         if asked(pod) and not _agree(safety, pod, counted):
-            name = pod["metadata"]["name"]
+            name = name_of(pod)
             text = f"{process.identity} counts {name} on the devices {counted}; it names {given(pod)}"
             world.safety.violated("L20", text)
         placed.setdefault(pod["spec"]["nodeName"], []).append(as_placed(pod, counted))
     for record in world.store.tables[NODES].scan(""):
-        node, row = orjson.loads(record.data), ledger.rows.get(record.name)
+        node, row = content(record), ledger.rows.get(record.name)
         free = tuple(left(node, placed.get(record.name, ())))
         counted = () if row is None else ledger.columns.gpus.get(row, ())
         if counted != free:
@@ -194,24 +176,24 @@ def note_gpus(world: World) -> None:
         return
     there = _placed(world)
     for record in world.store.tables[NODES].scan(""):
-        node = orjson.loads(record.data)
+        node = content(record)
         free = left(node, [pod for pod in there if pod["spec"]["nodeName"] == record.name])
         for pod in map(orjson.loads, (each.data for each in world.store.tables[PODS].scan(""))):
-            waits = not pod["spec"].get("nodeName") and pod["status"].get("phase") not in FINAL
+            waits = not node_of(pod) and pod["status"].get("phase") not in FINAL
             if waits and max(free, default=0) < asked(pod) <= min(sum(free), WHOLE):
                 world.states.reached("pod waits for a GPU of which parts are free")
 
 
 def _placed(world: World) -> list[Json]:
     pods = objects(world.store, PODS)
-    return [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"].get("phase") not in FINAL]
+    return [pod for pod in pods if node_of(pod) and pod["status"].get("phase") not in FINAL]
 
 
 def _agree(safety: GpuSafety, pod: Json, counted: Sequence[int]) -> bool:
     """A scheduler keeps a pod on the devices on which it has counted it when the pod names none any more."""
     if given(pod):
         return given(pod) == counted
-    return set(counted) <= safety.named.get(pod["metadata"]["uid"], set())
+    return set(counted) <= safety.named.get(uid_of(pod), set())
 
 
 #: What somebody writes in the place of devices.
@@ -236,14 +218,10 @@ class GpuNemesis(FaultMaker):
         node = self._rng.choice(nodes)
         there = devices(node)
         now = max(0, there + self._rng.choice((-1, -1, -2, -4, 1, 2)))
-        placed = [
-            each
-            for each in self._objects(PODS, "default")
-            if each["spec"].get("nodeName") == node["metadata"]["name"]
-        ]
+        placed = [each for each in self._objects(PODS, "default") if node_of(each) == name_of(node)]
         if any(each < WHOLE for each in left(node, placed)[now:]):
-            self._world.states.reached("GPU lost that is in use")
-        self._offer(node["metadata"]["name"], now)
+            self._reached("GPU lost that is in use")
+        self._offer(name_of(node), now)
         if self._rng.random() < 0.6:
             self._later(self._rng.choice((0.01, 0.5, 4.0)), self._offer, name_of(node), there)
 
@@ -263,16 +241,13 @@ class GpuNemesis(FaultMaker):
         name = f"other-gpu-{self._others}"
         body = made_pod(name, cpu=10, lives=rng.choice((None, 1.0, 6.0)), schedulerName="other")
         amount = rng.choice((300, 500, 1000, 1000, 2000))
-        ask(body, amount)
+        limit(body, RESOURCE, amount)
         self._call("POST", PODS_PATH, body)
         indices = sorted(rng.sample(range(5), rng.choice((1, max(1, amount // WHOLE)))))
-        says = rng.choice(
-            (",".join(map(str, indices)), ",".join(map(str, indices)), "", rng.choice(_NONSENSE))
-        )
-        metadata: Json = {"name": name}
-        if says:
-            metadata["annotations"] = {ANNOTATION: says}
-        binding = {"metadata": metadata, "target": {"kind": "Node", "name": node["metadata"]["name"]}}
+        listed = ",".join(map(str, indices))
+        says = rng.choice((listed, listed, "", rng.choice(_NONSENSE)))
+        metadata = {"name": name, **({"annotations": {ANNOTATION: says}} if says else {})}
+        binding = {"metadata": metadata, "target": {"kind": "Node", "name": name_of(node)}}
         self._call("POST", f"{PODS_PATH}/{name}/binding", binding)
 
     def gpu_index_edited(self) -> None:
@@ -283,9 +258,9 @@ class GpuNemesis(FaultMaker):
         if not with_devices:
             return
         pod, rng = self._rng.choice(with_devices), self._rng
-        if pod["spec"].get("nodeName"):
+        if node_of(pod):
             self._safety.edited(pod)
-            self._world.states.reached("annotation of GPUs edited")
+            self._reached("annotation of GPUs edited")
         value = rng.choice((None, None, None, str(rng.randrange(4)), rng.choice(_NONSENSE)))
-        path = f"{PODS_PATH}/{pod['metadata']['name']}"
+        path = f"{PODS_PATH}/{name_of(pod)}"
         self._call("PATCH", path, {"metadata": {"annotations": {ANNOTATION: value}}})

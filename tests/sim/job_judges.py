@@ -26,24 +26,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import Any
 
 from agent_scheduler.controllers.jobs.controller import JobController
 from embedded_kubernetes.store import Event
 from embedded_kubernetes.times import parse
 
-from . import gang_reading, job_reading
+from . import gang_reading
 from . import job_reading as read
-from .api import PODS, Json
-from .controllers import GangController
+from .api import PODS, Json, content, name_of, node_of, uid_of
 from .gangs import JOBS
 from .judge import History, Judge
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
+from .kinds import World
+from .processes import GangController, Process
 
 #: Phase of a Job -> those in which one write may leave it (`pkg/controllers/job/state`).
 _NEXT: Mapping[str, frozenset[str]] = {
@@ -95,11 +90,11 @@ class _Job:
     def counting(self, pods: Iterable[Json], version: int) -> list[Json]:
         """Those that may be ready in this version of it."""
         since = self.restarted[version]
-        return [
-            pod
-            for pod in pods
-            if read.version_of(pod) >= version or (read.version_of(pod) >= since and read.is_kept(pod))
-        ]
+
+        def counts(pod: Json) -> bool:
+            return read.version_of(pod) >= (since if read.is_kept(pod) else version)
+
+        return list(filter(counts, pods))
 
     def look(self) -> None:
         of_now = self.counting(self.pods.values(), read.version(self.now))
@@ -122,7 +117,7 @@ class JobSafety(Judge):
         super().__init__(world)
         self._jobs: dict[str, _Job] = {}
         #: Of Jobs and pods.
-        self._history = History(world, (JOBS, PODS))
+        self._known = History(world, (JOBS, PODS)).known
         #: (Identity of a controller, UID of a Job) -> tasks whose turn it was by what that one knew as it decided, and
         #: the newest version of the Job for which it was.
         self._by_what_it_knew: dict[tuple[str, str], dict[str, int]] = {}
@@ -135,7 +130,7 @@ class JobSafety(Judge):
             job.pods.clear()
         for table, note in ((JOBS, self._note_job), (PODS, self._note_pod)):
             for record in self.world.store.tables[table].scan(""):
-                note(orjson.loads(record.data))
+                note(content(record))
 
     def begun(self, uid: str) -> set[str]:
         """Tasks of the Job that might have begun at some moment since it was last restarted as a whole, or resumed."""
@@ -154,35 +149,31 @@ class JobSafety(Judge):
     def _hearing(self, process: Process, controller: JobController, sync_pods: Any) -> Any:
         async def synced(job: Any, wanted: Any) -> Any:
             pods = controller._cluster.pods(job).values()
-            known = [self._object(each.metadata) for each in pods]
-            self._note_known(process, self._object(job.metadata), known)
+            self._note_known(process, self._known(job), map(self._known, pods))
             return await sync_pods(job, wanted)
 
         return synced
 
     def _note_known(self, process: Process, job: Json, pods: Iterable[Json]) -> None:
-        version, uid = read.version(job), job["metadata"]["uid"]
+        version, uid = read.version(job), uid_of(job)
         of_now = self._jobs[uid].counting(pods, version)
         turns = self._by_what_it_knew.setdefault((process.identity, uid), {})
         turns |= {task["name"]: version for task in job["spec"]["tasks"] if read.may_begin(job, task, of_now)}
-
-    def _object(self, known: Any) -> Json:
-        return self._history.object(known.uid, known.resource_version)
 
     # -- commits
 
     def _job_changed(self, event: Event) -> None:
         if self.world.backups.restoring:
             return
-        job = orjson.loads(event.record.data)
+        job = content(event.record)
         if event.type == "DELETED":
             return
         if event.previous is not None and event.previous.uid == event.record.uid:
-            self._judge_status(orjson.loads(event.previous.data), job)
+            self._judge_status(content(event.previous), job)
         self._note_job(job)
 
     def _note_job(self, job: Json) -> None:
-        uid, version, time = job["metadata"]["uid"], read.version(job), self.world.loop.time()
+        uid, version, time = uid_of(job), read.version(job), self.world.loop.time()
         known = self._jobs.get(uid)
         if known is None:
             known = self._jobs[uid] = _Job(job, [(time, version)], restarted={version: version})
@@ -190,7 +181,7 @@ class JobSafety(Judge):
 
     def _judge_status(self, before: Json, now: Json) -> None:
         self._look("S37")
-        was, phase, name = read.phase_of(before), read.phase_of(now), now["metadata"]["name"]
+        was, phase, name = read.phase_of(before), read.phase_of(now), name_of(now)
         if phase != was:
             self._reached(f"job {phase}")
             if phase not in _NEXT.get(was, frozenset()):
@@ -207,17 +198,17 @@ class JobSafety(Judge):
     def _pod_changed(self, event: Event) -> None:
         if self.world.backups.restoring:
             return
-        pod = orjson.loads(event.record.data)
+        pod = content(event.record)
         job = self._jobs.get(read.owner(pod))
         if job is None:
             return
         if event.type == "DELETED":
             known = job.pods.get(event.record.name)
-            if known is not None and known["metadata"]["uid"] == event.record.uid:
+            if known is not None and uid_of(known) == event.record.uid:
                 del job.pods[event.record.name]
             return
         begins = not read.stands_by(pod)
-        stood_by = event.previous is not None and read.stands_by(orjson.loads(event.previous.data))
+        stood_by = event.previous is not None and read.stands_by(content(event.previous))
         if event.type == "ADDED":
             self._judge_made(job, pod)
         if begins and (event.type == "ADDED" or stood_by):
@@ -229,7 +220,7 @@ class JobSafety(Judge):
     def _note_pod(self, pod: Json) -> None:
         job = self._jobs.get(read.owner(pod))
         if job is not None:
-            job.pods[pod["metadata"]["name"]] = pod
+            job.pods[name_of(pod)] = pod
             job.look()
 
     def _judge_made(self, job: _Job, pod: Json) -> None:
@@ -237,14 +228,14 @@ class JobSafety(Judge):
         if not isinstance(actor, GangController) or not may or self._is_unaware(actor):
             return
         self._look("S36")
-        task, index, name = read.task_of(pod), read.index_of(pod), pod["metadata"]["name"]
-        if name != f"{job.now['metadata']['name']}-{task}-{index}":
+        task, index, name = read.task_of(pod), read.index_of(pod), name_of(pod)
+        if name != f"{name_of(job.now)}-{task}-{index}":
             self._violated("S36", f"{name} is pod {index} of {task}")
         if int(index) >= job.replicas.get(task, 0):
             self._violated("S36", f"{name} is one of {job.replicas.get(task, 0)}")
         for other in job.pods.values():
             if (read.task_of(other), read.index_of(other)) == (task, index):
-                self._violated("S36", f"{name} is there twice: {other['metadata']['name']}")
+                self._violated("S36", f"{name} is there twice: {name_of(other)}")
 
     def _judge_begun(self, job: _Job, pod: Json) -> None:
         actor, may = self.world.safety.author()
@@ -264,7 +255,7 @@ class JobSafety(Judge):
             return
         known = self._by_what_it_knew.get((actor.identity, read.owner(pod)), {})
         if known.get(task, -1) < version:
-            self._violated("S35", f"{pod['metadata']['name']} begins before its turn")
+            self._violated("S35", f"{name_of(pod)} begins before its turn")
             return
         self._reached("pod of a later stage begins by what never was at a time")
         job.begun[version].add(task)
@@ -281,7 +272,6 @@ def _controllers(process: Process) -> Iterator[JobController]:
 _COMMANDS = ("bus.volcano.sh", "commands")
 #: Seconds in which a deletion is sent again that was refused.
 _GRACE = 40.0
-_COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
 def unsettled(world: World) -> list[str]:
@@ -290,18 +280,18 @@ def unsettled(world: World) -> list[str]:
     jobs, pods, groups = world.gangs.jobs(), world.gangs.pods(), world.gangs.groups().values()
     queues = world.gangs.queues()
     found = [f"command {record.name} is left" for record in world.store.tables[_COMMANDS].scan("")]
-    owners = {job["metadata"]["uid"] for job in jobs}
+    owners = {uid_of(job) for job in jobs}
     found += [
-        f"{each['metadata']['name']} is left of a job that is gone"
+        f"{name_of(each)} is left of a job that is gone"
         for each in (*pods, *groups)
-        if (owner := job_reading.owner(each)) and owner not in owners
+        if (owner := read.owner(each)) and owner not in owners
     ]
     for job in jobs:
-        uid = job["metadata"]["uid"]
-        own = [pod for pod in pods if job_reading.owner(pod) == uid]
-        group = next((each for each in groups if job_reading.owner(each) == uid), None)
+        uid = uid_of(job)
+        own = [pod for pod in pods if read.owner(pod) == uid]
+        group = next((each for each in groups if read.owner(each) == uid), None)
         if job["spec"].get("queue", "default") in queues:
-            found += [f"{job['metadata']['name']} {problem}" for problem in _untrue(world, job, own, group)]
+            found += [f"{name_of(job)} {problem}" for problem in _untrue(world, job, own, group)]
     return found
 
 
@@ -321,55 +311,49 @@ def may_stand_by(world: World) -> int:
     if world.gangs is None:
         return 0
     pods = world.gangs.pods()
-    run = {
-        job_reading.owner(pod)
-        for pod in pods
-        if pod["spec"].get("nodeName") and not gang_reading.has_ended(pod) and not job_reading.stands_by(pod)
-    }
-    return sum(
-        job_reading.owner(pod) in run - {""}
-        for pod in pods
-        if job_reading.stands_by(pod) and gang_reading.waits(pod)
-    )
+    here = [pod for pod in pods if node_of(pod) and not gang_reading.has_ended(pod)]
+    run = {read.owner(pod) for pod in here if not read.stands_by(pod)} - {""}
+    return sum(read.owner(pod) in run for pod in pods if read.stands_by(pod) and gang_reading.waits(pod))
 
 
 def check_jobs(world: World) -> None:
     """At rest."""
-    world.safety.checked["L19"] += 1
+    world.safety.look("L19")
     for problem in unsettled(world)[:3]:
         world.safety.violated("L19", problem)
 
 
 def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> list[str]:
-    status, spec, phase = job.get("status") or {}, job["spec"], job_reading.phase_of(job)
+    status, spec, phase = job.get("status") or {}, job["spec"], read.phase_of(job)
     found = []
     counted = Counter(gang_reading.phase(pod) for pod in pods if not gang_reading.is_leaving(pod))
-    for name, key in _COUNTED.items():
-        if status.get(key, 0) != counted[name]:
-            found.append(f"says {status.get(key, 0)} {key}; {counted[name]} are")
-    if not phase or phase in job_reading.UNDER_WAY:
+    for name in ("Pending", "Running", "Succeeded", "Failed"):
+        said = status.get(name.lower(), 0)
+        if said != counted[name]:
+            found.append(f"says {said} {name.lower()}; {counted[name]} are")
+    if not phase or phase in read.UNDER_WAY:
         found.append(f"is {phase or 'in no phase'}")
     conditions = status.get("conditions") or ()
     if not conditions or conditions[-1]["status"] != phase:
         found.append(f"is {phase}, and its last condition says {conditions[-1:]}")
-    if phase in job_reading.CLOSED:
+    if phase in read.CLOSED:
         if group is not None:
             found.append(f"is {phase} and has a group")
         if counted["Pending"] or counted["Running"]:
             found.append(f"is {phase}, and {dict(counted)} of its pods are there")
-        if phase in job_reading.FINISHED and _is_over(world, job):
+        if phase in read.FINISHED and _is_over(world, job):
             found.append(f"is {phase}, and was to go {spec['ttlSecondsAfterFinished']} s later")
         return found
     if group is None:
         return [*found, f"is {phase} without a group"]
     if group["spec"].get("minMember", 0) != spec["minAvailable"]:
         found.append(f"needs {spec['minAvailable']}, and its group {group['spec'].get('minMember')}")
-    begun = world.job_safety.begun(job["metadata"]["uid"]) if world.job_safety is not None else set()
+    begun = world.job_safety.begun(uid_of(job)) if world.job_safety is not None else set()
     named = gang_reading.annotation(group, gang_reading.WAITING_ROLES).split(",")
     found += [
         f"has no {task['name']} yet, and its group waits for them"
         for task in spec["tasks"]
-        if task["name"] not in begun and job_reading.minimum_of(task) and task["name"] not in named
+        if task["name"] not in begun and read.minimum_of(task) and task["name"] not in named
     ]
     if gang_reading.phase(group) in ("", "Pending"):
         return found
@@ -378,26 +362,23 @@ def _untrue(world: World, job: Json, pods: list[Json], group: Json | None) -> li
 
 def _lacking(job: Json, pods: list[Json], phase: str, counted: Counter[str]) -> list[str]:
     """Of a Job whose group is let into its queue."""
-    name, spec, found = job["metadata"]["name"], job["spec"], []
-    there = {pod["metadata"]["name"] for pod in pods}
+    name, spec, found = name_of(job), job["spec"], []
+    there = {name_of(pod) for pod in pods}
     waiting = set()
+    stand_by = Counter(read.task_of(pod) for pod in pods if read.stands_by(pod))
     for task in spec["tasks"]:
         wanted = {f"{name}-{task['name']}-{index}" for index in range(task.get("replicas", 0))}
-        lacking = wanted - there
-        if lacking and job_reading.may_begin(job, task, pods):
-            found.append(f"lacks {sorted(lacking)}")
-        elif lacking:
-            waiting.add(task["name"])
+        lacking, standing = wanted - there, stand_by[task["name"]]
         there -= wanted
+        if not read.may_begin(job, task, pods):
+            waiting |= {task["name"]} if lacking or standing else set()
+            continue
+        if lacking:
+            found.append(f"lacks {sorted(lacking)}")
+        if standing:
+            found.append(f"has {standing} of {task['name']} stand by, whose turn it is")
     if there:
         found.append(f"has {sorted(there)} besides")
-    stand_by = [pod for pod in pods if job_reading.stands_by(pod)]
-    for task in spec["tasks"]:
-        of_task = [pod for pod in stand_by if job_reading.task_of(pod) == task["name"]]
-        if of_task and job_reading.may_begin(job, task, pods):
-            found.append(f"has {len(of_task)} of {task['name']} stand by, whose turn it is")
-        elif of_task:
-            waiting.add(task["name"])
     reason = ((job.get("status") or {}).get("state") or {}).get("reason")
     if (reason == "TasksWaiting") != bool(waiting):
         found.append(f"says {reason!r} while {sorted(waiting)} wait")

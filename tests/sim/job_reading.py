@@ -25,11 +25,8 @@ UNDER_WAY = frozenset(("Aborting", "Terminating", "Completing", "Restarting"))
 def owner(obj: Json) -> str:
     """UID of the Job that controls it; empty for none."""
     for each in obj["metadata"].get("ownerReferences") or ():
-        if (
-            each.get("controller")
-            and each["kind"] == "Job"
-            and each["apiVersion"].startswith("batch.volcano.sh/")
-        ):
+        is_job = each["kind"] == "Job" and each["apiVersion"].startswith("batch.volcano.sh/")
+        if is_job and each.get("controller"):
             return str(each["uid"])
     return ""
 

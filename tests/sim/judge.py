@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from agent_scheduler.fastpath.scheduler import FastPath
 from embedded_kubernetes.store import Event
 
 from .api import Json
-
-if TYPE_CHECKING:
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .world import World
+from .kinds import Process, World
 
 
 class Judge:
@@ -38,7 +34,7 @@ class Judge:
 
     def _look(self, code: str) -> None:
         """Count that a promise was looked at."""
-        self.world.safety.checked[code] += 1
+        self.world.safety.look(code)
 
     def _reached(self, state: str) -> None:
         self.world.states.reached(state)
@@ -51,15 +47,10 @@ class Judge:
 class History:
     """Subscribes to the store: all versions of objects of these kinds, as `read` has them, not to be changed."""
 
-    def __init__(
-        self,
-        world: World,
-        kinds: Iterable[tuple[str, str]],
-        read: Callable[[Json], Json] = lambda found: found,
-    ) -> None:
+    def __init__(self, world: World, kinds: Iterable[tuple[str, str]], read: Any = None) -> None:
         self._versions: dict[tuple[str, str], bytes] = {}
         self._found: dict[tuple[str, str], Json] = {}
-        self._read = read
+        self._read = read or (lambda found: found)
         for kind in kinds:
             if kind in world.store.tables:
                 world.store.tables[kind].subscribers.append(self._note)
@@ -72,6 +63,11 @@ class History:
         if key not in self._found:
             self._found[key] = self._read(orjson.loads(self._versions[key]))
         return self._found[key]
+
+    def known(self, found: Any) -> Json:
+        """As a process has it, by what the process has of it: an object of the API or what was read of one."""
+        metadata = getattr(found, "metadata", found)
+        return self.object(metadata.uid, metadata.resource_version)
 
 
 def hear_before(owner: Any, name: str, hear: Callable[..., object]) -> None:

@@ -16,28 +16,22 @@ Whether a pod could have its volumes on a node, read plainly from the API's own 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import orjson
 
-from embedded_kubernetes.store import Event
-from tests.decisions.plain.selectors import term_matches as plain_term
+from agent_scheduler.fastpath.scheduler import FastPath
+from embedded_kubernetes.store import Event, Record, Store
+from tests.decisions.plain.selectors import any_term_matches
 
-from .api import FINAL, NODES, PODS, Json
+from .api import FINAL, NODES, PODS, Json, content, name_of, node_of, uid_of
 from .device_reading import without_extended
 from .evictions import Seen
 from .judge import Judge, hear_before, is_first
+from .kinds import Process, World
 from .rules import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from agent_scheduler.fastpath.scheduler import FastPath
-    from embedded_kubernetes.store import Record, Store
-
-    from .processes import Process
-    from .world import World
 
 CLAIMS = ("", "persistentvolumeclaims")
 _KINDS = {"/api/v1/pods": PODS, "/api/v1/nodes": NODES}
@@ -53,11 +47,8 @@ class Deliveries:
 
     def note(self, path: str, last_line: bytes, now: float) -> None:
         """All lines up to this one of the watch of `path` have been taken in by the process."""
-        kind = _KINDS.get(path)
-        if kind is None:
-            return
-        version = version_of(last_line)
-        self._brought.setdefault(kind, deque()).append((now, version))
+        if (kind := _KINDS.get(path)) is not None:
+            self._brought.setdefault(kind, deque()).append((now, version_of(last_line)))
 
     def by(self, kind: tuple[str, str], time: float) -> int:
         """The version of `kind` that had come by `time`; 0 for none. `time` never goes back."""
@@ -72,9 +63,6 @@ class Deliveries:
             brought.popleft()
             brought[0] = brought[0][0], max(version, brought[0][1])
         return version
-
-    def forget(self) -> None:
-        self._brought.clear()
 
 
 def version_of(line: bytes) -> int:
@@ -147,7 +135,7 @@ class Legality(Judge):
             self._wrong("S25", process, f"reserves {node_name} for {uid}, and knows only one of them")
             return
         self._reserved.setdefault((process.name, uid), {})[node_name] = node
-        name = pod["metadata"]["name"]
+        name = name_of(pod)
         refused = refusal(without_extended(pod), node, seen.cluster, seen.rules)
         if refused is not None:
             self._wrong("S25", process, f"reserves {node_name} for {name}: {', '.join(refused.reasons)}")
@@ -168,26 +156,19 @@ class Legality(Judge):
         transport = process.transport
         assert transport is not None, "whoever decides was started"
         by = self._told_by(process)
-        for obj, key, kind in (
-            (pod, pod["metadata"]["uid"], PODS),
-            (node, node["metadata"]["name"], NODES),
-        ):
+        for obj, key, kind in ((pod, uid_of(pod), PODS), (node, name_of(node), NODES)):
             brought, held = transport.deliveries.by(kind, by), int(obj["metadata"]["resourceVersion"])
             newest = max((rv for rv in self._versions.get(key, ()) if rv <= brought), default=0)
             if held < newest:
-                what = f"goes by version {held} of {obj['metadata']['name']} and was told of {newest}"
+                what = f"goes by version {held} of {name_of(obj)} and was told of {newest}"
                 self._wrong("S26", process, what)
-        brought, name = transport.deliveries.by(PODS, by), node["metadata"]["name"]
+        brought, name = transport.deliveries.by(PODS, by), name_of(node)
         placements = fast_path.ledger.placements
-        for rv, uid in self.world.evictions.arrivals(name):
-            if rv <= brought and uid not in placements and self._is_there(uid, name):
+        pods = self.world.store.tables[PODS].having(self._node_field, name) or ()
+        there = {record.uid for record in pods if record.fields[self._phase_field] not in FINAL}
+        for rv, uid in self.world.evictions.arrivals.get(name, ()):
+            if rv <= brought and uid not in placements and uid in there:
                 self._wrong("S26", process, f"overlooks the pod {uid} on {name}, of which it was told")
-
-    def _is_there(self, uid: str, node: str) -> bool:
-        return any(
-            record.uid == uid and record.fields[self._phase_field] not in FINAL
-            for record in self.world.store.tables[PODS].having(self._node_field, node) or ()
-        )
 
     # -- commits
 
@@ -215,17 +196,15 @@ def has_its_volumes(world: World, pod: Json, node: Json) -> bool:
     """For pods with one claim each, as scenarios make them: two might want one volume."""
     if not claims_of(pod):
         return True
-    there = [
-        each
-        for each in _objects(world, "", "pods").values()
-        if each["spec"].get("nodeName") == node["metadata"]["name"]
-        and each["status"].get("phase") not in ("Succeeded", "Failed")
-    ]
+    there = [each for each in _running(world) if node_of(each) == name_of(node)]
     return not _attaches_too_many(world, pod, node, there) and all(
-        _has_claim(world, pod, source["claimName"], node)
-        for volume in pod["spec"].get("volumes") or ()
-        if (source := volume.get("persistentVolumeClaim")) is not None
+        _has_claim(world, pod, name, node) for name in claims_of(pod)
     )
+
+
+def _running(world: World) -> list[Json]:
+    pods = _objects(world, "", "pods").values()
+    return [pod for pod in pods if node_of(pod) and pod["status"].get("phase") not in FINAL]
 
 
 def _objects(world: World, group: str, plural: str) -> dict[str, Json]:
@@ -238,7 +217,7 @@ def _objects(world: World, group: str, plural: str) -> dict[str, Json]:
     found = read.get((group, plural))
     if found is None:
         records = store.tables[group, plural].scan("")
-        found = read[group, plural] = {record.name: orjson.loads(record.data) for record in records}
+        found = read[group, plural] = {record.name: content(record) for record in records}
     return found
 
 
@@ -247,7 +226,8 @@ def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
     if claim is None or "deletionTimestamp" in claim["metadata"]:
         return False
     spec, annotations = claim["spec"], claim["metadata"].get("annotations", {})
-    if "ReadWriteOncePod" in spec["accessModes"] and _is_used(world, pod, name):
+    others = (each for each in _running(world) if uid_of(each) != uid_of(pod))
+    if "ReadWriteOncePod" in spec["accessModes"] and any(name in claims_of(each) for each in others):
         return False
     volumes = _objects(world, "", "persistentvolumes")
     if BOUND in annotations:
@@ -258,37 +238,18 @@ def _has_claim(world: World, pod: Json, name: str, node: Json) -> bool:
         return False
     made = found["provisioner"] != "kubernetes.io/no-provisioner"
     if _SELECTED in annotations:
-        return made and annotations[_SELECTED] == node["metadata"]["name"]
-    uid = claim["metadata"]["uid"]
+        return made and annotations[_SELECTED] == name_of(node)
+    uid = uid_of(claim)
     meant = [each for each in volumes.values() if (each["spec"].get("claimRef") or {}).get("uid") == uid]
-    free = [
-        each
-        for each in volumes.values()
-        if not each["spec"].get("claimRef")
-        and each["spec"]["storageClassName"] == spec["storageClassName"]
-        and each["status"]["phase"] == "Available"
-    ]
+    of_class = [each for each in volumes.values() if each["status"]["phase"] == "Available"]
+    of_class = [each for each in of_class if each["spec"]["storageClassName"] == spec["storageClassName"]]
+    free = [each for each in of_class if not each["spec"].get("claimRef")]
     return made or any(_reaches(each, node) for each in meant or free)
-
-
-def _is_used(world: World, pod: Json, claim: str) -> bool:
-    return any(
-        each["spec"].get("nodeName")
-        and each["status"].get("phase") not in ("Succeeded", "Failed")
-        and each["metadata"]["uid"] != pod["metadata"]["uid"]
-        and any(
-            (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim
-            for volume in each["spec"].get("volumes") or ()
-        )
-        for each in _objects(world, "", "pods").values()
-    )
 
 
 def _reaches(volume: Json, node: Json) -> bool:
     affinity = volume["spec"].get("nodeAffinity")
-    return affinity is None or any(
-        plain_term(term, node) for term in affinity["required"]["nodeSelectorTerms"]
-    )
+    return affinity is None or any_term_matches(affinity["required"]["nodeSelectorTerms"], node)
 
 
 def _is_elsewhere(volume: Json, node: Json) -> bool:
@@ -316,14 +277,14 @@ def breaks_volume_rules(
     claims, volumes = _objects(world, "", "persistentvolumeclaims"), _objects(world, "", "persistentvolumes")
     for name in named & claims.keys():
         claim = claims[name]
-        if claim["metadata"]["uid"] in known:
+        if uid_of(claim) in known:
             volume = volumes.get(claim["spec"]["volumeName"])
             if volume is not None and (not _reaches(volume, node) or _is_elsewhere(volume, node)):
                 return f"the volume of {name} cannot be reached from there"
         users = [each for pods in placed.values() for each in pods if name in claims_of(each)]
         if "ReadWriteOncePod" in claim["spec"]["accessModes"] and users:
-            return f"the claim {name} is for one pod, and {users[0]['metadata']['name']} has it"
-    name = node["metadata"]["name"]
+            return f"the claim {name} is for one pod, and {name_of(users[0])} has it"
+    name = name_of(node)
     return _attaches_too_many(world, pod, node, placed[name]) if name in csi_nodes else ""
 
 
@@ -345,7 +306,7 @@ def _attaches_too_many(world: World, pod: Json, node: Json, beside: Sequence[Jso
     wanted = {name: driver for name in named & claims.keys() if (driver := _driver(world, claims[name]))}
     there = set().union(*map(claims_of, beside)) & claims.keys()
     for driver in set(wanted.values()):
-        most = attachable(world, node["metadata"]["name"], driver)
+        most = attachable(world, name_of(node), driver)
         attached = {name for name in there if _driver(world, claims[name]) == driver}
         new = {name for name, of in wanted.items() if of == driver} - attached
         if most is not None and new and len(attached | new) > most:
@@ -354,11 +315,9 @@ def _attaches_too_many(world: World, pod: Json, node: Json, beside: Sequence[Jso
 
 
 def claims_of(pod: Json) -> set[str]:
-    return {
-        source["claimName"]
-        for volume in pod["spec"].get("volumes") or ()
-        if (source := volume.get("persistentVolumeClaim")) is not None
-    }
+    volumes = pod["spec"].get("volumes") or ()
+    sources = filter(None, (each.get("persistentVolumeClaim") for each in volumes))
+    return {each["claimName"] for each in sources}
 
 
 def _driver(world: World, claim: Json) -> str:

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container
-from contextvars import copy_context
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from functools import cache
+from typing import Any
 
 from agent_scheduler.config.load import load_text, to_dict
 from agent_scheduler.config.schema import Configuration
-from tests.support.loop import PROCESS
+from agent_scheduler.fastpath.scheduler import FastPath
+from tests.decisions.plain.preemption import priority
 
 from .allocations import check_books, check_claims, is_gated
-from .api import NODES, PODS, condition_of, name_of, objects
+from .api import FINAL, NODES, PODS, Json, condition_of, name_of, node_of, objects, reason_of, uid_of
 from .configuring import ALONE
 from .device_reading import without_extended
 from .gang_load import NAME as BATCH
-from .gang_reading import gang_of, is_native
+from .gang_reading import gang_of, is_native, pending
 from .gang_rest import (
     check_gangs,
     have_said_why,
@@ -36,18 +34,15 @@ from .gang_rest import (
 from .gate_rest import check_gates, until_served
 from .gpus import check_gpus, note_gpus
 from .job_judges import check_jobs, may_stand_by
+from .kinds import Process, World
 from .legality import has_its_volumes
+from .nemesis import workers
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_planned, check_still, unsettled, until_divided, until_handed_over
 from .states import samples
 
-if TYPE_CHECKING:
-    from agent_scheduler.fastpath.scheduler import FastPath
-
-    from .processes import Process
-    from .shard_map import ShardMap
-    from .world import World
-
+#: A pod that waits, and the node on which it fits.
+Unbound = tuple[Json, str]
 #: Seconds for binding what fits: the longest backoff and the last queues, not the flush of leftovers after 300.
 BOUND_WITHIN = 60.0
 #: Seconds in which those are evicted who have to be: the longest rest after a failure, a backoff, and their end.
@@ -83,41 +78,30 @@ def rules(world: World, scheduler: str = ALONE) -> Rules:
 
 def _names(world: World) -> dict[str, str]:
     """schedulerName -> the scheduler whose pods have it, if that lives."""
-    return {
-        name: scheduler
-        for scheduler in world.shape.schedulers
-        if world.shards is None or world.shards.lives(scheduler)
-        for name in rules(world, scheduler).names
-    }
+    schedulers = world.shape.schedulers
+    live = [each for each in schedulers if world.shards is None or world.shards.lives(each)]
+    return {name: scheduler for scheduler in live for name in rules(world, scheduler).names}
 
 
-def waiting(world: World, names: Container[str] | None = None) -> list[dict[str, Any]]:
+def waiting(world: World, names: Container[str] | None = None) -> list[Json]:
     """Pods of ours, or of those `names`, that have no node, no gate and no end."""
     names = _names(world) if names is None else names
-    pods = objects(world.store, PODS)
-    return [
-        pod
-        for pod in pods
-        if pod["spec"].get("schedulerName") in names
-        and not pod["spec"].get("nodeName")
-        and not pod["spec"].get("schedulingGates")
-        and "deletionTimestamp" not in pod["metadata"]
-        and pod["status"].get("phase") not in ("Succeeded", "Failed")
-    ]
+    pods = pending(objects(world.store, PODS))
+    return [pod for pod in pods if pod["spec"].get("schedulerName") in names]
 
 
-def late(world: World) -> list[tuple[dict[str, Any], str]]:
+def late(world: World) -> list[Unbound]:
     """Pods that wait although they fit on a node now, by the API's own objects, and that node."""
     return _late(world, rules(world), everybody=True)
 
 
-def helpless(world: World) -> list[tuple[dict[str, Any], str]]:
+def helpless(world: World) -> list[Unbound]:
     """Pods that wait although they would fit on a node if pods of lower priority left it, and that node."""
     by = rules(world)
     return _late(world, by, everybody=False) if by.preempts else []
 
 
-def elsewhere(world: World) -> list[tuple[dict[str, Any], str]]:
+def elsewhere(world: World) -> list[Unbound]:
     """Pods that wait in a shard of mode hard and fit on a ready node outside of it, and that node."""
     return [] if world.shards is None else _late(world, rules(world), everybody=True, outside=True)
 
@@ -127,92 +111,67 @@ def misnamed(world: World) -> list[str]:
     where no node of the cluster would do."""
     if world.shards is None:
         return []
-    fit = {pod["metadata"]["uid"]: node for pod, node in elsewhere(world)}
+    fit = {uid_of(pod): node for pod, node in elsewhere(world)}
     found = misnamed_members(world, rules(world))
     waits = waiting(world)
     held = held_by_queues(world, waits, rules(world))
     for pod in waits:
-        if pod["metadata"]["uid"] in held:
+        if uid_of(pod) in held:
             # Where more is reserved than there is those alone say that it is full for whom it was reserved later.
             continue
-        reason, node = condition_of(pod).get("reason"), fit.get(pod["metadata"]["uid"], "")
+        reason, node = reason_of(pod), fit.get(uid_of(pod), "")
         if reason in ("Unschedulable", "NodeShardFull") and (reason == "NodeShardFull") != bool(node):
             found.append(f"{name_of(pod)} says {reason}; outside of its shard it fits on {node!r}")
     return found
 
 
-def _late(
-    world: World, by: Rules, *, everybody: bool, outside: bool = False
-) -> list[tuple[dict[str, Any], str]]:
+def _late(world: World, by: Rules, *, everybody: bool, outside: bool = False) -> list[Unbound]:
     waits = waiting(world)
     if not waits:
         return []
     nodes = [readable(node) for node in objects(world.store, NODES)]
-    there = {name_of(node) for node in nodes}
-    placed = [
-        _as_counted(world, without_extended(pod))
-        for record in world.store.tables[PODS].scan("")
-        if (pod := orjson.loads(record.data))["status"].get("phase") not in ("Succeeded", "Failed")
-        and pod["spec"].get("nodeName") in there
-    ]
+    there = set(map(name_of, nodes))
+    pods = [pod for pod in objects(world.store, PODS) if node_of(pod) in there]
+    placed = [without_extended(pod) for pod in pods if pod["status"].get("phase") not in FINAL]
+    if world.gpu_safety is not None:
+        # With all GPUs on which a process may count them.
+        placed = list(map(world.gpu_safety.as_counted_at_most, placed))
     everyone = cluster_of(nodes, placed)
     found = []
     schedulers = _names(world)
     held = held_by_queues(world, waits, by)
     for pod in waits:
         # Of gangs it is asked whether they fit whole (`gang_rest`).
-        if pod["metadata"]["uid"] in held or is_native(gang_of(pod)):
+        if uid_of(pod) in held or is_native(gang_of(pod)):
             continue
-        ours = None
-        if world.shards is not None:
-            ours = world.shards.open_to(schedulers[pod["spec"]["schedulerName"]])
+        ours = world.shards and world.shards.open_to(schedulers[pod["spec"]["schedulerName"]])
         if not everybody and pod["spec"].get("preemptionPolicy") == "Never":
             continue
         asking = without_extended(pod)
         for node in nodes:
-            name = name_of(node)
-            if outside and (ours is None or name in ours or not is_ready(node)):
+            is_outside = ours is not None and name_of(node) not in ours
+            if is_outside != outside or (outside and not is_ready(node)):
                 continue
-            if not outside and ours is not None and name not in ours:
-                continue
-            cluster = everyone
-            lesser = [each for each in everyone.on(node) if _priority(each) < _priority(pod)]
-            if lesser and not everybody:
-                cluster = everyone.without(lesser)
+            lesser = [each for each in everyone.on(node) if priority(each) < priority(pod)]
+            cluster = everyone.without(lesser) if lesser and not everybody else everyone
             if refusal(asking, node, cluster, by) is not None or not has_its_volumes(world, pod, node):
                 continue
             if world.devices is None or world.devices.reading.could_have(pod, node):
-                found.append((pod, name))
+                found.append((pod, name_of(node)))
                 break
     return found
 
 
-def _as_counted(world: World, pod: dict[str, Any]) -> dict[str, Any]:
-    """With all GPUs on which a process may count it."""
-    return pod if world.gpu_safety is None else world.gpu_safety.as_counted_at_most(pod)
-
-
-def _priority(pod: dict[str, Any]) -> int:
-    return int(pod["spec"].get("priority") or 0)
-
-
-async def _until_none(
-    world: World, find: Callable[[World], list[tuple[dict[str, Any], str]]], within: float, name: str
-) -> bool:
+async def _until_none(world: World, find: Callable[[World], list[Unbound]], within: float, name: str) -> bool:
     """Whether `find` finds no pod any more, soon enough."""
     deadline = world.loop.time() + within
     while unbound := find(world):
         if world.loop.time() >= deadline:
             for pod, node in unbound[:3]:
-                world.safety.violated(name, _unbound(world, pod["metadata"], node, within))
+                world.safety.violated(name, _unbound(world, pod, node, within))
             return False
         await asyncio.sleep(1.0)
     return True
-
-
-def _moving(world: World, shards: ShardMap) -> list[str]:
-    """Nodes and pods that change how full nodes are, and so where these belong, as long as they move or are bound."""
-    return [*unsettled(shards), *(name_of(pod) for pod, _ in late(world))]
 
 
 async def come_to_rest(world: World) -> None:
@@ -223,12 +182,14 @@ async def come_to_rest(world: World) -> None:
         if world.plan_writes == planned or world.plans is None or world.shards is None:
             break
         shards = world.shards
-        if not await until_divided(world, world.plans, partial(_moving, world, shards)):
+        # Nodes and pods change how full nodes are, and so where these belong, as long as they move or are bound.
+        moving = lambda: [*unsettled(shards), *(name_of(pod) for pod, _ in late(world))]  # noqa: B023, E731
+        if not await until_divided(world, world.plans, moving):
             return
         planned = world.plan_writes
-        if await until_handed_over(world, shards) is None or not await _until_none(
-            world, late, BOUND_WITHIN, "L1"
-        ):
+        if await until_handed_over(world, shards) is None:
+            return
+        if not await _until_none(world, late, BOUND_WITHIN, "L1"):
             return
         # The controller looks at how full nodes are every few seconds.
         await asyncio.sleep(10.0)
@@ -236,16 +197,14 @@ async def come_to_rest(world: World) -> None:
         owners = await until_handed_over(world, world.shards)
         if owners is None:
             return
-    if world.gates is not None and not await until_served(world, world.gates, rules(world)):
-        return
-    if not await _until_none(world, late, BOUND_WITHIN, "L1"):
-        return
-    # Who could not be evicted is left in peace for a while, and who was takes a while to leave.
-    if not await _until_none(world, helpless, PREEMPTED_WITHIN, "L8"):
-        return
-    if not await _until_none(world, late, BOUND_WITHIN, "L1"):
-        return
-    if world.gangs is not None and not await until_gangs_stand(world, rules(world)):
+    if not (
+        (world.gates is None or await until_served(world, world.gates, rules(world)))
+        and await _until_none(world, late, BOUND_WITHIN, "L1")
+        # Who could not be evicted is left in peace for a while, and who was takes a while to leave.
+        and await _until_none(world, helpless, PREEMPTED_WITHIN, "L8")
+        and await _until_none(world, late, BOUND_WITHIN, "L1")
+        and (world.gangs is None or await until_gangs_stand(world, rules(world)))
+    ):
         return
     if world.shards is not None and world.gates is not None:
         # Nodes have come and gone meanwhile.
@@ -257,37 +216,30 @@ async def come_to_rest(world: World) -> None:
     # end of a nomination that the watch shows when the pod has been refused already.
     deadline = world.loop.time() + _FLUSHED
     while world.plan.fired and world.loop.time() < deadline:
-        if (
-            not misnamed(world)
-            and all(
-                is_gated(world, pod)
-                or pod["metadata"]["uid"] in incomplete(world, [pod], rules(world))
-                or condition_of(pod).get("reason") == "QueueFull"
-                or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
-                for pod in waiting(world)
-            )
-            and have_said_why(world, rules(world))
-        ):
+        said = all(
+            is_gated(world, pod)
+            or uid_of(pod) in incomplete(world, [pod], rules(world))
+            or reason_of(pod) == "QueueFull"
+            or (_says_why(pod) and not pod["status"].get("nominatedNodeName"))
+            for pod in waiting(world)
+        )
+        if said and not misnamed(world) and have_said_why(world, rules(world)):
             break
         await asyncio.sleep(5.0)
     held = held_by_queues(world, waiting(world), rules(world))
     parts = incomplete(world, waiting(world), rules(world))
     for pod in waiting(world):
-        if pod["metadata"]["uid"] in parts:
-            continue
-        if pod["metadata"]["uid"] in held and condition_of(pod).get("reason") == "QueueFull":
+        if uid_of(pod) in parts or (uid_of(pod) in held and reason_of(pod) == "QueueFull"):
             continue
         if world.gates is not None and world.gates.gave_back(pod):
             world.states.reached("room of a queue given back")
-            continue
-        if not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
-            condition = condition_of(pod)
-            world.safety.violated("L2", f"{name_of(pod)} fits nowhere and says {condition}")
+        elif not is_gated(world, pod) and not _says_why(pod) and not _has_no_shard(world, pod):
+            world.safety.violated("L2", f"{name_of(pod)} fits nowhere and says {condition_of(pod)}")
     if world.shards is not None:
-        world.safety.checked["L18"] += 1
+        world.safety.look("L18")
         for problem in misnamed(world):
             world.safety.violated("L18", problem)
-        if any(condition_of(pod).get("reason") == "NodeShardFull" for pod in waiting(world)):
+        if any(reason_of(pod) == "NodeShardFull" for pod in waiting(world)):
             world.states.reached("shard full at rest, and others not")
     if world.gangs is not None:
         check_gangs(world, rules(world))
@@ -339,7 +291,7 @@ async def _rest(world: World) -> None:
             break
     else:
         world.safety.violated("L3", f"{now} requests in {_REST:g} s of rest, with {len(left)} pods waiting")
-    world.safety.checked["L3"] += 1
+    world.safety.look("L3")
     if left:
         world.states.reached("all places full")
 
@@ -353,36 +305,33 @@ def _nodes_given(world: World) -> int:
 def _positions(world: World) -> dict[str, tuple[str | bool, ...]]:
     """Where each pod is, in which phase, and whether it is gated: who gives its room in a queue back after a time lets
     others past their gate."""
-    fields = world.store.tables[PODS].field_names
-    node, phase = fields.index("spec.nodeName"), fields.index("status.phase")
+    table = world.store.tables[PODS]
+    node, phase = map(table.field_names.index, ("spec.nodeName", "status.phase"))
     return {
         record.uid: (record.fields[node], record.fields[phase], b"schedulingGates" in record.data)
-        for record in world.store.tables[PODS].scan("")
+        for record in table.scan("")
     }
 
 
-def _unbound(world: World, metadata: dict[str, Any], node: str, within: float) -> str:
+def _unbound(world: World, pod: Json, node: str, within: float) -> str:
     where = []
     for process in world.processes:
         fast_path = process.fast_path
         if fast_path is not None:
-            place = fast_path.queue.where(metadata["uid"])
+            place = fast_path.queue.where(uid_of(pod))
             where.append(f"{process.identity}{' (leads)' if process.leads() else ''}: {place}")
-    return f"{metadata['name']} could be on {node} and is not bound after {within:g} s; " + "; ".join(where)
+    return f"{name_of(pod)} could be on {node} and is not bound after {within:g} s; " + "; ".join(where)
 
 
-def _says_why(pod: dict[str, Any]) -> bool:
-    condition = condition_of(pod)
-    return condition.get("status") == "False" and condition.get("reason") in (
-        "Unschedulable",
-        "NodeShardFull",
-    )
+def _says_why(pod: Json) -> bool:
+    is_false = condition_of(pod).get("status") == "False"
+    return is_false and reason_of(pod) in ("Unschedulable", "NodeShardFull")
 
 
-def _has_no_shard(world: World, pod: dict[str, Any]) -> bool:
+def _has_no_shard(world: World, pod: Json) -> bool:
     """Whether the pod says that there are no nodes for it to go to, and there are none; or there were none when a
     request was sent that was carried out after later ones."""
-    if world.shards is None or condition_of(pod).get("reason") != "NodeShardNotReady":
+    if world.shards is None or reason_of(pod) != "NodeShardNotReady":
         return False
     late = world.plan.fired["failed"] + world.plan.fired["slow"]
     return bool(late) or not world.shards.open_to(_names(world)[pod["spec"]["schedulerName"]])
@@ -399,21 +348,15 @@ def _leader(process: Process) -> FastPath | None:
 def _check_metrics(world: World, process: Process) -> None:
     if _leader(process) is None:
         return
-    world.safety.checked["L5"] += 1
+    world.safety.look("L5")
     seen = samples(process)
     waits = waiting(world, rules(world, process.scheduler).names)
     # Those whose claims have gone since they were refused are not behind the gate; and that their queue is full may not
     # be said of some, as the server has refused that.
     held = held_by_queues(world, waits, rules(world)) | incomplete(world, waits, rules(world))
-    gated = sum(
-        is_gated(world, pod)
-        or pod["metadata"]["uid"] in held
-        or condition_of(pod).get("reason") == "QueueFull"
-        for pod in waits
-    )
-    told = sum(
-        seen[f'scheduler_pending_pods{{queue="{queue}"}}'] for queue in ("active", "backoff", "unschedulable")
-    )
+    gated = sum(is_gated(world, pod) or uid_of(pod) in held or reason_of(pod) == "QueueFull" for pod in waits)
+    queues = ("active", "backoff", "unschedulable")
+    told = sum(seen[f'scheduler_pending_pods{{queue="{queue}"}}'] for queue in queues)
     if not len(waits) - gated <= told <= len(waits):
         world.safety.violated("L5", f"{process.identity} says {told:g} pods wait; {len(waits)} do")
     stand_by = may_stand_by(world)
@@ -432,10 +375,8 @@ async def _check_itself(world: World, process: Process) -> None:
     fast_path = process.fast_path
     if fast_path is None or not process.is_up or not fast_path.is_synced:
         return
-    world.safety.checked["L13"] += 1
-    context = copy_context()
-    context.run(PROCESS.set, process.name)
-    report = await world.loop.create_task(fast_path.selfcheck.run(), context=context)
+    world.safety.look("L13")
+    report = await world.loop.create_task(fast_path.selfcheck.run(), context=process.context())
     told = [
         *(
             " ".join((each.where, each.kind, each.name, each.problem))
@@ -452,7 +393,7 @@ async def _check_itself(world: World, process: Process) -> None:
 def _check_reserved(world: World, process: Process) -> None:
     if (fast_path := _leader(process)) is None:
         return
-    world.safety.checked["L7"] += 1
+    world.safety.look("L7")
     catalogue = fast_path.cluster.catalogue
     if left := [*catalogue.taken, *catalogue.selected]:
         world.safety.violated("L7", f"{process.identity} still assumes something of {left}")
@@ -472,20 +413,18 @@ def _check_claims(world: World) -> None:
     have filled the pod's queue."""
     left = waiting(world)
     held = held_by_queues(world, left, rules(world))
-    waits = {pod["metadata"]["uid"] for pod in left} - held
+    waits = {uid_of(pod) for pod in left} - held
     for claim in world.evictions.open():
         if claim.uid not in waits:
             # It was gone before, and the scheduler had not seen that.
             continue
-        world.safety.checked["L8"] += 1
+        world.safety.look("L8")
         if claim.deleted == claim.victims.keys() and not world.evictions.world_changed(claim):
-            gone = sorted(claim.victims.values())
-            world.safety.violated(
-                "L8", f"{gone} had to leave {claim.node} for {claim.name}, which still waits"
-            )
+            why = f"{sorted(claim.victims.values())} had to leave {claim.node} for {claim.name}"
+            world.safety.violated("L8", f"{why}, which still waits")
     for pod in left:
         # What a process has sent that is no more may say it of one that waits for its queue by now.
-        is_kept = is_gated(world, pod) or pod["metadata"]["uid"] in held
+        is_kept = is_gated(world, pod) or uid_of(pod) in held
         if (node := pod["status"].get("nominatedNodeName")) and not is_kept:
             world.safety.violated("L8", f"{name_of(pod)} is nominated to {node} for nothing")
 
@@ -493,9 +432,9 @@ def _check_claims(world: World) -> None:
 def _check_preemption(world: World, process: Process) -> None:
     if (fast_path := _leader(process)) is None:
         return
-    world.safety.checked["L8"] += 1
+    world.safety.look("L8")
     preemption = fast_path.preemption
-    gated = {pod["metadata"]["uid"] for pod in waiting(world) if is_gated(world, pod)}
+    gated = {uid_of(pod) for pod in waiting(world) if is_gated(world, pod)}
     gated |= held_by_queues(world, waiting(world), rules(world))
     nominated = fast_path.queue.nominator.nominated
     # Somebody is still about to leave, for as long as its node agent, or a finalizer, takes.
@@ -517,19 +456,16 @@ def _check_configuration(world: World, process: Process) -> None:
     runtime = process.runtime
     if runtime is None or not process.is_up:
         return
-    world.safety.checked["L9"] += 1
+    world.safety.look("L9")
     if to_dict(runtime._configuration) != to_dict(_read(world.file.source(process.scheduler).valid())):
         world.safety.violated("L9", f"{process.identity} does not go by what the file says")
 
 
 def _check_workers(world: World) -> None:
-    leading = [process for process in world.processes if _leader(process) is not None]
-    working = sum(
-        getattr(task.get_coro(), "__qualname__", "") == "WorkerPool.run"
-        for task in asyncio.all_tasks(world.loop)
-    )
-    if working < len(leading):
-        world.safety.violated("L9", f"the workers of {working} work; those of {len(leading)} should")
+    leading = sum(_leader(process) is not None for process in world.processes)
+    working = len(list(workers(world)))
+    if working < leading:
+        world.safety.violated("L9", f"the workers of {working} work; those of {leading} should")
 
 
 def nothing_left(world: World, task: asyncio.Task[Any]) -> None:

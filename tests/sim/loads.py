@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.decisions.plain.gpu_share import RESOURCE, WHOLE
 
-from .api import Body, Load, pod
+from .api import Body, Load, is_named, limit, name_of, pod
 
 HOST, ZONE, DISK, AGE = "kubernetes.io/hostname", "zone", "disk", "age"
 _TAINTS = ("example.com/0", "example.com/1")
@@ -34,12 +34,12 @@ _NODES = "/api/v1/nodes/"
 def constrain(rng: random.Random, load: Load) -> None:
     """Draw labels and taints of the `nodes` that there are, what becomes of these, and the pods; `pod` makes a body."""
     for index, each in enumerate(load.nodes):
-        each["metadata"]["labels"] = _node_labels(rng, each["metadata"]["name"], index)
+        each["metadata"]["labels"] = _node_labels(rng, name_of(each), index)
         if taints := _taints(rng):
             each["spec"]["taints"] = taints
         if rng.random() < 0.15:
             each["spec"]["unschedulable"] = True
-    names = [each["metadata"]["name"] for each in load.nodes]
+    names = [name_of(each) for each in load.nodes]
     for _ in range(rng.randrange(4, 24)):
         path = _NODES + rng.choice(names)
         load.act(rng.uniform(0.1, _UNTIL), "PATCH", path, _change(rng))
@@ -82,13 +82,8 @@ def _change(rng: random.Random) -> Body:
         return {"spec": {"taints": _taints(rng) or None}}
     if kind < 0.6:
         return {"spec": {"unschedulable": rng.choice((True, None))}}
-    key, value = rng.choice(
-        (
-            (ZONE, rng.choice(("z0", "z1", "z2", None))),
-            (DISK, rng.choice(("ssd", "hdd", None))),
-            (AGE, str(rng.randrange(10))),
-        )
-    )
+    zone, disk = rng.choice(("z0", "z1", "z2", None)), rng.choice(("ssd", "hdd", None))
+    key, value = rng.choice(((ZONE, zone), (DISK, disk), (AGE, str(rng.randrange(10)))))
     return {"metadata": {"labels": {key: value}}}
 
 
@@ -119,25 +114,23 @@ def _selected(rng: random.Random, spec: Body, _app: str, _names: list[str]) -> N
 
 def _near_nodes(rng: random.Random, spec: Body, _app: str, names: list[str]) -> None:
     terms = [_node_term(rng, names) for _ in range(rng.choice((1, 1, 2)))]
-    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    spec.setdefault("affinity", {})["nodeAffinity"] = affinity
+    _require(spec, "nodeAffinity", {"nodeSelectorTerms": terms})
 
 
 def _node_term(rng: random.Random, names: list[str]) -> Body:
     if rng.random() < 0.15:
-        named = {"key": "metadata.name", "operator": "In", "values": [rng.choice(names)]}
-        return {"matchFields": [named]}
-    requirement = rng.choice(
-        (
-            {"key": ZONE, "operator": "In", "values": ["z0", "z1"]},
-            {"key": ZONE, "operator": "NotIn", "values": ["z0"]},
-            {"key": DISK, "operator": "Exists"},
-            {"key": DISK, "operator": "DoesNotExist"},
-            {"key": AGE, "operator": "Gt", "values": ["4"]},
-            {"key": AGE, "operator": "Lt", "values": ["6"]},
-        )
-    )
-    return {"matchExpressions": [requirement]}
+        return {"matchFields": [is_named(rng.choice(names))]}
+    return {"matchExpressions": [rng.choice(_REQUIREMENTS)]}
+
+
+_REQUIREMENTS = (
+    {"key": ZONE, "operator": "In", "values": ["z0", "z1"]},
+    {"key": ZONE, "operator": "NotIn", "values": ["z0"]},
+    {"key": DISK, "operator": "Exists"},
+    {"key": DISK, "operator": "DoesNotExist"},
+    {"key": AGE, "operator": "Gt", "values": ["4"]},
+    {"key": AGE, "operator": "Lt", "values": ["6"]},
+)
 
 
 def _ports(rng: random.Random, spec: Body, _app: str, _names: list[str]) -> None:
@@ -167,18 +160,17 @@ def _spread(rng: random.Random, spec: Body, app: str, _names: list[str]) -> None
 
 def _apart(rng: random.Random, spec: Body, app: str, _names: list[str]) -> None:
     from_whom = app if rng.random() < 0.6 else rng.choice(_APPS)
-    spec.setdefault("affinity", {})["podAntiAffinity"] = {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            _pod_term(rng, from_whom, (HOST, HOST, ZONE, DISK))
-        ]
-    }
+    _require(spec, "podAntiAffinity", [_pod_term(rng, from_whom, (HOST, HOST, ZONE, DISK))])
 
 
 def _together(rng: random.Random, spec: Body, app: str, _names: list[str]) -> None:
     whom = app if rng.random() < 0.7 else rng.choice(_APPS)
-    spec.setdefault("affinity", {})["podAffinity"] = {
-        "requiredDuringSchedulingIgnoredDuringExecution": [_pod_term(rng, whom, (ZONE, HOST, DISK))]
-    }
+    _require(spec, "podAffinity", [_pod_term(rng, whom, (ZONE, HOST, DISK))])
+
+
+def _require(spec: Body, kind: str, terms: object) -> None:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    spec.setdefault("affinity", {})[kind] = required
 
 
 def _pod_term(rng: random.Random, app: str, keys: tuple[str, ...]) -> Body:
@@ -203,7 +195,7 @@ def store(rng: random.Random, load: Load) -> None:
     zones = rng.random() < 0.5
     attaches = rng.choice((None, 2, 3, 4))
     for index, each in enumerate(load.nodes):
-        name = each["metadata"]["name"]
+        name = name_of(each)
         each["metadata"]["labels"] = {HOST: name, **({ZONED: f"z{index % 2}"} if zones else {})}
         if attaches is not None and rng.random() < 0.8:
             load.acts.append(attach_limit(name, attaches))
@@ -237,15 +229,8 @@ def attach_limit(node: str, count: int) -> tuple[float, str, str, Body | None]:
 
 
 def _volume(name: str, class_name: str, labels: Body, **more: Any) -> Body:
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            **more,
-        },
-    }
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": class_name}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {**spec, **more}}
 
 
 def _local(name: str, on: str) -> Body:
@@ -263,10 +248,8 @@ def _claim(name: str, class_name: str, mode: str) -> Body:
     if class_name in ("hand", "zonal"):
         mode = "ReadWriteOnce"
     resources = {"requests": {"storage": "1Gi"}}
-    return {
-        "metadata": {"name": name},
-        "spec": {"accessModes": [mode], "resources": resources, "storageClassName": class_name},
-    }
+    spec = {"accessModes": [mode], "resources": resources, "storageClassName": class_name}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 #: What a profile may rank nodes by, besides what it does by itself.
@@ -310,9 +293,10 @@ def share(rng: random.Random, load: Load) -> Gpus:
     often = rng.choice((0.5, 0.8, 1.0))
     for _, body in load.pods:
         if rng.random() < often:
-            ask(body, 1500 if rng.random() < 0.01 else rng.choice(kinds))
+            limit(body, RESOURCE, 1500 if rng.random() < 0.01 else rng.choice(kinds))
             if rng.random() < 0.7:
-                _shrink(body)
+                # So that it is GPUs that are short.
+                body["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "50m"
     return Gpus(rng.choice(_SCORES))
 
 
@@ -321,19 +305,8 @@ def share_in_gangs(rng: random.Random, load: Load) -> Gpus:
     offer(rng, load.nodes)
     chosen: dict[str, int] = {}
     for _, body in load.pods:
-        gang = body["metadata"].get("labels", {}).get("gang") or body["metadata"]["name"]
+        gang = body["metadata"].get("labels", {}).get("gang") or name_of(body)
         amount = chosen.setdefault(gang, rng.choice((0, *_SHARES, *_WHOLE)))
         if amount:
-            ask(body, amount)
+            limit(body, RESOURCE, amount)
     return Gpus(rng.choice(_SCORES))
-
-
-def ask(pod: Body, amount: int) -> None:
-    resources = pod["spec"]["containers"][0]["resources"]
-    resources["limits"] = {RESOURCE: str(amount)}
-    resources["requests"] |= resources["limits"]
-
-
-def _shrink(pod: Body) -> None:
-    """So that it is GPUs that are short."""
-    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "50m"

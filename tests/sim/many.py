@@ -94,10 +94,7 @@ def run_many(
     source: Iterator[Options] = iter(options)
     # Spawned, not forked: a forked child would inherit what a test session holds.
     with ProcessPoolExecutor(
-        jobs,
-        mp_context=get_context("spawn"),
-        initializer=gc.freeze,
-        max_tasks_per_child=_WORLDS_A_PROCESS,
+        jobs, mp_context=get_context("spawn"), initializer=gc.freeze, max_tasks_per_child=_WORLDS_A_PROCESS
     ) as pool:
         running: set[Future[list[Verdict]]] = set()
         while True:
@@ -207,16 +204,10 @@ def _new(commit: str) -> Iterator[Options]:
 
 def _commit() -> str:
     try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        told = {"cwd": Path(__file__).parent, "stderr": subprocess.DEVNULL, "text": True}
+        return str(subprocess.check_output(["git", "rev-parse", "HEAD"], **told)).strip()
     except (OSError, subprocess.CalledProcessError):
         return _NOWHERE
-    return answer.stdout.strip()
 
 
 #: Worlds in which it has to.

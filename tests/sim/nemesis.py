@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from collections.abc import Iterator
+from typing import Any
 
 from embedded_kubernetes.requests import Request
 from tests.support.loop import SimTask
 
-from .api import NODES, PODS
+from .api import NODES, PODS, PODS_PATH, content, node_of, some_of
 from .faults import FaultMaker
-
-if TYPE_CHECKING:
-    from .evictions import Claim
-    from .processes import Process
-    from .world import World
+from .kinds import Claim, Process, World
 
 #: Of which a role may lose the right to list them.
 KINDS_WATCHED = (
@@ -94,7 +89,7 @@ class Nemesis(FaultMaker):
         if fate == "gone":
             self._delete(path)
         elif fate == "recreated":
-            pod = orjson.loads(record.data)
+            pod = content(record)
             self._delete(path)
             self._call("POST", path.rpartition("/")[0], _anew(pod))
         elif fate == "deleting":
@@ -103,16 +98,15 @@ class Nemesis(FaultMaker):
             self._call_later(2.0, "PATCH", path, {"metadata": {"finalizers": None}})
         elif fate == "gated":
             # The API lets nobody add a gate: a server of another version might.
-            pod = orjson.loads(record.data)
-            if pod["spec"].get("nodeName"):
+            pod = content(record)
+            if node_of(pod):
                 return
             pod["spec"]["schedulingGates"] = [{"name": "example.com/late"}]
             self._world.store.replace(PODS, record, pod)
             self._call_later(3.0, "PATCH", path, {"spec": {"schedulingGates": None}})
         elif fate == "bound_elsewhere":
-            others = [each.name for each in self._world.store.tables[NODES].scan("")]
-            if others:
-                self._bind(namespace, name, self._rng.choice(others))
+            if (node := self._some_node()) is not None:
+                self._bind(namespace, name, node.name)
         elif fate == "node_vanished":
             target = json.loads(asked.body)["target"]["name"]
             self._take_away(target, seconds=self._rng.uniform(0.5, 3.0))
@@ -120,7 +114,7 @@ class Nemesis(FaultMaker):
     def after_bind(self, process: Process) -> None:
         """A bind was carried out and its answer is not there yet: the moment at which a crash hurts most."""
         if self._strikes("crash", 0.2):
-            self._world.states.reached("crash between bind and answer")
+            self._reached("crash between bind and answer")
             process.kill("killed between bind and answer")
 
     def lost_a_race(self, pod: Any) -> None:
@@ -138,7 +132,7 @@ class Nemesis(FaultMaker):
     def after_claim(self, process: Process, claim: Claim) -> None:
         """Victims were chosen, and nothing is sent yet."""
         if self._strikes("crash", 2.0):
-            self._world.states.reached("crash between choice and eviction")
+            self._reached("crash between choice and eviction")
             self._soon(process.kill)
         if self._strikes("preemptor", 15.0):
             when = self._rng.choice((0.0, self._rng.uniform(0, 0.02), self._rng.uniform(0, 2.0)))
@@ -150,7 +144,7 @@ class Nemesis(FaultMaker):
             self._later(self._rng.choice((0.0, 0.001, 0.01)), lambda: self._take_room(claim.node))
 
     def _change_preemptor(self, claim: Claim) -> None:
-        path = f"/api/v1/namespaces/default/pods/{claim.name}"
+        path = f"{PODS_PATH}/{claim.name}"
         change = self._rng.choice(("delete", "finish", "label", "tolerate"))
         if change == "delete":
             self._delete(path)
@@ -165,29 +159,25 @@ class Nemesis(FaultMaker):
     # -- to the cluster
 
     def node_again(self) -> None:
-        nodes = list(self._world.store.tables[NODES].scan(""))
-        if nodes:
-            self._take_away(self._rng.choice(nodes).name, seconds=self._rng.choice((0.0, 0.01, 0.5, 4.0)))
+        if (node := self._some_node()) is not None:
+            self._take_away(node.name, seconds=self._rng.choice((0.0, 0.01, 0.5, 4.0)))
 
     def _take_away(self, name: str, *, seconds: float) -> None:
         record = self._world.store.tables[NODES].records.get(name)
         if record is None:
             return
-        node = orjson.loads(record.data)
+        node = content(record)
         self._delete(f"/api/v1/nodes/{name}")
-        again = lambda: self._call("POST", "/api/v1/nodes", _anew(node))  # noqa: E731
+        about = "POST", "/api/v1/nodes", _anew(node)
         if seconds:
-            self._later(seconds, again)
+            self._call_later(seconds, *about)
         else:
-            again()
+            self._call(*about)
 
     def node_changed(self) -> None:
-        nodes = list(self._world.store.tables[NODES].scan(""))
-        if not nodes:
+        if (record := self._some_node()) is None:
             return
-        record = self._rng.choice(nodes)
-        path = f"/api/v1/nodes/{record.name}"
-        node = orjson.loads(record.data)
+        path, node = f"/api/v1/nodes/{record.name}", content(record)
         change = self._rng.choice(("shrink", "taint", "cordon", "label"))
         if change == "shrink":
             whole = node["status"]["allocatable"]
@@ -196,8 +186,7 @@ class Nemesis(FaultMaker):
             back: tuple[str, Any] = (f"{path}/status", {"status": {"allocatable": whole}})
         elif change == "taint":
             effect = self._rng.choice(("NoSchedule", "PreferNoSchedule", "NoExecute"))
-            taint = {"key": "example.com/bad", "effect": effect}
-            self._call("PATCH", path, {"spec": {"taints": [taint]}})
+            self._call("PATCH", path, {"spec": {"taints": [{"key": "example.com/bad", "effect": effect}]}})
             back = (path, {"spec": {"taints": node["spec"].get("taints")}})
         elif change == "cordon":
             self._call("PATCH", path, {"spec": {"unschedulable": True}})
@@ -207,23 +196,22 @@ class Nemesis(FaultMaker):
             back = (path, {"metadata": {"labels": {"example.com/x": None}}})
         self._call_later(self._rng.uniform(0.1, 5.0), "PATCH", back[0], back[1])
 
+    def _some_node(self) -> Any:
+        nodes = list(self._world.store.tables[NODES].scan(""))
+        return self._rng.choice(nodes) if nodes else None
+
     def _some_pod(self) -> Any:
         pods = [each for each in self._world.store.tables[PODS].scan("default") if not each.deleting]
         return self._rng.choice(pods) if pods else None
 
     def pod_deleted(self) -> None:
-        record = self._some_pod()
-        if record is not None:
-            self._delete(
-                f"/api/v1/namespaces/default/pods/{record.name}", grace=self._rng.choice((0, 0, 1, 30))
-            )
+        if (record := self._some_pod()) is not None:
+            self._delete(f"{PODS_PATH}/{record.name}", grace=self._rng.choice((0, 0, 1, 30)))
 
     def pod_changed(self) -> None:
-        record = self._some_pod()
-        if record is None:
+        if (record := self._some_pod()) is None:
             return
-        path = f"/api/v1/namespaces/default/pods/{record.name}"
-        pod = orjson.loads(record.data)
+        path, pod = f"{PODS_PATH}/{record.name}", content(record)
         change = self._rng.choice(("label", "tolerate", "ungate"))
         if change == "tolerate":
             known = pod["spec"].get("tolerations") or []
@@ -237,23 +225,16 @@ class Nemesis(FaultMaker):
 
     def foreign(self) -> None:
         """Another scheduler's pod lands on a node, whether it fits or not."""
-        nodes = list(self._world.store.tables[NODES].scan(""))
-        if nodes:
-            self._take_room(self._rng.choice(nodes).name)
+        if (node := self._some_node()) is not None:
+            self._take_room(node.name)
 
     def _take_room(self, node: str) -> None:
         self._foreign += 1
         name = f"foreign-{self._foreign}"
-        container = {
-            "name": "c",
-            "image": "i",
-            "resources": {"requests": {"cpu": f"{self._rng.choice((100, 500, 1500))}m"}},
-        }
-        self._call(
-            "POST",
-            "/api/v1/namespaces/default/pods",
-            {"metadata": {"name": name}, "spec": {"schedulerName": "other", "containers": [container]}},
-        )
+        requests = {"cpu": f"{self._rng.choice((100, 500, 1500))}m"}
+        container = {"name": "c", "image": "i", "resources": {"requests": requests}}
+        spec = {"schedulerName": "other", "containers": [container]}
+        self._call("POST", PODS_PATH, {"metadata": {"name": name}, "spec": spec})
         self._bind("default", name, node)
 
     def reload(self) -> None:
@@ -281,7 +262,7 @@ class Nemesis(FaultMaker):
     def unlistable(self) -> None:
         """A role has lost a rule: for a while lists of a kind are refused, and watches of it end and begin anew."""
         kind = self._rng.choice(KINDS_WATCHED)
-        until = self._world.loop.time() + self._rng.choice((2.0, 20.0, 60.0))
+        until = self._now + self._rng.choice((2.0, 20.0, 60.0))
         self._world.unlistable[kind] = until
         self._world.trace("", f"{kind} cannot be listed until {until:.3f}")
         if self._world.shards is None and self._world.shape.replicas > 1:
@@ -326,15 +307,9 @@ class Nemesis(FaultMaker):
 
 def _anew(obj: dict[str, Any]) -> dict[str, Any]:
     """The object as its maker would make it again."""
-    metadata = {
-        key: obj["metadata"][key]
-        for key in ("name", "namespace", "labels", "ownerReferences")
-        if key in obj["metadata"]
-    }
+    metadata = some_of(obj["metadata"], "name", "namespace", "labels", "ownerReferences")
     spec = {key: value for key, value in obj.get("spec", {}).items() if key not in ("nodeName", "taints")}
-    status = {
-        key: value for key, value in obj.get("status", {}).items() if key in ("allocatable", "capacity")
-    }
+    status = some_of(obj.get("status", {}), "allocatable", "capacity")
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
@@ -365,18 +340,19 @@ async def watch_takeovers(world: World, kind: str, until: float) -> None:
             led = now - max(since.setdefault(process.identity, now), process.vital_list_ends)
             if led < _WORKS_WITHIN or world.stopped_for(process.name) != stopped[process.name]:
                 continue
-            world.safety.checked["L14"] += 1
+            world.safety.look("L14")
             if not _works(world, process):
-                world.safety.violated(
-                    "L14", f"{process.identity} has led for {led:.0f} s and decides nothing"
-                )
+                why = f"{process.identity} has led for {led:.0f} s and decides nothing"
+                world.safety.violated("L14", why)
         await asyncio.sleep(_JUDGED_EVERY)
 
 
+def workers(world: World) -> Iterator[asyncio.Task[Any]]:
+    """Of all processes: what decides on pods."""
+    for task in asyncio.all_tasks(world.loop):
+        if getattr(task.get_coro(), "__qualname__", "") == "WorkerPool.run":
+            yield task
+
+
 def _works(world: World, process: Process) -> bool:
-    return any(
-        getattr(task.get_coro(), "__qualname__", "") == "WorkerPool.run"
-        and isinstance(task, SimTask)
-        and task.process == process.name
-        for task in asyncio.all_tasks(world.loop)
-    )
+    return any(isinstance(task, SimTask) and task.process == process.name for task in workers(world))

@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 from agent_scheduler.kube.bind import DEFAULT_POLICY
 from agent_scheduler.kube.streamed import split_lines
@@ -29,21 +29,11 @@ from embedded_kubernetes.pacing import StreamTimers
 from embedded_kubernetes.requests import Stream
 
 from .exchange import IN_ITS_PLACE, ON_ITS_WAY, Exchange, Troubles, refusal, strange, verb_of
+from .kinds import Process, Wire, World
 from .legality import Deliveries, version_of
 
-if TYPE_CHECKING:
-    from .processes import Process
-    from .wire import Wire
-    from .world import World
-
-_GONE = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "status": "Failure",
-    "reason": "Expired",
-    "code": 410,
-    "message": "too old resource version",
-}
+_EXPIRED = {"reason": "Expired", "code": 410, "message": "too old resource version"}
+_GONE = {"kind": "Status", "apiVersion": "v1", "status": "Failure", **_EXPIRED}
 _GARBAGE = (
     b'{"type":"MODIFIED","object":{"metadata":\n',
     b"\x00\xff\xfe not json at all\n",
@@ -58,8 +48,7 @@ IN_DOUBT = frozenset({"lost_before", "lost_after", "slow", "hangs", "failed", "n
 _OF_GANGS = ("/podgroups", "/queues")
 
 
-def _always() -> bool:
-    return True
+Answer = asyncio.Future[Response]
 
 
 async def _once(piece: bytes) -> AsyncGenerator[bytes, None]:
@@ -71,7 +60,6 @@ class SimTransport(Troubles):
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process)
-        self.closed = False
         #: Raised by `drop_streams`: streams of an earlier number have ended.
         self._generation = 0
         self._wakes: list[asyncio.Event] = []
@@ -86,9 +74,7 @@ class SimTransport(Troubles):
         self.streams = 0
         self.under_way = 0
         #: Those under way that no task waits for.
-        self._started: dict[
-            asyncio.Future[Response], tuple[Callable[[asyncio.Future[Response]], None], asyncio.TimerHandle]
-        ] = {}
+        self._started: dict[Answer, tuple[Callable[[Answer], None], asyncio.TimerHandle]] = {}
 
     @property
     def name(self) -> str:
@@ -99,24 +85,10 @@ class SimTransport(Troubles):
         """Those that the process has open."""
         return self.streams if self.wire is None else len(self.wire.open)
 
-    def cannot_connect(self) -> bool:
-        """Asked once a connection."""
-        return self.closed or self._cut_off()
-
     # -- requests
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout: float,  # noqa: ASYNC109
-    ) -> Response:
-        return await self.request_if(
-            _always, method, path, body=body, content_type=content_type, timeout=timeout
-        )
+    async def request(self, method: str, path: str, **more: Any) -> Response:
+        return await self.request_if(lambda: True, method, path, **more)
 
     async def request_if(
         self,
@@ -172,7 +144,7 @@ class SimTransport(Troubles):
             if not answer.done():
                 answer.set_exception(OutcomeUnknown(f"{method} {path}: no answer in {timeout:g} s"))
 
-        def over(_: asyncio.Future[Response]) -> None:
+        def over(_: Answer) -> None:
             self.under_way -= 1
             patience.cancel()
             del self._started[answer]
@@ -186,13 +158,11 @@ class SimTransport(Troubles):
         self._started[answer] = over, patience
         return True
 
-    def send(
-        self, method: str, path: str, body: bytes | None, content_type: str, timeout: float
-    ) -> asyncio.Future[Response]:
+    def send(self, method: str, path: str, body: bytes | None, content_type: str, timeout: float) -> Answer:
         """The request is on its way. Raises NotSent."""
         world, verb = self._world, verb_of(method, path)
         self._watch_states()
-        if self.closed or self._cut_off():
+        if self.cannot_connect():
             world.trace(self._process.name, f"{verb} {path} cannot connect")
             raise NotSent(f"{method} {path}: no connection")
         if verb != "lease":
@@ -207,17 +177,15 @@ class SimTransport(Troubles):
         if verb == "shard" and world.plan_safety is not None and not self._process.scheduler:
             world.plan_safety.sent(self._process, method, path)
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Response] = loop.create_future()
+        answer: Answer = loop.create_future()
         fate = "unlistable" if self._is_unlistable(verb, path) else self._fate(method, verb)
         if world.gates is not None and world.gates.hides(verb, path):
             fate = "lost_before"
         world.trace(self._process.name, f"{verb} {path} {fate or ''}")
+        plain, _, query = path.partition("?")
+        kind = content_type if body is not None else ""
         asked = requests.Request(
-            method,
-            path.partition("?")[0],
-            self._query(verb, path, path.partition("?")[2]),
-            body=body or b"",
-            content_type=content_type if body is not None else "",
+            method, plain, self._query(verb, path, query), body=body or b"", content_type=kind
         )
         before, after = self._latencies(fate, timeout)
         if verb == "list":
@@ -248,7 +216,7 @@ class SimTransport(Troubles):
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         world, name = self._world, self._process.name
         self._watch_states()
-        if self.closed or self._cut_off():
+        if self.cannot_connect():
             raise NotSent(f"watch {path}: no connection")
         world.requests += 1
         await asyncio.sleep(self._rng.uniform(0.0005, 0.01))
@@ -310,16 +278,12 @@ class SimTransport(Troubles):
                 continue
             data = b"".join(lines)
             if self.strikes("held_back", 0.5):
-                late = rng.uniform(0.05, 4.0)
-                self._world.plan.lasts(self._world.loop.time() + 2 * late)
-                self._world.trace(self._process.name, f"watch {target} is {late:.3f} s late")
+                late = self._is_late(target, 0.05, 4.0)
             elif target.endswith(_OF_GANGS) and self.strikes("groups_late", 3.0):
-                late = rng.uniform(0.5, 8.0)
-                self._world.plan.lasts(self._world.loop.time() + 2 * late)
-                self._world.trace(self._process.name, f"watch {target} is {late:.3f} s late")
+                late = self._is_late(target, 0.5, 8.0)
                 if past and rng.random() < 0.3:
                     data = b"".join(rng.choices(past, k=2)) + data
-            elif late and self._world.loop.time() >= self._world.plan.ends:
+            elif late and self._now >= self._world.plan.ends:
                 late = 0.0
             if self.strikes("duplicate"):
                 data += b"".join(rng.choices(past, k=3)) if past and rng.random() < 0.5 else data
@@ -337,7 +301,7 @@ class SimTransport(Troubles):
                 return
             if self.strikes("stall", 0.3):
                 self._world.trace(self._process.name, f"watch {target} stalls")
-                self._world.plan.lasts(self._world.loop.time() + read_timeout)
+                self._world.plan.lasts(self._now + read_timeout)
                 await asyncio.sleep(read_timeout)
                 raise OutcomeUnknown(f"watch {target}: nothing came for {read_timeout:g} s")
             if rng.random() < 0.2:
@@ -350,7 +314,14 @@ class SimTransport(Troubles):
             self.newest = max(self.newest, self.newest_listed)
             # What follows garbage is not read, and comes again.
             if not spoilt:
-                self.deliveries.note(target, lines[-1], self._world.loop.time())
+                self.deliveries.note(target, lines[-1], self._now)
+
+    def _is_late(self, target: str, least: float, most: float) -> float:
+        """A watch, by how many seconds."""
+        late = self._rng.uniform(least, most)
+        self._world.plan.lasts(self._now + 2 * late)
+        self._world.trace(self._process.name, f"watch {target} is {late:.3f} s late")
+        return late
 
     def drop_streams(self) -> None:
         """All watches of this process end now, without an error."""

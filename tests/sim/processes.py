@@ -10,28 +10,35 @@ import asyncio
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
-from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from contextvars import Context, copy_context
+from typing import Any
 
+from agent_scheduler.config.schema import LeaderElection, Logging, Serving
+from agent_scheduler.config.sharding import DEFAULT_SCHEDULER_CONFIGS
+from agent_scheduler.controllers.podgroups.controller import PodGroupSettings
+from agent_scheduler.controllers.sharding.configuration import ShardingSettings
+from agent_scheduler.controllers.sharding.controller import ControllerSettings
 from agent_scheduler.engine.queueing.waking import PORTION
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.process import controller_flags
+from agent_scheduler.process.controller_flags import JOB, LEASE, PODGROUP, QUEUE, SHARDING
+from agent_scheduler.process.controllers import ControllersProcess
 from agent_scheduler.process.runtime import Runtime
 from tests.support.loop import PROCESS, START
 
 from .configuring import names_of
 from .gang_load import NAME as BATCH_NAME
+from .kinds import World
 from .nemesis import LIST_TIMEOUT, VITAL
 from .network import SimTransport
 from .rules import Rules, rules_of
+from .shard_load import FENCE, LEASE_NAMESPACE, Plans, flags_of, settings_of
 from .shard_safety import is_version_asked
 from .states import samples
 from .wire import Wire
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Seconds of grace in the configuration, and what an orderly end may take beyond it: giving the lease back may wait
 #: for its answer until the lease's request times out, and what is cancelled takes a moment to end.
@@ -65,14 +72,13 @@ class Process(ABC):
     is_planner = False
 
     def __init__(
-        self, world: World, name: str, *, scheduler: str, names: Sequence[str], leases: list[tuple[str, str]]
+        self, world: World, name: str, leases: list[tuple[str, str]], scheduler: str = "", *names: str
     ) -> None:
         self.world = world
-        self.name = name
+        self.name = self.identity = name
         self.scheduler = scheduler
         #: The schedulerNames of its pods.
         self.names = names
-        self.identity = name
         #: When the last list of what is vital that it asked for is answered, or given up, at the latest.
         self.vital_list_ends = -math.inf
         self.leases = leases
@@ -191,15 +197,16 @@ class Process(ABC):
             rng=rng.random,
             now=lambda: world.time_of_day(self._clock_jump),
         )
-        context = copy_context()
-        context.run(PROCESS.set, self.name)
-
-        def make() -> asyncio.Task[int]:
-            return world.loop.create_task(self._make(timing), name=f"run {self.identity}")
-
-        self._task = context.run(make)
+        run = lambda: world.loop.create_task(self._make(timing), name=f"run {self.identity}")  # noqa: E731
+        self._task = self.context().run(run)
         world.trace(self.name, f"{self.identity} started")
         world.states.process_started(self)
+
+    def context(self) -> Context:
+        """In which what it does counts as its own."""
+        context = copy_context()
+        context.run(PROCESS.set, self.name)
+        return context
 
     def _drift(self, rng: random.Random) -> float:
         """By how much its clock runs fast; what it shows is off, too, from the first start on."""
@@ -235,9 +242,8 @@ class Process(ABC):
             world.safety.violated("L4", f"{self.identity} ended by itself with {task.result()}")
         transport.closed = True
         if transport.watches or (transport.under_way and not task.cancelled()):
-            world.safety.violated(
-                "L4", f"{self.identity} left {transport.watches} streams, {transport.under_way} requests"
-            )
+            left = f"{transport.watches} streams, {transport.under_way} requests"
+            world.safety.violated("L4", f"{self.identity} left {left}")
 
     def _may_start_over(self) -> bool:
         """Whether a process may end by itself: without its lease, or when the store seems to have gone back."""
@@ -248,20 +254,18 @@ class Process(ABC):
 
     def kill(self, why: str = "killed") -> None:
         """SIGKILL: from this moment nothing is sent."""
-        if self._task is None or self._task.done():
-            return
-        self.world.trace(self.name, why)
-        assert self.transport is not None
-        self.transport.closed = True
-        self._task.cancel()
+        if self._task is not None and not self._task.done():
+            self.world.trace(self.name, why)
+            assert self.transport is not None
+            self.transport.closed = True
+            self._task.cancel()
 
     def terminate(self) -> None:
         """SIGTERM."""
-        if self._task is None or self._task.done() or self._asked_at is not None:
-            return
-        self.world.trace(self.name, "SIGTERM")
-        self._asked_at = self.world.loop.time()
-        self._stop()
+        if self._task is not None and not self._task.done() and self._asked_at is None:
+            self.world.trace(self.name, "SIGTERM")
+            self._asked_at = self.world.loop.time()
+            self._stop()
 
     def leave(self, why: str, *, kill: bool) -> None:
         """It ends, and is not started again until `come_back`."""
@@ -302,8 +306,8 @@ class Scheduler(Process):
             leases.append((election.resource_namespace, election.resource_name))
         if sharding.mode != "none":
             leases.append((sharding.lease_namespace, f"nodeshard-{sharding.name}"))
-        names = (*names_of(scheduler), *(() if configuration.batch is None else (BATCH_NAME,)))
-        super().__init__(world, name, scheduler=scheduler, names=names, leases=leases)
+        batch = () if configuration.batch is None else (BATCH_NAME,)
+        super().__init__(world, name, leases, scheduler, *names_of(scheduler), *batch)
         self.renew_deadline = election.renew_deadline
 
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
@@ -342,16 +346,98 @@ class Scheduler(Process):
             if not task.done():
                 runtime.reload()
 
-        context = copy_context()
-        context.run(PROCESS.set, self.name)
-        self.world.loop.call_soon(handler, context=context)
+        self.world.loop.call_soon(handler, context=self.context())
 
     def _look_back(self) -> None:
         """Whoever waits is woken by what helps it; the flush is for faults of ours, and finds nobody. But a watch that
         is half open for longer than a pod waits tells of nothing that could wake it."""
         if self.runtime is not None and not self.world.plan.fired["stall"]:
-            self.world.safety.checked["L5"] += 1
+            self.world.safety.look("L5")
             if rescued := samples(self)["scheduler_pod_scheduled_after_flush_total"]:
-                self.world.safety.violated(
-                    "L5", f"{self.identity} bound {rescued:g} pods that no event had woken"
-                )
+                what = f"{self.identity} bound {rescued:g} pods that no event had woken"
+                self.world.safety.violated("L5", what)
+
+
+# ---- `agent-scheduler controllers`
+
+#: What a controller of shards would go by, if one were enabled.
+_NOTHING = settings_of(DEFAULT_SCHEDULER_CONFIGS, 60.0, False)
+
+
+class _Replica(Process):
+    """One replica, with these controllers: `--enable queue,podgroup`, with `job` where there are Jobs, and `--enable
+    sharding` where a controller plans shards, with the former two where there are gangs."""
+
+    def __init__(
+        self, world: World, name: str, *enabled: str, flags: ShardingSettings = _NOTHING, **election: Any
+    ) -> None:
+        super().__init__(world, name, [(LEASE_NAMESPACE, LEASE)])
+        self.program: ControllersProcess | None = None
+        lease = {"resource_name": LEASE, "resource_namespace": LEASE_NAMESPACE}
+        elects = LeaderElection(leader_elect=True, **lease, **election)
+        self.renew_deadline = elects.renew_deadline
+        self._settings = controller_flags.ControllersSettings(
+            enabled=enabled,
+            kubeconfig="",
+            election=elects,
+            serving=Serving(port=0),
+            logging=Logging(),
+            sharding=ControllerSettings(flags=flags, lease_namespace=LEASE_NAMESPACE, fence=FENCE),
+            podgroup=PodGroupSettings(schedulers=(BATCH_NAME,)),
+        )
+
+    def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
+        program = self.program = ControllersProcess(
+            self._settings,
+            transport=self._way(),
+            timing=timing,
+            identity=self.identity,
+            abort=lambda _code: self.kill("aborted itself"),
+        )
+        return program.run(signals=False)
+
+    def _stop(self) -> None:
+        assert self.program is not None
+        self.program.stop()
+
+    def leads(self) -> bool:
+        program = self.program
+        return program is not None and bool(program.leases.names) and program.leases.held
+
+    @property
+    def metrics(self) -> Any:
+        return None if self.program is None else self.program.metrics
+
+
+class GangController(_Replica):
+    """One of the controllers of queues, groups and Jobs."""
+
+    def __init__(self, world: World, name: str) -> None:
+        jobs = world.shape.jobs is not None
+        super().__init__(world, name, PODGROUP, QUEUE, *([JOB] if jobs else []))
+        self.exposure = 1.0 if jobs else 0.3
+
+
+class Controller(_Replica):
+    """One of the sharding controller."""
+
+    #: Whoever dies all the time plans nothing, and whoever follows waits for the lease first.
+    exposure = 0.1
+    is_planner = True
+
+    def __init__(self, world: World, name: str, plans: Plans) -> None:
+        duration, deadline, period = plans.lease
+        election = {"lease_duration": duration, "renew_deadline": deadline, "retry_period": period}
+        enabled = (SHARDING,) if world.gangs is None else (SHARDING, PODGROUP, QUEUE)
+        super().__init__(world, name, *enabled, flags=flags_of(plans), **election)
+        self.began = world.loop.time()
+
+    @property
+    def in_effect(self) -> ShardingSettings | None:
+        """What it goes by now."""
+        sharding = self.program.sharding if self.program is not None else None
+        return None if sharding is None else sharding.effective.settings
+
+    def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
+        self.began = self.world.loop.time()
+        return super()._make(timing)

@@ -14,7 +14,7 @@ from tests.decisions.plain import World as Cluster
 from tests.decisions.plain.filters import FILTERS
 from tests.decisions.plain.gpu_share import ANNOTATION, WHOLE, asked, choice, devices, given, left
 
-from .api import Json
+from .api import Json, name_of
 
 #: Filters that a configuration of ours may do without.
 OPTIONAL = ("NodeAffinity", "NodeUnschedulable", "TaintToleration")
@@ -34,18 +34,14 @@ class Rules:
             return pod
         spec = {key: value for key, value in pod["spec"].items() if key != "nodeSelector"}
         if "affinity" in spec:
-            spec["affinity"] = {
-                key: value for key, value in spec["affinity"].items() if key != "nodeAffinity"
-            }
+            spec["affinity"] = dict(spec["affinity"])
+            spec["affinity"].pop("nodeAffinity", None)
         return {**pod, "spec": spec}
 
     def applied_to_node(self, node: Json) -> Json:
         """`node` without what nobody reads."""
-        unread = {
-            field
-            for name, field in (("TaintToleration", "taints"), ("NodeUnschedulable", "unschedulable"))
-            if name in self.off
-        }
+        fields = {"TaintToleration": "taints", "NodeUnschedulable": "unschedulable"}
+        unread = {field for name, field in fields.items() if name in self.off}
         if not unread:
             return node
         return {**node, "spec": {key: value for key, value in node["spec"].items() if key not in unread}}
@@ -114,7 +110,7 @@ def places_by_gpus(pods: Sequence[Json], node: Json, placed: Sequence[Json]) -> 
     amount = max(map(asked, pods), default=0)
     if not amount:
         return None
-    there = [pod for pod in placed if pod["spec"]["nodeName"] == node["metadata"]["name"]]
+    there = [pod for pod in placed if pod["spec"]["nodeName"] == name_of(node)]
     free = left(node, there)
     # Those who name no device, or one that is not there, take some all the same.
     together = (devices(node) * WHOLE - sum(map(asked, there))) // amount

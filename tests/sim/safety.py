@@ -11,28 +11,21 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import Any
 
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.store import Event, Record
+from tests.decisions.plain.node_ports import HostPort, conflict, host_ports
 from tests.decisions.plain.requests import amounts as plain_requests
 
-from .api import FINAL, LEASES, NODES, PODS
+from .api import FINAL, LEASES, NODES, PODS, content
 from .device_reading import without_extended
-
-if TYPE_CHECKING:
-    from .network import SimTransport
-    from .processes import Process
-    from .world import World
+from .kinds import Process, SimTransport, World
 
 CLAIMS, VOLUMES = ("", "persistentvolumeclaims"), ("", "persistentvolumes")
-#: The address of a host port that is taken on every address of the node.
-_EVERY = "0.0.0.0"
 #: How often the scheduler's own structures are recomputed: each so many commits.
 _INSIDE_EVERY = 7
 
@@ -58,7 +51,7 @@ class Safety:
         self._commits = 0
         #: node -> UID -> what the pod takes there.
         self._on: dict[str, dict[str, dict[str, int]]] = {}
-        self._ports: dict[str, dict[str, list[Any]]] = {}
+        self._ports: dict[str, dict[str, list[HostPort]]] = {}
         #: Nodes that are no longer ours alone, or that offered more at some time than they do now.
         self.not_ours: set[str] = set()
         #: UID -> binds that were committed for it.
@@ -69,6 +62,10 @@ class Safety:
         store.tables[VOLUMES].subscribers.append(self._volume)
         self._node_field = store.tables[PODS].field_names.index("spec.nodeName")
         self._phase_field = store.tables[PODS].field_names.index("status.phase")
+
+    def look(self, name: str) -> None:
+        """Count that an invariant was looked at."""
+        self.checked[name] += 1
 
     def violated(self, name: str, text: str) -> None:
         """Note it; a world ends at its first."""
@@ -106,10 +103,10 @@ class Safety:
             return
         if self._world.backups.leads_by_what_was(process):
             return
-        self.checked["S9"] += 1
+        self.look("S9")
         for namespace, name in process.leases:
             record = self._world.store.tables[LEASES].get(namespace, name)
-            holder = orjson.loads(record.data)["spec"].get("holderIdentity") if record is not None else None
+            holder = content(record)["spec"].get("holderIdentity") if record is not None else None
             if holder != process.identity:
                 self.violated("S9", f"{process.identity} sends {method} {path} while {holder!r} holds {name}")
 
@@ -122,7 +119,7 @@ class Safety:
         self._world.trace("", f"pod {event.type} {record.name} {node} {record.fields[self._phase_field]}")
         if self._world.backups.restoring:
             return
-        self.checked["S2"] += 1
+        self.look("S2")
         if was and was != node:
             self.violated("S2", f"{record.key} was moved from {was} to {node}")
         if event.type == "DELETED" or record.fields[self._phase_field] in FINAL:
@@ -143,17 +140,11 @@ class Safety:
         node, uid = record.fields[self._node_field], record.uid
         if not bound and uid in self._on.get(node, {}):
             return
-        pod = orjson.loads(record.data)
+        pod = content(record)
         # Devices that a claim was made for are not the node's; whether the pod has them is looked at there.
         told = pod["status"].get("extendedResourceClaimStatus")
         self._on.setdefault(node, {})[uid] = plain_requests(without_extended(pod) if told else pod)
-        ports = [
-            (port.get("protocol", "TCP"), port["hostPort"], port.get("hostIP") or _EVERY)
-            for container in pod["spec"]["containers"]
-            for port in container.get("ports", [])
-            if port.get("hostPort")
-        ]
-        if ports:
+        if ports := host_ports(pod):
             self._ports.setdefault(node, {})[uid] = ports
         if not bound:
             return
@@ -184,7 +175,7 @@ class Safety:
         return late and shards.works(actor.scheduler)
 
     def _check_bind(self, record: Record, pod: dict[str, Any], actor: Process, way: SimTransport) -> None:
-        self.checked["S3"] += 1
+        self.look("S3")
         spec = pod["spec"]
         for wrong, what in (
             (record.deleting, "is being deleted"),
@@ -201,9 +192,9 @@ class Safety:
             self._world.allocations.check_bind(record, pod, actor)
 
     def _check_claim(self, pod: Record, name: str, actor: Process) -> None:
-        self.checked["S13"] += 1
+        self.look("S13")
         claim = self._world.store.tables[CLAIMS].get(pod.namespace, name)
-        annotations = orjson.loads(claim.data)["metadata"].get("annotations", {}) if claim is not None else {}
+        annotations = content(claim)["metadata"].get("annotations", {}) if claim is not None else {}
         if "pv.kubernetes.io/bind-completed" not in annotations:
             self.violated("S13", f"{actor.identity} bound {pod.key}, whose claim {name} is not")
 
@@ -211,10 +202,8 @@ class Safety:
         self._world.trace("", f"volume {event.type} {event.record.name}")
         if event.previous is None or self._world.backups.restoring:
             return
-        now, was = (
-            orjson.loads(each.data)["spec"].get("claimRef", {}) for each in (event.record, event.previous)
-        )
-        self.checked["S13"] += 1
+        now, was = (content(each)["spec"].get("claimRef", {}) for each in (event.record, event.previous))
+        self.look("S13")
         if was.get("uid") and now.get("uid") and was["uid"] != now["uid"]:
             self.violated("S13", f"{event.record.name} was for {was['name']} and is now for {now['name']}")
 
@@ -222,17 +211,14 @@ class Safety:
         record = self._world.store.tables[NODES].records.get(node)
         if record is None or node in self.not_ours:
             return
-        self.checked["S1"] += 1
-        allocatable = orjson.loads(record.data)["status"]["allocatable"]
+        self.look("S1")
+        allocatable = content(record)["status"]["allocatable"]
         for resource, taken in self.used(node).items():
             room = resource_value(resource, allocatable.get(resource, "0"))
             if taken > room:
                 self.violated("S1", f"{actor.identity} put {node} over: {resource} {taken} of {room}")
         ports = [port for taken in self._ports.get(node, {}).values() for port in taken]
-        if any(
-            one[:2] == other[:2] and (one[2] == other[2] or _EVERY in (one[2], other[2]))
-            for one, other in combinations(ports, 2)
-        ):
+        if any(conflict(one, other) for one, other in combinations(ports, 2)):
             self.violated("S1", f"{actor.identity} gave a host port of {node} to two pods: {sorted(ports)}")
 
     def nobody_owns_nodes(self) -> None:
@@ -246,16 +232,13 @@ class Safety:
             total.update(requests)
         return total
 
-    def ports(self, node: str) -> set[Any]:
-        return {port for taken in self._ports.get(node, {}).values() for port in taken}
-
     def _node(self, event: Event) -> None:
         self._world.trace("", f"node {event.type} {event.record.name}")
         # A node that goes takes its promise with it: pods of its earlier life may still count somewhere.
         if event.type == "DELETED":
             self.not_ours.add(event.record.name)
         elif event.previous is not None:
-            now, was = (orjson.loads(each.data)["status"] for each in (event.record, event.previous))
+            now, was = (content(each)["status"] for each in (event.record, event.previous))
             if now.get("allocatable") != was.get("allocatable"):
                 self.not_ours.add(event.record.name)
 
@@ -265,11 +248,9 @@ class Safety:
         """Recompute what the scheduler believes of itself. Only between its steps, which is when commits happen."""
         for process in self._world.processes:
             fast_path = process.fast_path
-            if fast_path is None or not process.is_up:
+            if fast_path is None or not process.is_up or self._world.backups.is_unaware(process):
                 continue
-            if self._world.backups.is_unaware(process):
-                continue
-            self.checked["S7"] += 1
+            self.look("S7")
             for problem in contradictions(fast_path.ledger):
                 self.violated("S7", f"{process.identity}: {problem}")
             catalogue = fast_path.cluster.catalogue
@@ -283,7 +264,7 @@ class Safety:
                 self._world.allocations.check_books(process, fast_path)
             if self._world.gate_safety is not None:
                 self._world.gate_safety.look_inside(process, fast_path)
-            self.checked["S6"] += 1
+            self.look("S6")
             try:
                 fast_path.queue.check_invariants()
             except AssertionError as error:
@@ -301,9 +282,7 @@ class Safety:
         digest = hash((*columns.taken, *columns.version, *columns.offers))
         at, known = self._snapshots.get(process.identity, (-1, 0))
         if at == snapshot.sequence:
-            self.checked["S8"] += 1
+            self.look("S8")
             if digest != known:
-                self.violated(
-                    "S8", f"{process.identity}: the snapshot of change {at} is no longer what it was"
-                )
+                self.violated("S8", f"{process.identity}: the snapshot of change {at} is not what it was")
         self._snapshots[process.identity] = snapshot.sequence, digest

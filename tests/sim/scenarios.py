@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .api import Body, Load, node, pod
+from .api import PODS_PATH, Body, Load, node, pod
 from .device_load import Devices, equip, fill
 from .gang_load import Gangs, Gates, Jobs, add_native, count_in_queues, employ, gather, hold
 from .loads import Gpus, constrain, share, store
@@ -50,13 +50,10 @@ class Shape(Load):
 
     def configuration(self, *, policy: str = "") -> str:
         """As text, without what a running process could take over; but for the conflict policy."""
-        election = "leaderElection: {leaderElect: false}\n" if self.shards is None else ""
+        lease = "true, resourceName: agent-scheduler, resourceNamespace: kube-system"
+        elects = lease if self.replicas > 1 else "false"
         # Where nodes are shared the lease of the shard says which replica of its scheduler works.
-        if self.replicas > 1 and self.shards is None:
-            election = (
-                "leaderElection: {leaderElect: true, resourceName: agent-scheduler, "
-                "resourceNamespace: kube-system}\n"
-            )
+        election = f"leaderElection: {{leaderElect: {elects}}}\n" if self.shards is None else ""
         return (
             "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nserving: {port: 0}\n"
             f"shutdownGracePeriod: 10s\nworkerCount: {self.workers}\n"
@@ -87,10 +84,8 @@ def overfull(rng: random.Random) -> Shape:
     """More than fits: the rest waits until pods end, are deleted, or nodes come."""
     shape = _shape(rng, nodes=rng.randrange(1, 4))
     for number in range(len(shape.nodes) * 8 + rng.randrange(1, 25)):
-        lives = rng.choice((None, 2.0, 8.0))
-        shape.pods.append(
-            (rng.uniform(0, 3), pod(f"p{number}", cpu=rng.choice((400, 500, 1000)), lives=lives))
-        )
+        lives, at = rng.choice((None, 2.0, 8.0)), rng.uniform(0, 3)
+        shape.pods.append((at, pod(f"p{number}", cpu=rng.choice((400, 500, 1000)), lives=lives)))
     if rng.random() < 0.5:
         shape.act(rng.uniform(5, 25), "POST", "/api/v1/nodes", node("late"))
     return shape
@@ -100,10 +95,8 @@ def churn(rng: random.Random) -> Shape:
     """Waves of short lives, one after another."""
     shape = _shape(rng, nodes=rng.randrange(2, 6))
     for number in range(rng.randrange(30, 150)):
-        at = rng.randrange(6) * 3 + rng.uniform(0, 0.3)
-        shape.pods.append(
-            (at, pod(f"p{number}", cpu=rng.choice((100, 300, 700)), lives=rng.choice((0.5, 2.0, 5.0))))
-        )
+        at, cpu = rng.randrange(6) * 3 + rng.uniform(0, 0.3), rng.choice((100, 300, 700))
+        shape.pods.append((at, pod(f"p{number}", cpu=cpu, lives=rng.choice((0.5, 2.0, 5.0)))))
     return shape
 
 
@@ -126,13 +119,11 @@ def mixed(rng: random.Random) -> Shape:
         name = f"p{number}"
         if rng.random() < 0.2:
             spec["schedulingGates"] = [{"name": "example.com/gate"}]
-            path = f"/api/v1/namespaces/default/pods/{name}"
+            path = f"{PODS_PATH}/{name}"
             shape.act(rng.uniform(1, 20), "PATCH", path, {"spec": {"schedulingGates": None}})
         body = pod(name, cpu=rng.choice((0, 100, 500, 1500)), lives=rng.choice((None, 3.0)), **spec)
         if rng.random() < 0.3:
-            body["spec"]["priorityClassName"] = rng.choice(
-                ("system-cluster-critical", "system-node-critical")
-            )
+            body["spec"]["priorityClassName"] = f"system-{rng.choice(('cluster', 'node'))}-critical"
             body["metadata"]["namespace"] = "default"
         shape.pods.append((rng.uniform(0, 10), body))
     return shape
@@ -230,10 +221,8 @@ def sharded(rng: random.Random) -> Shape:
         shape.nodes.append(node(f"n{number}"))
     for start in (0.0, rng.choice((10.0, 60.0))):
         for number in range(rng.choice((5, 20))):
-            lives = rng.choice((0.5, 2.0, None))
-            shape.pods.append(
-                (start + rng.uniform(0, 40), pod(f"late-{start:g}-{number}", cpu=200, lives=lives))
-            )
+            lives, at = rng.choice((0.5, 2.0, None)), start + rng.uniform(0, 40)
+            shape.pods.append((at, pod(f"late-{start:g}-{number}", cpu=200, lives=lives)))
     shape.shards = share_out(rng, shape)
     shape.replicas = rng.choice((1, 1, 1, 1, 1, 2))
     shape.likely = ("slow", "failed", "crash")

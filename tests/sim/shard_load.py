@@ -10,17 +10,14 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.config.sharding import parse_scheduler_configs
 from agent_scheduler.controllers.sharding.configuration import ShardingSettings
 
 from . import gang_reading as read
-from .api import Body, Load
+from .api import Body, Load, name_of
 from .gang_load import GROUP_NAME, QUEUE_NAME, Gangs, Gates
-
-if TYPE_CHECKING:
-    pass
 
 #: Where the leases of all shards are.
 LEASE_NAMESPACE = "kube-system"
@@ -66,11 +63,9 @@ def share_out(rng: random.Random, load: Load) -> Shards:
         if chance < 0.05:
             continue
         owner = owners[index % len(owners)] if chance < 0.8 else rng.choice(owners)
-        shards.desired[owner].append(node["metadata"]["name"])
-        if chance > 0.93:
-            other = rng.choice(owners)
-            if other != owner:
-                shards.desired[other].append(node["metadata"]["name"])
+        shards.desired[owner].append(name_of(node))
+        if chance > 0.93 and (other := rng.choice(owners)) != owner:
+            shards.desired[other].append(name_of(node))
     for _, pod in load.pods:
         pod["spec"]["schedulerName"] = rng.choice(names)
     return shards
@@ -160,9 +155,8 @@ def _plan_policies(rng: random.Random) -> list[Body]:
     if rng.random() < 0.6:
         kind = rng.choice(("CPU", "CPU", "Memory"))
         low, high = rng.choice(((0, 0.2), (0, 0.5), (0, 1), (0.1, 0.4), (0.2, 1)))
-        policies.append(
-            {"name": "allocation-rate", "arguments": {f"min{kind}Util": low, f"max{kind}Util": high}}
-        )
+        between = {f"min{kind}Util": low, f"max{kind}Util": high}
+        policies.append({"name": "allocation-rate", "arguments": between})
     if rng.random() < 0.3:
         policies.append({"name": "warmup", "weight": rng.choice((0, 1, 3))})
     if rng.random() < 0.4:
@@ -183,28 +177,24 @@ FOR_EVER = 1_000_000
 
 def divide(rng: random.Random, load: Load, gangs: Gangs) -> Shards:
     """Nodes in turn, one or the other to nobody or to both; pods of the fast path are mostly `FAST`'s."""
-    modes = rng.choice(
-        (("hard", "hard"), ("hard", "hard"), ("hard", "hard"), ("soft", "soft"), ("hard", "soft"))
-    )
+    fast, batch = rng.choice((*(("hard", "hard"),) * 3, ("soft", "soft"), ("hard", "soft")))
     shards = Shards(
-        modes=dict(zip((FAST, BATCH), modes, strict=True)),
+        modes={FAST: fast, BATCH: batch},
         desired={FAST: [], BATCH: []},
         kind_after=rng.choice((0.0, 0.0, 0.0, rng.uniform(0.0, 8.0))),
         batch=BATCH,
         all_return=True,
     )
     for number, each in enumerate(load.nodes):
-        owners = rng.choice((*(((FAST,), (BATCH,))[number % 2],) * 8, (), (FAST, BATCH)))
-        for owner in owners:
-            shards.desired[owner].append(each["metadata"]["name"])
+        for owner in rng.choice((*(((FAST,), (BATCH,))[number % 2],) * 8, (), (FAST, BATCH))):
+            shards.desired[owner].append(name_of(each))
     for _, body in load.pods:
         said = body["metadata"].setdefault("annotations", {})
         if not read.is_batch(body):
             body["spec"]["schedulerName"] = rng.choice((FAST, FAST, FAST, BATCH))
         elif QUEUE_NAME not in said:
             # A process without a batch scheduler does not know groups (docs/gates.md#limits).
-            group = gangs.groups.get(said.get(GROUP_NAME, ""), {})
-            said[QUEUE_NAME] = read.queue_of_group(group)
+            said[QUEUE_NAME] = read.queue_of_group(gangs.groups.get(said.get(GROUP_NAME, ""), {}))
     return shards
 
 
@@ -219,15 +209,13 @@ def plan(rng: random.Random, shards: Shards) -> Plans:
 def keep_nodes(gates: Gates) -> Gates:
     """No node goes. Where a new one may be given to a shard whose pods did not ask for it, it would go again, and the
     pods for which it came would ask for another, for ever (docs/sharding.md#what-a-scheduler-does-with-its-shard)."""
-    return replace(
-        gates, rules=tuple(re.sub(r"idle=[0-9.]+", f"idle={FOR_EVER}", each) for each in gates.rules)
-    )
+    rules = (re.sub(r"idle=[0-9.]+", f"idle={FOR_EVER}", each) for each in gates.rules)
+    return replace(gates, rules=tuple(rules))
 
 
 def flags_of(plans: Plans) -> ShardingSettings:
-    return ShardingSettings(
-        parse_scheduler_configs(plans.flags).plan,
-        plans.sync_period,
-        plans.event_trigger,
-        "--scheduler-configs",
-    )
+    return settings_of(plans.flags, plans.sync_period, plans.event_trigger)
+
+
+def settings_of(flags: str, period: float, trigger: bool) -> ShardingSettings:
+    return ShardingSettings(parse_scheduler_configs(flags).plan, period, trigger, "--scheduler-configs")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import orjson
 import yaml
 
 from agent_scheduler.config.sharding import FILE, load_sharding
@@ -19,14 +18,10 @@ from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.store import Event, Record
 from tests.support.places import CONFIG
 
-from .api import CRDS_PATH, NODES, objects
+from .api import CRDS_PATH, NODES, content, name_of, objects
 from .gang_load import NAME as BATCH
+from .kinds import Controller, Process, World
 from .shard_load import PEER, Plans, Shards, flags_of
-
-if TYPE_CHECKING:
-    from .controllers import Controller
-    from .processes import Process
-    from .world import World
 
 SHARDS = ("shard.volcano.sh", "nodeshards")
 SHARDS_PATH = "/apis/shard.volcano.sh/v1alpha1/nodeshards"
@@ -52,7 +47,7 @@ class View:
 
 
 def view(record: Record) -> View:
-    shard = orjson.loads(record.data)
+    shard = content(record)
     status = shard.get("status") or {}
     return View(
         record.name,
@@ -66,7 +61,7 @@ def view(record: Record) -> View:
 
 def is_managed(record: Record) -> bool:
     """Whether a shard has the label of the sharding controller."""
-    labels = orjson.loads(record.data)["metadata"].get("labels") or {}
+    labels = content(record)["metadata"].get("labels") or {}
     return labels.get(OWNER_LABEL) == OWNER
 
 
@@ -86,27 +81,21 @@ class ShardMap:
     def install(self) -> None:
         """Define the kind, and make the first shards."""
         self._world.call("POST", CRDS_PATH, yaml.safe_load(_DEFINITION.read_text()))
-        self._world.store.tables[SHARDS].subscribers.append(self._tell)
+        self._world.store.tables[SHARDS].subscribers.extend(self.subscribers)
         for name, nodes in self.shape.desired.items():
             self.create(name, nodes)
 
-    def _tell(self, event: Event) -> None:
-        for subscriber in self.subscribers:
-            subscriber(event)
-
     # -- what is there
 
+    def _records(self) -> Iterator[Record]:
+        return iter(self._world.store.tables[SHARDS].scan("") if self.is_known else ())
+
     def all(self) -> Iterator[View]:
-        if self.is_known:
-            for record in self._world.store.tables[SHARDS].scan(""):
-                yield view(record)
+        return map(view, self._records())
 
     def managed(self) -> Iterator[View]:
         """Those that the sharding controller may write."""
-        if self.is_known:
-            for record in self._world.store.tables[SHARDS].scan(""):
-                if is_managed(record):
-                    yield view(record)
+        return map(view, filter(is_managed, self._records()))
 
     def get(self, name: str) -> View | None:
         record = self._world.store.tables[SHARDS].records.get(name) if self.is_known else None
@@ -147,21 +136,15 @@ class ShardMap:
         as it may make: the nodes that are there for so long. Else None."""
         if self._world.gates is None:
             return None
-        by = self._world.time_of_day(-seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+        by = self._world.timestamp(-seconds)
         nodes = objects(self._world.store, NODES)
-        return Names(
-            node["metadata"]["name"] for node in nodes if node["metadata"]["creationTimestamp"] <= by
-        )
+        return Names(name_of(node) for node in nodes if node["metadata"]["creationTimestamp"] <= by)
 
     # -- what administrators do
 
     def create(self, name: str, nodes: list[str]) -> None:
-        body: dict[str, Any] = {
-            "apiVersion": "shard.volcano.sh/v1alpha1",
-            "kind": "NodeShard",
-            "metadata": {"name": name},
-            "spec": {"nodesDesired": nodes},
-        }
+        kind = {"apiVersion": "shard.volcano.sh/v1alpha1", "kind": "NodeShard"}
+        body = {**kind, "metadata": {"name": name}, "spec": {"nodesDesired": nodes}}
         self._world.call("POST", SHARDS_PATH, body)
 
     def desire(self, name: str, nodes: Names) -> None:
@@ -209,14 +192,12 @@ class PlanMap:
             self._world.trace("", "the plan's configuration is deleted")
             self.history.append(Said(now, False, None))
             return
-        found = orjson.loads(event.record.data)
+        found = content(event.record)
         text = (found.get("data") or {}).get(FILE)
         usable = found["metadata"]["annotations"][_USABLE] == "yes"
         self._world.trace("", f"the plan's configuration, usable: {usable}: {text!r}")
-        self.history.append(Said(now, True, self._settings(text) if usable else None))
-
-    def _settings(self, text: str) -> ShardingSettings:
-        return complete(load_sharding(text, source=""), self.flags, source="")
+        settings = complete(load_sharding(text, source=""), self.flags, source="") if usable else None
+        self.history.append(Said(now, True, settings))
 
     # -- what administrators do
 
@@ -226,16 +207,13 @@ class PlanMap:
 
     def say(self, text: str | None, *, is_usable: bool) -> None:
         """Make the ConfigMap, or change it."""
-        body: dict[str, Any] = {
-            "metadata": {"name": CONFIG_MAP, "annotations": {_USABLE: "yes" if is_usable else "no"}},
-            "data": {FILE: text},
-        }
+        marks = {_USABLE: "yes" if is_usable else "no"}
+        data = {} if text is None and not self.is_there else {FILE: text}
+        body = {"metadata": {"name": CONFIG_MAP, "annotations": marks}, "data": data}
         if self.is_there:
             self._world.call("PATCH", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}", body)
-            return
-        if text is None:
-            body["data"] = {}
-        self._world.call("POST", CONFIG_MAPS_PATH, body)
+        else:
+            self._world.call("POST", CONFIG_MAPS_PATH, body)
 
     def forget(self) -> None:
         self._world.call("DELETE", f"{CONFIG_MAPS_PATH}/{CONFIG_MAP}")

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
 import orjson
 
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from embedded_kubernetes.requests import Request
 
-from .api import NODES, PODS_PATH, pod
+from .api import NODES, PODS_PATH, Json, is_named, name_of, pod
 from .faults import FaultMaker
+from .kinds import Process, World
 from .shard_load import FENCE, PEER, WARM, unusable, usable
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap
-
-if TYPE_CHECKING:
-    from .processes import Process
-    from .world import World
 
 #: Seconds after which a process that has died comes back; None: never.
 _BACK_AFTER = (5.0, 20.0, 40.0, 100.0, None, None)
@@ -49,7 +46,7 @@ class ShardNemesis(FaultMaker):
 
     def strike(self) -> None:
         """Throw the dice once for each kind."""
-        plan, now = self._world.plan, self._world.loop.time()
+        plan, now = self._world.plan, self._now
         if self._shards.is_known and now >= self._next_change and plan.happens("shards_changed", now=now):
             self._next_change = now + self._rng.expovariate(1 / self._pace)
             self._change()
@@ -77,7 +74,7 @@ class ShardNemesis(FaultMaker):
             back = 100.0
         process.leave(why=f"{how}, and comes back after {back} s", kill=how == "killed")
         if back is None:
-            self._world.plan.lasts(self._world.loop.time() + _LEASE + FENCE)
+            self._world.plan.lasts(self._now + _LEASE + FENCE)
         else:
             self._later(back, process.come_back)
 
@@ -139,11 +136,8 @@ class ShardNemesis(FaultMaker):
 
     def _move_busy(self) -> None:
         """One node moves while its old owner binds pods to it, and its new one has pods that can go nowhere else."""
-        busy = [
-            each
-            for each in self._shards.all()
-            if each.desired & each.in_use and self._shards.works(each.name)
-        ]
+        shards = self._shards
+        busy = [each for each in shards.all() if each.desired & each.in_use and shards.works(each.name)]
         if not busy:
             return
         found = self._rng.choice(busy)
@@ -155,7 +149,7 @@ class ShardNemesis(FaultMaker):
         rest, more = found.desired - {node}, self._desired(other) | {node}
         self._world.loop.call_later(self._rng.uniform(0.0, 0.03), self._set, {one: rest, other: more})
         if self._strikes("slow", 10.0):
-            self._hanging[one] = self._world.loop.time() + 0.1
+            self._hanging[one] = self._now + 0.1
         if self._strikes("owner_gone", 3.0):
             for process in self._shards.processes(one):
                 self._world.loop.call_later(self._rng.uniform(0.0, 0.06), self._lose, process)
@@ -169,18 +163,13 @@ class ShardNemesis(FaultMaker):
 
     def _ask_for(self, node: str, scheduler: str) -> None:
         """Some pods that can only go to one node."""
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        term = {"matchFields": [is_named(node)]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         for _ in range(self._rng.randint(1, 3) if scheduler != PEER else 0):
             self._asked += 1
-            body = pod(
-                f"asked-{self._asked}",
-                cpu=self._rng.choice((50, 1000)),
-                lives=self._rng.choice((0.5, 2.0, 5.0)),
-                schedulerName=scheduler,
-                affinity={"nodeAffinity": required},
-            )
-            self._call("POST", PODS_PATH, body)
+            cpu, lives = self._rng.choice((50, 1000)), self._rng.choice((0.5, 2.0, 5.0))
+            more = {"schedulerName": scheduler, "affinity": {"nodeAffinity": required}}
+            self._call("POST", PODS_PATH, pod(f"asked-{self._asked}", cpu=cpu, lives=lives, **more))
 
     def _swap(self) -> None:
         one, other = self._pair()
@@ -207,9 +196,8 @@ class ShardNemesis(FaultMaker):
     def _all_to_one(self) -> None:
         everything = frozenset(self._nodes())
         chosen, _ = self._pair()
-        self._set(
-            {each.name: everything if each.name == chosen else frozenset() for each in self._shards.all()}
-        )
+        shards = self._shards.all()
+        self._set({each.name: everything if each.name == chosen else frozenset() for each in shards})
 
     def _share_out(self) -> None:
         """Each node to one of them."""
@@ -226,7 +214,7 @@ class ShardNemesis(FaultMaker):
         nodes = self._desired(name)
         self._shards.delete(name)
         again = self._rng.choice((0.0, 0.01, 0.5, 4.0))
-        self._world.plan.lasts(self._world.loop.time() + again)
+        self._world.plan.lasts(self._now + again)
         if again:
             self._world.loop.call_later(again, self._shards.create, name, sorted(nodes))
         else:
@@ -236,7 +224,7 @@ class ShardNemesis(FaultMaker):
 
     def bind_hangs(self, process: Process) -> bool:
         """Whether a bind that it sends now is carried out when everybody has given it up."""
-        return self._world.loop.time() < self._hanging.get(process.scheduler, 0.0)
+        return self._now < self._hanging.get(process.scheduler, 0.0)
 
     def status_hangs(self, process: Process) -> bool:
         """Whether a status that is sent now is carried out when its sender has long been dead."""
@@ -261,7 +249,7 @@ class ShardNemesis(FaultMaker):
     def _peer_looks(self) -> None:
         if not self._peer_is_awake:
             self._peer_is_awake = True
-            self._world.plan.lasts(self._world.loop.time() + 2.0)
+            self._world.plan.lasts(self._now + 2.0)
             self._world.loop.call_later(self._rng.uniform(0.0, 2.0), self._peer_acts)
 
     def _peer_acts(self) -> None:
@@ -274,12 +262,9 @@ class ShardNemesis(FaultMaker):
         in_use = own.desired - (others - own.in_use)
         if in_use == own.in_use and own.to_add == own.desired - in_use and own.updated:
             return
-        status: dict[str, Any] = {
-            "lastUpdateTime": self._world.time_of_day().strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "nodesInUse": sorted(in_use),
-            "nodesToAdd": sorted(own.desired - in_use),
-            "nodesToRemove": [],
-        }
+        nodes = {"nodesInUse": in_use, "nodesToAdd": own.desired - in_use, "nodesToRemove": ()}
+        status = {"lastUpdateTime": self._world.timestamp()}
+        status |= {key: sorted(those) for key, those in nodes.items()}
         self._call("PATCH", f"{SHARDS_PATH}/{PEER}/status", {"status": status})
 
 
@@ -307,7 +292,11 @@ class PlanNemesis(ShardNemesis):
                 *(self._edit, self._edit, self._erase),
                 *(self._hand_over, self._foreign, self._foreign),
             ),
-            "fleet_changed": (self._node_comes, self._node_goes, self._not_ready, self._warm, self._cordon),
+            "fleet_changed": (
+                self._node_comes,
+                *(partial(self._to_a_node, act) for act in (self._go, self._not_ready)),
+                *(partial(self._to_a_node, act) for act in (self._warm, self._cordon)),
+            ),
         }
         #: Seconds between two acts of each kind, and when the next one is.
         self._paces = {name: self._plan_rng.choice(_PACES) for name in self._acts}
@@ -316,7 +305,7 @@ class PlanNemesis(ShardNemesis):
         self._troubles: dict[str, tuple[str, float]] = {}
 
     def strike(self) -> None:
-        plan, now = self._world.plan, self._world.loop.time()
+        plan, now = self._world.plan, self._now
         for name, acts in self._acts.items():
             if now >= self._next[name] and plan.happens(name, now=now):
                 self._next[name] = now + self._plan_rng.expovariate(1 / self._paces[name])
@@ -360,12 +349,10 @@ class PlanNemesis(ShardNemesis):
 
     # -- nodes
 
-    def _some_node(self) -> tuple[str, dict[str, Any]] | None:
-        records = list(self._world.store.tables[NODES].scan(""))
-        if not records:
-            return None
-        record = self._plan_rng.choice(records)
-        return f"/api/v1/nodes/{record.name}", orjson.loads(record.data)
+    def _to_a_node(self, act: Callable[[str, Json], None]) -> None:
+        if nodes := self._objects(NODES):
+            node = self._plan_rng.choice(nodes)
+            act(f"/api/v1/nodes/{name_of(node)}", node)
 
     def _node_comes(self) -> None:
         if self._made < _MORE_NODES:
@@ -376,36 +363,26 @@ class PlanNemesis(ShardNemesis):
             metadata = {"name": f"more-{self._made}", "labels": labels}
             self._call("POST", "/api/v1/nodes", {"metadata": metadata, "status": status})
 
-    def _node_goes(self) -> None:
-        found = self._some_node()
-        if found is not None and len(self._nodes()) > _LEAST_NODES:
-            self._call("DELETE", found[0], {"gracePeriodSeconds": 0})
+    def _go(self, path: str, _node: Json) -> None:
+        if len(self._nodes()) > _LEAST_NODES:
+            self._call("DELETE", path, {"gracePeriodSeconds": 0})
 
-    def _not_ready(self) -> None:
-        if (found := self._some_node()) is None:
-            return
-        path, node = found
+    def _not_ready(self, path: str, node: Json) -> None:
         self._set_ready(path, node, "Unknown")
         if self._plan_rng.random() < 0.8:
             self._later(self._plan_rng.choice((0.1, 2.0, 10.0)), self._set_ready, path, node, "True")
 
-    def _set_ready(self, path: str, node: dict[str, Any], status: str) -> None:
-        conditions = [
-            {**each, "status": status} if each["type"] == "Ready" else each
-            for each in node["status"].get("conditions") or ()
-        ]
+    def _set_ready(self, path: str, node: Json, status: str) -> None:
+        conditions = [dict(each) for each in node["status"].get("conditions") or ()]
+        for each in conditions:
+            each["status"] = status if each["type"] == "Ready" else each["status"]
         self._call("PATCH", f"{path}/status", {"status": {"conditions": conditions}})
 
-    def _warm(self) -> None:
-        if (found := self._some_node()) is not None:
-            path, node = found
-            is_warm = WARM in (node["metadata"].get("labels") or {})
-            self._call("PATCH", path, {"metadata": {"labels": {WARM: None if is_warm else "true"}}})
+    def _warm(self, path: str, node: Json) -> None:
+        is_warm = WARM in (node["metadata"].get("labels") or {})
+        self._call("PATCH", path, {"metadata": {"labels": {WARM: None if is_warm else "true"}}})
 
-    def _cordon(self) -> None:
-        if (found := self._some_node()) is None:
-            return
-        path, _ = found
+    def _cordon(self, path: str, _node: Json) -> None:
         self._call("PATCH", path, {"spec": {"unschedulable": True}})
         if self._plan_rng.random() < 0.8:
             back = {"spec": {"unschedulable": None}}
@@ -456,7 +433,7 @@ class PlanNemesis(ShardNemesis):
         self._shards.create(name, sorted(self._any_nodes()))
         if name not in self._plans.plans.names:
             return
-        self._world.states.reached("foreign shard of a configured name")
+        self._reached("foreign shard of a configured name")
         if self._plan_rng.random() < 0.7:
             self._later(self._plan_rng.choice((0.5, 10.0)), self._remove, name)
 
@@ -472,7 +449,7 @@ class PlanNemesis(ShardNemesis):
         meanwhile; or both."""
         if not process.is_planner:
             return super().status_hangs(process)
-        plan, rng, now = self._world.plan, self._plan_rng, self._world.loop.time()
+        plan, rng, now = self._world.plan, self._plan_rng, self._now
         if self.trouble(process) or rng.random() > _TROUBLE or not plan.happens("slow", now=now):
             return False
         hangs = rng.random() < 0.7
@@ -494,7 +471,7 @@ class PlanNemesis(ShardNemesis):
 
     def trouble(self, process: Process) -> str:
         fate, until = self._troubles.get(process.identity, ("", 0.0))
-        return fate if self._world.loop.time() < until else ""
+        return fate if self._now < until else ""
 
     def shard_written(self, asked: Request) -> None:
         if asked.method != "POST":

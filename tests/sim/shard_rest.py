@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from agent_scheduler.controllers.sharding.configuration import without
 from agent_scheduler.controllers.sharding.watching import pod_reader, read_node
@@ -13,11 +12,9 @@ from agent_scheduler.engine.shards.planning import Planner
 from agent_scheduler.engine.shards.settings import PlanSettings
 
 from .api import NODES, PODS
+from .kinds import World
 from .shard_load import FENCE, PEER
 from .shard_map import PlanMap, ShardMap, View, same
-
-if TYPE_CHECKING:
-    from .world import World
 
 #: Seconds in which hand-overs end: a lease runs out (15), its fence ends, and twice the longest backoff is waited.
 _HANDED_OVER_WITHIN = 15.0 + FENCE + 2 * 10.0 + 15.0
@@ -42,7 +39,7 @@ async def until_handed_over(world: World, shards: ShardMap) -> Owners | None:
                 world.safety.violated("L11", f"after {_HANDED_OVER_WITHIN:g} s {problem}")
             return None
         await asyncio.sleep(1.0)
-    world.safety.checked["L11"] += 1
+    world.safety.look("L11")
     living = _living(shards)
     if any(len(_desiring(living, node)) > 1 for each in living for node in each.desired):
         world.states.reached("overlap settled")
@@ -88,9 +85,8 @@ def unsettled(shards: ShardMap) -> Iterator[str]:
         if each.to_add != each.desired - each.in_use or each.to_remove != each.in_use - each.desired:
             yield f"the status of {each.name} disagrees with itself: {each}"
         for node in sorted(each.desired):
-            if each.name == PEER and any(
-                node in other.in_use for other in shards.all() if other not in living
-            ):
+            dead = (other for other in shards.all() if other not in living)
+            if each.name == PEER and any(node in other.in_use for other in dead):
                 # It does not look at leases, and waits for the dead for ever.
                 continue
             using = [other.name for other in living if node in other.in_use]
@@ -116,7 +112,7 @@ async def until_divided(world: World, plans: PlanMap, find: Callable[[], list[st
         if problems or others or writes != world.plan_writes:
             calm_since, writes = now, world.plan_writes
         if now >= calm_since + _PLANNED_CALM:
-            world.safety.checked["L12"] += 1
+            world.safety.look("L12")
             return True
         if now >= deadline and not problems and others:
             # That is for others to judge.

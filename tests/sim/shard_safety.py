@@ -10,21 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import orjson
 
 from embedded_kubernetes.store import Event
 
-from .api import PODS
+from .api import PODS, content
 from .judge import Judge
+from .kinds import Controller, Process, World
 from .shard_load import PEER
 from .shard_map import SHARDS_PATH, Names, PlanMap, ShardMap, View, is_managed, same, view
-
-if TYPE_CHECKING:
-    from .controllers import Controller
-    from .processes import Process
-    from .world import World
 
 #: Seconds from the answer to a list of the shards to the last bind that was decided before it.
 _SEEN_WITHIN = 1.0
@@ -41,6 +36,9 @@ class Sent:
     key: str
     at: float
     excepted: bool = False
+
+    def __str__(self) -> str:
+        return f"the bind of {self.key} is on its way there, which {self.identity} has sent at {self.at:.6f}"
 
 
 class ShardSafety(Judge):
@@ -111,16 +109,12 @@ class ShardSafety(Judge):
             self._robbed.discard(scheduler)
 
     def _judge(self, sent: Sent) -> None:
-        checked = self.world.safety.checked
-        checked["S19"] += 1
+        self._look("S19")
         for other in self.in_flight(sent.node):
             if other.scheduler != sent.scheduler and not other.excepted:
-                self._violated(
-                    "S19",
-                    f"{sent.identity} sends a bind of {sent.key} to {sent.node}, while that of {other.key} is on its "
-                    f"way there, which {other.identity} has sent at {other.at:.6f}",
-                )
-        checked["S20"] += 1
+                what = f"sends a bind of {sent.key} to {sent.node}, while {other}"
+                self._violated("S19", f"{sent.identity} {what}")
+        self._look("S20")
         shard = self._shards.get(sent.scheduler)
         if shard is None or sent.node not in shard.in_use:
             claims = "has no shard" if shard is None else f"uses {sorted(shard.in_use)}"
@@ -130,12 +124,9 @@ class ShardSafety(Judge):
         """Binds to a node that can still be carried out."""
         for sent in self._in_flight.get(node, ()):
             record = self.world.store.tables[PODS].records.get(sent.key)
-            if (
-                record is not None
-                and record.uid == sent.uid
-                and not record.deleting
-                and not record.fields[self._node_field]
-            ):
+            if record is None or record.uid != sent.uid:
+                continue
+            if not record.deleting and not record.fields[self._node_field]:
                 yield sent
 
     # -- commits
@@ -145,11 +136,9 @@ class ShardSafety(Judge):
             return
         world, name = self.world, event.record.name
         now = view(event.record)
-        world.trace(
-            "",
-            f"shard {event.type} {name} desired {sorted(now.desired)} in use {sorted(now.in_use)} "
-            f"to add {sorted(now.to_add)} to remove {sorted(now.to_remove)}",
-        )
+        uses = f"desired {sorted(now.desired)} in use {sorted(now.in_use)}"
+        changes = f"to add {sorted(now.to_add)} to remove {sorted(now.to_remove)}"
+        world.trace("", f"shard {event.type} {name} {uses} {changes}")
         before = None if event.previous is None else view(event.previous)
         actor, _ = world.safety.author()
         if event.type == "DELETED":
@@ -166,15 +155,12 @@ class ShardSafety(Judge):
         if actor is None or not actor.scheduler or world.backups.is_unaware(actor):
             return
         self._robbed.discard(name)
-        self._judge_author(actor, name, before.desired == now.desired)
+        if actor.scheduler != name or before.desired != now.desired:
+            self._wrong("S20", actor, f"wrote what is not its own of shard {name}")
         for node in sorted(before.in_use - now.in_use):
             for sent in self._of(name, node):
                 if not sent.excepted:
-                    world.safety.violated(
-                        "S20",
-                        f"{actor.identity} gives {node} back while the bind of {sent.key} is on its way there, which "
-                        f"{sent.identity} has sent at {sent.at:.6f}",
-                    )
+                    self._wrong("S20", actor, f"gives {node} back while {sent}")
         self._judge_kept(actor, name, before.in_use - now.in_use, now.desired)
         for other in self._shards.all():
             taken = (now.in_use - before.in_use) & other.in_use
@@ -195,17 +181,11 @@ class ShardSafety(Judge):
         self._deleted[name] += 1
         for process in self._shards.processes(name):
             self._used.pop(process.identity, None)
-        for all_sent in self._in_flight.values():
-            for sent in all_sent:
-                sent.excepted |= sent.scheduler == name
-        # Of what is bound there by then nobody who claims these nodes can know.
-        self.world.safety.not_ours.update(
-            sent.node for all_sent in self._in_flight.values() for sent in all_sent if sent.excepted
-        )
-
-    def _judge_author(self, actor: Process, name: str, spec_stays: bool) -> None:
-        if actor.scheduler != name or not spec_stays:
-            self._wrong("S20", actor, f"wrote what is not its own of shard {name}")
+        for sent in (each for all_sent in self._in_flight.values() for each in all_sent):
+            sent.excepted |= sent.scheduler == name
+            if sent.excepted:
+                # Of what is bound there by then nobody who claims these nodes can know.
+                self.world.safety.not_ours.add(sent.node)
 
     def _judge_kept(self, actor: Process, name: str, left: frozenset[str], desired: frozenset[str]) -> None:
         self._look("S21")
@@ -259,10 +239,8 @@ class PlanSafety(Judge):
             self._wrong("S24", process, f"sends {method} {path} and goes by nothing")
             return
         if not any(same(goes_by, said) for said in self._plans.may_go_by(process.began)):
-            self._violated(
-                "S24",
-                f"{process.identity} goes by what no ConfigMap said since {process.began:.6f}: {goes_by}",
-            )
+            what = f"goes by what no ConfigMap said since {process.began:.6f}: {goes_by}"
+            self._wrong("S24", process, what)
         if not same(goes_by, self._plans.flags):
             self._told.add(process.identity)
         elif process.identity in self._told:
@@ -312,7 +290,7 @@ class PlanSafety(Judge):
             self._wrong("S23", actor, f"writes {event.record.name}, which is not its own")
         if event.type == "DELETED" or before is None:
             return
-        was, now = (orjson.loads(each.data).get("status") for each in (before, event.record))
+        was, now = (content(each).get("status") for each in (before, event.record))
         if was != now:
             self._wrong("S23", actor, f"writes the status of {event.record.name}: {now}")
 

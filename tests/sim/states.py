@@ -8,13 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent_scheduler.fastpath.scheduler import FastPath
 
-if TYPE_CHECKING:
-    from .nemesis import Nemesis
-    from .processes import Process
+from .judge import hear_before
+from .kinds import Nemesis, Process
 
 #: Sample of a process's metrics -> what it says when it is above 0.
 _SAMPLES = {
@@ -46,11 +45,8 @@ _PARTS = {
     '"aggregated"': "event repeated",
 }
 #: What an event that woke somebody begins with -> what it says.
-_EVENTS = {
-    "AssignedPodDelete": "woken by an event",
-    "ResourceSlice": "woken by a slice",
-    "DeviceClass": "woken by a class",
-}
+_EVENTS = {"AssignedPodDelete": "an event", "ResourceSlice": "a slice", "DeviceClass": "a class"}
+_TOLD = ("agent_scheduler_lists", "agent_scheduler_watch_steps", "agent_scheduler_events")
 #: What the runs of all scenarios must have reached between them.
 WANTED = (
     *("bind bound", "bind bound_elsewhere", "bind recreated", "bind deleting", "bind gated", "bind gone"),
@@ -136,7 +132,7 @@ class States:
         binder: Any = fast_path.binder
         if "requeue_urgent" in vars(queue):
             return
-        requeue, delete, settle = queue.requeue_urgent, queue.delete, binder._settle
+        requeue = queue.requeue_urgent
 
         def requeue_urgent(entry: Any) -> bool:
             granted: bool = requeue(entry)
@@ -144,20 +140,20 @@ class States:
                 nemesis.lost_a_race(entry.pod)
             return granted
 
-        def deleted(uid: str, **more: Any) -> None:
+        def deletes(uid: str, **_: Any) -> None:
             entry = queue.places.active.get(uid)
             if entry is not None and entry.urgent:
                 self.reached("urgent retry of a deleted pod")
-            delete(uid, **more)
 
-        def settled(result: Any) -> None:
+        def settles(result: Any) -> None:
             if not fast_path.cluster.waits(result.pod.uid):
                 self.reached("deleted between decision and bind")
                 if result.entry.urgent_retries:
                     self.reached("urgent retry of a deleted pod")
-            settle(result)
 
-        queue.requeue_urgent, queue.delete, binder._settle = requeue_urgent, deleted, settled
+        queue.requeue_urgent = requeue_urgent
+        hear_before(queue, "delete", deletes)
+        hear_before(binder, "_settle", settles)
 
     def harvest(self, process: Process) -> None:
         """Read what a process that ends, or a run, has reached from its metrics."""
@@ -168,16 +164,12 @@ class States:
                 continue
             if (state := _SAMPLES.get(name)) is not None:
                 self.reached(state)
-            if name.startswith(
-                ("agent_scheduler_lists", "agent_scheduler_watch_steps", "agent_scheduler_events")
-            ):
-                for part, state in _PARTS.items():
-                    if part in name:
-                        self.reached(state)
-            if name.startswith("scheduler_queue_incoming_pods_total"):
-                for event, state in _EVENTS.items():
-                    if f'event="{event}' in name:
-                        self.reached(state)
+            for part, state in _PARTS.items():
+                if name.startswith(_TOLD) and part in name:
+                    self.reached(state)
+            for event, by in _EVENTS.items():
+                if name.startswith("scheduler_queue_incoming_pods_total") and f'event="{event}' in name:
+                    self.reached(f"woken by {by}")
 
 
 def samples(process: Process) -> dict[str, float]:

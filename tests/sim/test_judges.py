@@ -22,7 +22,6 @@ from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.queue_admission import Always
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.gang_choice import GangChoice
-from agent_scheduler.controllers.jobs.carrying import Carrying
 from agent_scheduler.controllers.jobs.states import COMPLETED, ENDED, RESTART_JOB, RUNNING
 from agent_scheduler.engine.gangs.group import INQUEUE, PENDING
 from agent_scheduler.engine.session.session import Session
@@ -53,28 +52,14 @@ _HEAD = re.compile(
     r"(?P<promises>[SL\d ]+) (?P<scenario>[a-z-]+)(?: with (?P<faults>[a-z_, ]+?))?(?: from (?P<first>\d+))?"
     r": (?P<what>.+?)(?: => (?P<says>.+))?"
 )
-CASES: list[Any] = []
 
 
-def add(head: str, places: dict[str, Make], *, wide: bool) -> None:
+def _case(head: str, places: dict[str, Make], *, wide: bool) -> Any:
     """`head` as `_HEAD` has it."""
     found = _HEAD.fullmatch(head)
     assert found is not None, head
     marks = [pytest.mark.promise(*found["promises"].split()), *([pytest.mark.wide] if wide else [])]
-    CASES.append(pytest.param(Broken(found, places), id=found["what"], marks=marks))
-
-
-def breaks(
-    head: str, place: str, *, says: str = "", also: dict[str, Make] | None = None, wide: bool = False
-) -> Callable[[Make], Make]:
-    """A `Make` whose name says what it breaks. `also`: other places that have to be broken."""
-
-    def added(make: Make) -> Make:
-        what = make.__name__.replace("_", " ")
-        add(f"{head}: {what}" + (f" => {says}" if says else ""), {place: make, **(also or {})}, wide=wide)
-        return make
-
-    return added
+    return pytest.param(Broken(found, places), id=found["what"], marks=marks)
 
 
 def gives(value: Any) -> Make:
@@ -127,6 +112,101 @@ def forgetful(*, native_alone: bool) -> Make:
     return make
 
 
+def with_after(change: Callable[..., Any]) -> Make:
+    """`change` is called after what stands there, with what that gave and what it was called with; what it gives is
+    given."""
+    return lambda was: lambda *about, **more: change(was(*about, **more), *about, **more)
+
+
+def around(act: Callable[..., Any]) -> Make:
+    """`act` is called in the place of what stands there, with that and what it is called with."""
+    return lambda was: lambda *about, **more: act(was, *about, **more)
+
+
+def _bind_without_minimum(bind: Any, session: Session, tasks: Any) -> None:
+    job = tasks[0].job
+    least, job.minimum = job.minimum, 0
+    try:
+        bind(session, tasks)
+    finally:
+        job.minimum = least
+
+
+async def _keep_leaving(one: Any, evictions: Evictions, *about: Any) -> None:
+    leaving = set(evictions._leaving)
+    await one(evictions, *about)
+    evictions._leaving |= leaving
+
+
+def _let_past_at_once(_put: None, gated: GatedPods, key: Any, _members: Any) -> None:
+    gated.let_past([*gated._waits_as.get(key, ())])
+
+
+def _let_past_unasked(_seen: None, usage: QueueUsage, pod: Any) -> None:
+    if pod.gates and not (pod.batch is not None and pod.batch.gate_managed):
+        usage.gated.on_admitted([pod])
+
+
+def _full_asks_for_nodes(
+    _was: Any, handler: FailureHandler, entry: Any, pod: Any, short: Any, *, started: float
+) -> None:
+    handler._failed(entry, pod, "Unschedulable", str(short), plugins={"NodeResourcesFit"}, started=started)
+
+
+def _wait_for_one(wait_for: Any, usage: QueueUsage, name: str, wanted: Any, first: Any) -> None:
+    queue = usage.queue_of(first)
+    wait_for(usage, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
+
+
+def _refuse_others(
+    refused: Any, messenger: KubeMessenger, pod: Any, reason: str, *more: Any, **named: Any
+) -> None:
+    if reason != "QueueFull" or pod.group is None or not pod.group.native:
+        refused(messenger, pod, reason, *more, **named)
+
+
+def _tell_others(tell: Any, handler: FailureHandler, entry: Any, pod: Any, refusal: Any, **more: Any) -> Any:
+    if pod.group is None or not pod.group.native:
+        return tell(handler, entry, pod, refusal, **more)
+    return handler._failed(entry, pod, "Waiting", "", plugins=refusal.plugins, started=more["started"])
+
+
+def _hold_unschedulable(_was: Any, messenger: KubeMessenger, pods: Any, why: str) -> None:
+    for each in pods:
+        messenger.refused(each, "Unschedulable", why)
+
+
+def _never_more_gpus(recount: Any, columns: Columns, row: int, placements: Any) -> None:
+    before = columns.gpus.get(row, ())
+    recount(columns, row, placements)
+    if len(before) == len(columns.gpus.get(row, ())):
+        columns.set_gpus(row, tuple(map(min, before, columns.gpus.get(row, ()))))
+
+
+def _bind_without_devices(begin: Any, binds: Binds, *about: Any) -> Any:
+    binds._annotations = {}
+    return begin(binds, *about)
+
+
+def _keep_what_ended(kill: Any, _job: Any, action: str) -> Any:
+    return replace(kill, retain=ENDED) if kill is not None and action == RESTART_JOB else kill
+
+
+def _one_pod_more(pods: Any, job: Any) -> Any:
+    task, index = next(reversed(pods.values()))
+    return pods | {f"{job.metadata.name}-{task.name}-{index + 1}": (task, index + 1)}
+
+
+def _set_once(set_node: Any, cluster: Cluster, node: Any) -> None:
+    if cluster.ledger.node(node.name) is None:
+        set_node(cluster, node)
+
+
+def _counters_of_one_each(pool: Any) -> dict[Any, int]:
+    names = sorted((pool.exclusive.keys() | pool.shares.keys()) & pool.devices.keys())
+    return {counter: size for name in names for counter, size in pool.devices[name][0].consumes}
+
+
 #: Everything fits into every queue.
 _ENDLESS_QUEUES = {
     f"engine.quotas.{place}": gives(None)
@@ -152,7 +232,34 @@ _QUICK: dict[str, dict[str, Make]] = {
     "L14 replicas with unlistable, crash from 6: a leader waits for a list that it may not have => decides nothing": {
         "cluster.informers.OTHERS_PATIENCE": lambda _was: 1e9
     },
+    # What it leads to shows in other worlds before.
+    "S26 constrained with any: a change of a node is not taken in": {
+        "cluster.cluster.Cluster.set_node": around(_set_once)
+    },
+    # Gangs and sessions.
+    "S27 batch: a gang is bound bit by bit => members": {
+        "engine.session.session.Session.bind": around(_bind_without_minimum),
+        "engine.session.plugins.gang._ready": gives(True),
+        "engine.session.plugins.gang._is_ready": gives(True),
+    },
     "S28 batch from 1: a queue is above its capability => has": _ENDLESS_QUEUES,
+    "S29 batch: a trial is not taken back": {
+        "engine.decide.trial.Trial.rollback": around(
+            lambda was, trial, mark: was(trial, max(mark, 1) if len(trial._journal) else mark)
+        )
+    },
+    "S30 batch from 32: pods are evicted for equals => of higher priority": {
+        "engine.session.plugins.priority._preemptable": around(
+            lambda _was, preemptor, tasks: [
+                task for task in tasks if task.job.priority >= preemptor.job.priority
+            ]
+        )
+    },
+    "S31 batch: a group is sent back from its queue": {
+        "engine.session.close._phase": with_after(
+            lambda now, _session, job: PENDING if now == job.group.status.phase == INQUEUE else now
+        )
+    },
     "L16 batch: no session is due": {
         "batch.waiting.WaitingPods.group_changed": gives(None),
         "batch.waiting.WaitingPods.move_all": gives(0),
@@ -170,7 +277,14 @@ _QUICK: dict[str, dict[str, Make]] = {
     "L18 gates-shards from 5: a gang of a full shard wants nodes, and others have room => that nodes are missing": {
         "engine.session.written._held_by_shard": gives({})
     },
+    "S33 gates: a full queue asks for nodes => says Unschedulable": {
+        "binding.failure.FailureHandler.queue_full": around(_full_asks_for_nodes),
+        "engine.session.written._held_by_queue": gives({}),
+    },
     # GPUs that pods share.
+    "S7 gpus with any: devices are not given back": {
+        "engine.state.columns.Columns.recount_gpus": around(_never_more_gpus)
+    },
     "S39 gpus from 1: every GPU has room => reserves": lets_through("gpu_share.GPUShare"),
     "S38 gpus: all pods have one device => gave more of a device": {
         "engine.state.ledger.text_of": gives("0")
@@ -183,6 +297,21 @@ _QUICK: dict[str, dict[str, Make]] = {
     # Jobs.
     "S35 jobs: a stage begins before its turn => before its turn": {
         "controllers.jobs.carrying.waiting_tasks": gives({})
+    },
+    "S36 jobs: a job has one pod too many => is one of": {
+        "controllers.jobs.carrying.wanted_pods": with_after(_one_pod_more)
+    },
+    "S37 jobs: a phase goes where it does not lead => from Completed to Running": {
+        "controllers.jobs.carrying.next_phase": with_after(
+            lambda now, _job, status: RUNNING if now == COMPLETED == status.state.phase else now
+        )
+    },
+    "L19 jobs: pods are not made again => lacks": {
+        "controllers.jobs.carrying.Carrying._make_pods": around(
+            lambda was, self, job, missing, *more: was(
+                self, job, [each for each in missing if not each[1]], *more
+            )
+        )
     },
 }
 _WIDE: dict[str, dict[str, Make]] = {
@@ -214,6 +343,41 @@ _WIDE: dict[str, dict[str, Make]] = {
         "kube.lease.is_older": gives(False),
     },
     "L1 L13 churn with rotated: files are never read again": {"kube.tls.Tls._look": gives(None)},
+    "S17 devices with any: counters of devices are not added up": {
+        "engine.dra.pools.Pool.counters_used": lambda _was: property(_counters_of_one_each)
+    },
+    "L16 batch with denied, failed from 15: victims are never forgotten": {
+        "batch.committing.Evictions._one": around(_keep_leaving)
+    },
+    "S32 gates: pods are let past into a full queue => would have": {
+        "engine.state.gatedpods.GatedPods._put": with_after(_let_past_at_once)
+    },
+    "S32 gates with webhook_lies: a gate goes of a pod that did not ask => asks: False": {
+        "engine.state.queueusage.QueueUsage.seen": with_after(_let_past_unasked)
+    },
+    "S32 gates-native from 42: a gang asks one of its queues alone => would have": {
+        "engine.state.queueusage.QueueUsage.wait_for": around(_wait_for_one)
+    },
+    "L17 gates-native with queue_changed from 76: words of a gang are left that are not true any longer"
+    " => has no room for its gang": {"binding.messenger.KubeMessenger.refused": around(_refuse_others)},
+    "L17 gates-native from 15: no node comes for a gang of kubernetes own => of scheduling.k8s.io/": {
+        "binding.failure.FailureHandler.unschedulable": around(_tell_others)
+    },
+    "S33 gates-shards: a pod behind its gate says unschedulable => says Unschedulable": {
+        "binding.messenger.KubeMessenger.held": around(_hold_unschedulable)
+    },
+    "S39 gpus: no binding names devices => with the devices ()": {
+        "kube.bind.Binds.send_bind": around(_bind_without_devices)
+    },
+    # What has succeeded counts when a Job is resumed, and when it is restarted it does not.
+    "S35 jobs with pod_failed from 23: a stage begins with pods of before a restart => begins before its turn": {
+        "controllers.jobs.controller.kill_for": with_after(_keep_what_ended)
+    },
+    "L19 jobs: numbers are not counted => says 0 running": {
+        "controllers.jobs.carrying.counted": with_after(
+            lambda status, *_: msgspec.structs.replace(status, running=0)
+        )
+    },
     "S28 mixed-batch from 26: a queue of both schedulers is too => has": _ENDLESS_QUEUES,
     "S30 batch: a gang loses some of its minimum => leaves": {
         "engine.session.victims._Spare.take": gives(True),
@@ -319,242 +483,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "cluster.standing_by.StandingBy.left_alone": gives(None),
     },
 }
-for _head, _places in _QUICK.items():
-    add(_head, _places, wide=False)
-for _head, _places in _WIDE.items():
-    add(_head, _places, wide=True)
-
-
-# What it leads to shows in other worlds before.
-@breaks("S26 constrained with any", place="cluster.cluster.Cluster.set_node")
-def a_change_of_a_node_is_not_taken_in(set_node: Any) -> Any:
-    def once(cluster: Cluster, node: Any) -> None:
-        if cluster.ledger.node(node.name) is None:
-            set_node(cluster, node)
-
-    return once
-
-
-@breaks("S17 devices with any", place="engine.dra.pools.Pool.counters_used", wide=True)
-def counters_of_devices_are_not_added_up(_was: Any) -> Any:
-    def counters_used(pool: Any) -> dict[Any, int]:
-        names = pool.exclusive.keys() | pool.shares.keys()
-        return {
-            counter: size
-            for name in sorted(names & pool.devices.keys())
-            for counter, size in pool.devices[name][0].consumes
-        }
-
-    return property(counters_used)
-
-
-# Gangs and sessions.
-@breaks(
-    "S27 batch",
-    says="members",
-    place="engine.session.session.Session.bind",
-    also={
-        "engine.session.plugins.gang._ready": gives(True),
-        "engine.session.plugins.gang._is_ready": gives(True),
-    },
-)
-def a_gang_is_bound_bit_by_bit(bind: Any) -> Any:
-    def bound(session: Session, tasks: Any) -> None:
-        job = tasks[0].job
-        least, job.minimum = job.minimum, 0
-        try:
-            bind(session, tasks)
-        finally:
-            job.minimum = least
-
-    return bound
-
-
-@breaks("S29 batch", place="engine.decide.trial.Trial.rollback")
-def a_trial_is_not_taken_back(rollback: Any) -> Any:
-    return lambda trial, mark: rollback(trial, max(mark, 1) if len(trial._journal) else mark)
-
-
-@breaks("S30 batch from 32", says="of higher priority", place="engine.session.plugins.priority._preemptable")
-def pods_are_evicted_for_equals(_was: Any) -> Any:
-    return lambda preemptor, tasks: [task for task in tasks if task.job.priority >= preemptor.job.priority]
-
-
-@breaks("S31 batch", place="engine.session.close._phase")
-def a_group_is_sent_back_from_its_queue(phase: Any) -> Any:
-    def back(session: Any, job: Any) -> str:
-        now = phase(session, job)
-        return PENDING if now == job.group.status.phase == INQUEUE else now
-
-    return back
-
-
-@breaks("L16 batch with denied, failed from 15", place="batch.committing.Evictions._one", wide=True)
-def victims_are_never_forgotten(one: Any) -> Any:
-    async def keeps(evictions: Evictions, *about: Any) -> None:
-        leaving = set(evictions._leaving)
-        await one(evictions, *about)
-        evictions._leaving |= leaving
-
-    return keeps
-
-
-@breaks("S32 gates", says="would have", place="engine.state.gatedpods.GatedPods._put", wide=True)
-def pods_are_let_past_into_a_full_queue(put: Any) -> Any:
-    def at_once(self: GatedPods, key: Any, members: Any) -> None:
-        put(self, key, members)
-        self.let_past([*self._waits_as.get(key, ())])
-
-    return at_once
-
-
-@breaks(
-    "S32 gates with webhook_lies",
-    says="asks: False",
-    place="engine.state.queueusage.QueueUsage.seen",
-    wide=True,
-)
-def a_gate_goes_of_a_pod_that_did_not_ask(seen: Any) -> Any:
-    def sees(self: QueueUsage, pod: Any) -> None:
-        seen(self, pod)
-        if pod.gates and not (pod.batch is not None and pod.batch.gate_managed):
-            self.gated.on_admitted([pod])
-
-    return sees
-
-
-@breaks(
-    "S33 gates",
-    says="says Unschedulable",
-    place="binding.failure.FailureHandler.queue_full",
-    also={"engine.session.written._held_by_queue": gives({})},
-)
-def a_full_queue_asks_for_nodes(_was: Any) -> Any:
-    def full(self: FailureHandler, entry: Any, pod: Any, short: Any, *, started: float) -> None:
-        self._failed(entry, pod, "Unschedulable", str(short), plugins={"NodeResourcesFit"}, started=started)
-
-    return full
-
-
-@breaks(
-    "S32 gates-native from 42",
-    says="would have",
-    place="engine.state.queueusage.QueueUsage.wait_for",
-    wide=True,
-)
-def a_gang_asks_one_of_its_queues_alone(wait_for: Any) -> Any:
-    def for_one(self: QueueUsage, name: str, wanted: Any, first: Any) -> None:
-        queue = self.queue_of(first)
-        wait_for(self, name, {queue: wanted[queue]} if queue in wanted else wanted, first)
-
-    return for_one
-
-
-@breaks(
-    "L17 gates-native with queue_changed from 76",
-    says="has no room for its gang",
-    place="binding.messenger.KubeMessenger.refused",
-    wide=True,
-)
-def words_of_a_gang_are_left_that_are_not_true_any_longer(refused: Any) -> Any:
-    def of_others(self: KubeMessenger, pod: Any, reason: str, message: str, **more: Any) -> None:
-        if reason != "QueueFull" or pod.group is None or not pod.group.native:
-            refused(self, pod, reason, message, **more)
-
-    return of_others
-
-
-@breaks(
-    "L17 gates-native from 15",
-    says="of scheduling.k8s.io/",
-    place="binding.failure.FailureHandler.unschedulable",
-    wide=True,
-)
-def no_node_comes_for_a_gang_of_kubernetes_own(tell: Any) -> Any:
-    def quiet(self: FailureHandler, entry: Any, pod: Any, refusal: Any, **more: Any) -> Any:
-        if pod.group is None or not pod.group.native:
-            return tell(self, entry, pod, refusal, **more)
-        return self._failed(entry, pod, "Waiting", "", plugins=refusal.plugins, started=more["started"])
-
-    return quiet
-
-
-@breaks(
-    "S33 gates-shards", says="says Unschedulable", place="binding.messenger.KubeMessenger.held", wide=True
-)
-def a_pod_behind_its_gate_says_unschedulable(_was: Any) -> Any:
-    def held(self: KubeMessenger, pods: Any, why: str) -> None:
-        for each in pods:
-            self.refused(each, "Unschedulable", why)
-
-    return held
-
-
-@breaks("S7 gpus with any", place="engine.state.columns.Columns.recount_gpus")
-def devices_are_not_given_back(recount: Any) -> Any:
-    def never_more(columns: Columns, row: int, placements: Any) -> None:
-        before = columns.gpus.get(row, ())
-        recount(columns, row, placements)
-        if len(before) == len(columns.gpus.get(row, ())):
-            columns.set_gpus(row, tuple(map(min, before, columns.gpus.get(row, ()))))
-
-    return never_more
-
-
-@breaks("S39 gpus", says="with the devices ()", place="kube.bind.Binds.send_bind", wide=True)
-def no_binding_names_devices(begin: Any) -> Any:
-    def without(binds: Binds, *about: Any) -> bool:
-        binds._annotations = {}
-        return begin(binds, *about)
-
-    return without
-
-
-# What has succeeded counts when a Job is resumed, and when it is restarted it does not.
-@breaks(
-    "S35 jobs with pod_failed from 23",
-    says="begins before its turn",
-    place="controllers.jobs.controller.kill_for",
-    wide=True,
-)
-def a_stage_begins_with_pods_of_before_a_restart(kill_for: Any) -> Any:
-    def keeps(job: Any, action: str) -> Any:
-        kill = kill_for(job, action)
-        return replace(kill, retain=ENDED) if kill is not None and action == RESTART_JOB else kill
-
-    return keeps
-
-
-@breaks("S36 jobs", says="is one of", place="controllers.jobs.carrying.wanted_pods")
-def a_job_has_one_pod_too_many(wanted: Any) -> Any:
-    def more(job: Any) -> Any:
-        pods = wanted(job)
-        task, index = next(reversed(pods.values()))
-        return pods | {f"{job.metadata.name}-{task.name}-{index + 1}": (task, index + 1)}
-
-    return more
-
-
-@breaks("S37 jobs", says="from Completed to Running", place="controllers.jobs.carrying.next_phase")
-def a_phase_goes_where_it_does_not_lead(next_phase: Any) -> Any:
-    def back(job: Any, status: Any) -> str:
-        now = next_phase(job, status)
-        return RUNNING if now == COMPLETED and status.state.phase == COMPLETED else now
-
-    return back
-
-
-@breaks("L19 jobs", says="lacks", place="controllers.jobs.carrying.Carrying._make_pods")
-def pods_are_not_made_again(make: Any) -> Any:
-    async def few(self: Carrying, job: Any, missing: Any, *more: Any) -> bool:
-        return await make(self, job, [each for each in missing if each[1] == 0], *more)
-
-    return few
-
-
-@breaks("L19 jobs", says="says 0 running", place="controllers.jobs.carrying.counted", wide=True)
-def numbers_are_not_counted(counted: Any) -> Any:
-    return lambda status, pods: msgspec.structs.replace(counted(status, pods), running=0)
+CASES = [_case(head, places, wide=rows is _WIDE) for rows in (_QUICK, _WIDE) for head, places in rows.items()]
 
 
 @pytest.mark.parametrize("broken", CASES)

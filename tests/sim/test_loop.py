@@ -1,4 +1,5 @@
-"""What a world relies on: virtual time, one order a seed, stopped processes, deadlocks that are found."""
+"""What a world relies on and does not show by itself: stopped processes, and deadlocks and errors that are found.
+That a seed has one order, `test_seeds` shows."""
 
 from __future__ import annotations
 
@@ -12,29 +13,12 @@ import pytest
 from tests.support.loop import PROCESS, START, Deadlock, SimLoop
 
 
-def run(main: Coroutine[Any, Any, Any], *, seed: int = 0, unfair: float = 0.0) -> tuple[Any, SimLoop]:
-    loop = SimLoop(seed, unfair=unfair)
+def run(main: Coroutine[Any, Any, Any]) -> tuple[Any, SimLoop]:
+    loop = SimLoop(0)
     try:
         return loop.run_until_complete(main), loop
     finally:
         loop.close()
-
-
-def test_an_hour_passes_at_once_and_exactly() -> None:
-    async def main() -> float:
-        await asyncio.sleep(3600)
-        return asyncio.get_running_loop().time()
-
-    assert run(main())[0] == START + 3600
-
-
-def test_a_timeout_fires_in_virtual_time() -> None:
-    async def main() -> None:
-        async with asyncio.timeout(5):
-            await asyncio.Event().wait()
-
-    with pytest.raises(TimeoutError):
-        run(main())
 
 
 def test_a_wait_that_nothing_can_end_is_a_deadlock_that_names_the_waiter() -> None:
@@ -43,46 +27,6 @@ def test_a_wait_that_nothing_can_end_is_a_deadlock_that_names_the_waiter() -> No
 
     with pytest.raises(Deadlock, match="waits_for_ever"):
         run(waits_for_ever())
-
-
-async def _racing() -> list[tuple[int, float]]:
-    seen: list[tuple[int, float]] = []
-    queue: asyncio.Queue[int] = asyncio.Queue()
-
-    async def worker(number: int) -> None:
-        while True:
-            item = await queue.get()
-            seen.append((number * 1000 + item, asyncio.get_running_loop().time()))
-            await asyncio.sleep(item % 3)
-
-    async with asyncio.TaskGroup() as group:
-        workers = [group.create_task(worker(number)) for number in range(8)]
-        for item in range(200):
-            queue.put_nowait(item)
-        await asyncio.sleep(300)
-        for each in workers:
-            each.cancel()
-    return seen
-
-
-def test_one_seed_is_one_order_and_another_seed_another() -> None:
-    first, again, other = (run(_racing(), seed=seed, unfair=0.5)[0] for seed in (1, 1, 2))
-    assert first == again
-    assert first != other
-    assert len(first) == 200
-
-
-def test_tasks_in_a_set_are_walked_in_the_order_of_their_making() -> None:
-    async def main() -> list[str]:
-        async def nothing() -> None:
-            await asyncio.sleep(0)
-
-        tasks = {asyncio.create_task(nothing(), name=str(number)) for number in range(50)}
-        names = [task.get_name() for task in tasks]
-        await asyncio.wait(tasks)
-        return names
-
-    assert run(main())[0] == [str(number) for number in range(50)]
 
 
 def test_a_stopped_process_does_nothing_until_it_goes_on_and_then_is_late() -> None:

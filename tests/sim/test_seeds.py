@@ -62,9 +62,8 @@ def _tell(told: Path, verdict: Verdict) -> None:
     options = verdict.options
     name = f"{options.scenario}-{options.seed}-{len(options.faults or ())}"
     being_written = told / f".{name}"
-    being_written.write_text(
-        json.dumps({"scenario": options.scenario, "fired": verdict.fired, "states": verdict.states})
-    )
+    found = {"scenario": options.scenario, "fired": verdict.fired, "states": verdict.states}
+    being_written.write_text(json.dumps(found))
     being_written.rename(told / f"{name}.json")
 
 
@@ -84,9 +83,8 @@ def _check_all_together(told: Path) -> None:
         there[found["scenario"]].update(found["states"])
     assert {name: fired[name] for name in KINDS if fired[name] < _AT_LEAST} == {}
     assert [state for state in WANTED if not states[state] and state not in SELDOM] == []
-    assert [
-        state for name, wanted in WANTED_THERE.items() for state in wanted if not there[name][state]
-    ] == []
+    for name, wanted in WANTED_THERE.items():
+        assert [state for state in wanted if not there[name][state]] == []
 
 
 def test_every_scenario_is_played() -> None:
@@ -102,34 +100,23 @@ def test_the_documentation_lists_every_fault_once() -> None:
 
 def test_every_promise_of_the_documentation_is_looked_at_by_a_judge() -> None:
     page = (DOCS / "reliability.md").read_text()
-    promised = {
-        code
-        for codes in re.findall(r"^\| ([SL][\dSL, ]+) \|", page, re.MULTILINE)
-        for code in codes.split(", ")
-    }
-    judges = "".join(
-        file.read_text() for file in Path(__file__).parent.glob("*.py") if file.stem[:5] != "test_"
-    )
-    looked_at = set(re.findall(r'"([SL]\d+)"', judges))
+    promised = set(", ".join(re.findall(r"^\| ([SL][\dSL, ]+) \|", page, re.MULTILINE)).split(", "))
+    judges = [file for file in Path(__file__).parent.glob("*.py") if file.stem[:5] != "test_"]
+    looked_at = {code for file in judges for code in re.findall(r'"([SL]\d+)"', file.read_text())}
     # Backoff is shown by the queue's model (tests/unit/engine/queueing), step by step.
     assert promised - looked_at == {"S11", "S12"}
 
 
 #: Worlds in which the order of sets decided once, in the product too, and others.
 _TWICE = [Options(seed=83, scenario="gates"), Options(seed=4, scenario="planned")]
+_MORE = (
+    *(("preempting", 2), ("devices", 12), ("sharded", 8), ("batch", 3), ("mixed-batch", 9), ("gates", 5)),
+    *(("gates-native", 5), ("gates-shards", 7), ("gpus", 8), ("jobs", 8)),
+)
+_RARE = (("gates", 129), ("gates", 155), ("devices", 101))
 _TWICE_IN_ALL = [
-    *(
-        Options(seed=seed, scenario=scenario)
-        for seed, scenario in (
-            *((2, "preempting"), (12, "devices"), (8, "sharded"), (3, "batch"), (9, "mixed-batch")),
-            *((5, "gates"), (5, "gates-native"), (7, "gates-shards"), (8, "gpus"), (8, "jobs")),
-        )
-    ),
-    *(
-        each
-        for each in kept()
-        if (each.scenario, each.seed) in (("gates", 129), ("gates", 155), ("devices", 101))
-    ),
+    *(Options(seed=seed, scenario=scenario) for scenario, seed in _MORE),
+    *(each for each in kept() if (each.scenario, each.seed) in _RARE),
 ]
 
 
@@ -139,18 +126,15 @@ _TWICE_IN_ALL = [
 def test_a_seed_has_one_history_whatever_the_hashes(worlds: list[Options]) -> None:
     code = f"from tests.sim.world import Options, run\nfor options in {worlds!r}: print(run(options).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "2"}
-    answer = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.split() == [run(options).digest for options in worlds]
+    answer = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert answer.split() == [run(options).digest for options in worlds]
 
 
 @pytest.mark.wide
 def test_a_failing_world_shrinks_to_a_smaller_one_that_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.engine.decide.decide._passes", lambda *_args: True)
-    found = next(
-        verdict for seed in range(40) if (verdict := run(Options(seed=seed, scenario="tight"))).violations
-    )
+    verdicts = (run(Options(seed=seed, scenario="tight")) for seed in range(40))
+    found = next(verdict for verdict in verdicts if verdict.violations)
     smaller = shrink(found)
     assert smaller.violations[0].startswith(found.violations[0].partition(":")[0])
     assert smaller.pods <= found.pods and len(smaller.faults) <= len(found.faults)
@@ -166,12 +150,7 @@ def test_some_worlds_of_each_run_speak_http() -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario",
-    [
-        "churn",
-        pytest.param("replicas", marks=pytest.mark.wide),
-        pytest.param("devices", marks=pytest.mark.wide),
-    ],
+    "scenario", ["churn", *(pytest.param(name, marks=pytest.mark.wide) for name in ("replicas", "devices"))]
 )
 def test_a_world_breaks_no_promise_whatever_befalls_its_bytes(scenario: str) -> None:
     faults = ("mangled", "lost_after", "slow_credentials")

@@ -24,7 +24,7 @@ from contextvars import Context, copy_context
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import httptools
@@ -37,14 +37,11 @@ from agent_scheduler.kube.transport import Endpoint, NotSent, OutcomeUnknown, Re
 from tests.support.authority import Authority
 
 from .exchange import refusal
-
-if TYPE_CHECKING:
-    from .network import SimTransport
-    from .processes import Process
-    from .world import World
+from .kinds import Process, SimTransport, World
 
 #: Seconds that the server lets pass on a request at most, beyond which every client has given up.
 _PATIENCE = 30.0
+_BEGIN_OF_WATCH = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 #: What befalls an answer.
 _MISHAPS = ("interim", "drip", "cut", "reset", "stall", "twice", "garbage", "closed", "closed when idle")
 
@@ -185,11 +182,8 @@ class _Connection(asyncio.Transport):
         if isinstance(piece, bytes):
             self._client.data_received(piece)
             return
-        self._over = self._closing = True
-        self._wire.open.pop(self, None)
-        self._coming.clear()
-        if self._watch is not None:
-            self._watch.cancel()
+        self._over = True
+        self.abort()
         self._client.connection_lost(piece)
 
     # -- the server's end
@@ -214,13 +208,11 @@ class _Connection(asyncio.Transport):
         self._begin()
         assert self._world.certificates is not None
         if not self._world.certificates.is_authorized(self._shown, header):
-            self._answer(
-                refusal(401, {"kind": "Status", "status": "Failure", "code": 401, "reason": "Unauthorized"})
-            )
+            why = {"status": "Failure", "code": 401, "reason": "Unauthorized"}
+            self._answer(refusal(401, {"kind": "Status", **why}))
         elif "watch=1" in path:
-            self._watch = self._world.context.run(
-                self._world.loop.create_task, self._serve(path), name=f"watch of {path}"
-            )
+            begin = self._world.loop.create_task
+            self._watch = self._world.context.run(begin, self._serve(path), name=f"watch of {path}")
         else:
             try:
                 answer = self._way.send(method, path, body or None, content_type, _PATIENCE)
@@ -239,9 +231,7 @@ class _Connection(asyncio.Transport):
         seconds = float(parse_qs(path.partition("?")[2]).get("timeoutSeconds", ["300"])[0])
         try:
             async with self._way.stream(path, read_timeout=seconds + 30) as batches:
-                self._send(
-                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-                )
+                self._send(_BEGIN_OF_WATCH)
                 async for lines in batches:
                     for piece in self._pieces(b"".join(line + b"\n" for line in lines)):
                         self._send(b"%x\r\n%s\r\n" % (len(piece), piece), self._wire.rng.uniform(0, 0.001))
@@ -435,18 +425,18 @@ class Certificates:
         certificate, key = self._made.certificates[number]
         self._world.trace("", f"the client's certificate is number {number}")
         self.files[0].write_bytes(certificate)
-        # The new one beside the old key, for a moment.
-        self._later(
-            (0.0, 0.0, 3.0),
-            lambda: self.files[1].write_bytes(key),
-            unless=lambda: self._certificate != number,
-        )
+
+        def complete() -> None:
+            if self._certificate == number:
+                self.files[1].write_bytes(key)
 
         def withdraw() -> None:
             self._world.trace("", f"refused from now on: {sorted(old - {f'client-{number}'})}")
             self._taken = {f"client-{self._certificate}", f"client-{number}"}
 
-        self._later((0.0, 0.5, 70.0), withdraw, unless=lambda: False)
+        # The new one beside the old key, for a moment.
+        self._later((0.0, 0.0, 3.0), complete)
+        self._later((0.0, 0.5, 70.0), withdraw)
 
     def _replace_authority(self) -> None:
         was = self._authority
@@ -454,29 +444,23 @@ class Certificates:
         old, new = self._made.authorities[was], self._made.authorities[number]
 
         def switch() -> None:
-            self._world.trace("", f"the server's certificate is of authority {number}")
-            self._authority = number
-            self.authority_file.write_bytes(new)
+            if self._authority == was:
+                self._world.trace("", f"the server's certificate is of authority {number}")
+                self._authority = number
+                self.authority_file.write_bytes(new)
 
         if self.rng.random() < 0.5:
             switch()
             return
         # As it should be done: the new one is trusted before it is used.
         self.authority_file.write_bytes(old + new)
-        self._later((5.0, 70.0), switch, unless=lambda: self._authority != was)
+        self._later((5.0, 70.0), switch)
 
-    def _later(
-        self, choices: tuple[float, ...], act: Callable[[], object], *, unless: Callable[[], bool]
-    ) -> None:
+    def _later(self, choices: tuple[float, ...], act: Callable[[], object]) -> None:
         seconds = self.rng.choice(choices)
         loop, plan = self._world.loop, self._world.plan
         plan.lasts(loop.time() + seconds + _NOTICED_WITHIN)
-
-        def do() -> None:
-            if not unless():
-                act()
-
         if seconds:
-            loop.call_later(seconds, do, context=self._world.context)
+            loop.call_later(seconds, act, context=self._world.context)
         else:
-            do()
+            act()

@@ -10,10 +10,10 @@ import random
 import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -26,15 +26,14 @@ from embedded_kubernetes.disruption import Budgets
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.pacing import CollectorTurns
 from embedded_kubernetes.requests import Request, Response
-from embedded_kubernetes.store import Event, Store, random_uids
+from embedded_kubernetes.store import Store, random_uids
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.support.loop import START, Deadlock, SimLoop
 
 from .allocations import Allocations
-from .api import MERGE, pod
+from .api import MERGE, PODS_PATH
 from .backups import Backups
 from .configuring import File, ask_for_more
-from .controllers import Controller, GangController
 from .device_cluster import DeviceCluster, DeviceNemesis
 from .evictions import Evictions
 from .faults import FAMILIES, FaultMaker, Plan, draw
@@ -48,7 +47,7 @@ from .judge import Judge
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .nemesis import Nemesis
-from .processes import Process, Scheduler
+from .processes import Controller, GangController, Process, Scheduler
 from .safety import Safety
 from .scenarios import DRAWN, SCENARIOS, Shape
 from .shard_map import PlanMap, ShardMap
@@ -144,17 +143,14 @@ class World:
             "jobs": shape.jobs,
             "gpus": shape.gpus,
         }
-        names = draw(
-            random.Random(f"{options.seed} faults"),
-            only=options.faults or (),
-            likely=shape.likely,
-            families=[name for name, there in families.items() if there],
-        )
+        present = [name for name, there in families.items() if there]
+        faults = random.Random(f"{options.seed} faults")
+        names = draw(faults, only=options.faults or (), likely=shape.likely, families=present)
         if options.faults == ():
             names = []
         plan_rng = random.Random(f"{options.seed} plan")
         times, rates = _FAULTS_FOR, _RATES
-        if self.shape.shards is not None:
+        if shape.shards is not None:
             times, rates = _SHARED_FAULTS_FOR, _SHARED_RATES
         self.plan = Plan(plan_rng, names, ends=START + plan_rng.choice(times), rates=rates)
         unfair = 0.3 if self.plan.enabled("unfair") else 0.0
@@ -168,10 +164,8 @@ class World:
         self.file = File(self.shape)
         if self.plan.enabled("reload"):
             ask_for_more(self.shape, random.Random(f"{options.seed} reload"))
-        self.store = Store(
-            clock=lambda: self.time_of_day().timestamp(),
-            uid=random_uids(random.Random(f"{options.seed} uids").getrandbits),
-        )
+        uids = random_uids(random.Random(f"{options.seed} uids").getrandbits)
+        self.store = Store(clock=self._clock, uid=uids)
         native = self.shape.gangs is not None and self.shape.gangs.native
         self.api = Api(self.store, (*BUILTIN, *ALPHA) if native else BUILTIN)
         self.kubelets = kubelet.Kubelets(self.store, stop_seconds=self.shape.stop_seconds)
@@ -192,41 +186,35 @@ class World:
         self.shard_safety = ShardSafety(self, self.shards) if self.shards else None
         self.plans = PlanMap(self, self.shards, shape.plans) if self.shards and shape.plans else None
         self.plan_safety = PlanSafety(self, self.plans) if self.plans else None
-        self.shard_nemesis: ShardNemesis | None = None
-        if self.shards:
-            self.shard_nemesis = (
-                PlanNemesis(self, self.plans) if self.plans else ShardNemesis(self, self.shards)
-            )
+        self.shard_nemesis = PlanNemesis(self, self.plans) if self.plans else None
+        if self.shards and not self.plans:
+            self.shard_nemesis = ShardNemesis(self, self.shards)
         self.gangs = GangCluster(self, shape.gangs) if shape.gangs else None
         self.gang_safety = GangSafety(self, self.gangs) if self.gangs else None
         self.gang_nemesis = GangNemesis(self, self.gangs) if self.gangs else None
         self.gates = GateCluster(self, shape.gates) if self.gangs and shape.gates else None
-        self.gate_safety = (
-            GateSafety(self, self.gang_safety, self.gates) if self.gang_safety and self.gates else None
-        )
+        self.gate_safety: GateSafety | None = None
+        if self.gang_safety and self.gates:
+            self.gate_safety = GateSafety(self, self.gang_safety, self.gates)
         self._collecting: CollectorTurns | None = None
         self.job_safety = JobSafety(self) if shape.jobs and self.gangs else None
         self.job_nemesis = JobNemesis(self, self.gangs) if shape.jobs and self.gangs else None
         self.gpu_safety = GpuSafety(self) if shape.gpus else None
         self.gpu_nemesis = GpuNemesis(self, self.gpu_safety) if self.gpu_safety else None
-        nemeses = (
-            *(self.device_nemesis, self.shard_nemesis),
-            *(self.gang_nemesis, self.job_nemesis, self.gpu_nemesis),
-        )
-        judges = (
-            *(self.evictions, self.legality, self.allocations, self.shard_safety, self.plan_safety),
-            *(self.gang_safety, self.gate_safety, self.gpu_safety, self.job_safety),
-        )
+        gang_nemeses = self.gang_nemesis, self.job_nemesis, self.gpu_nemesis
+        judges = self.evictions, self.legality, self.allocations, self.shard_safety, self.plan_safety
+        gang_judges = self.gang_safety, self.gate_safety, self.gpu_safety, self.job_safety
         #: Who strikes while faults last, besides `nemesis`, and who judges, besides `safety`, in this order.
-        self.nemeses: list[FaultMaker] = [each for each in nemeses if each is not None]
-        self.judges: list[Judge] = [each for each in judges if each is not None]
+        nemeses = filter(None, (self.device_nemesis, self.shard_nemesis, *gang_nemeses))
+        self.nemeses: list[FaultMaker] = list(nemeses)
+        self.judges: list[Judge] = list(filter(None, (*judges, *gang_judges)))
         #: When the API server is back, and until when which kinds cannot be listed.
         self.server_back = 0.0
         self.unlistable: dict[str, float] = {}
         #: (Time, version) of commits, to know what a replica that lags knows.
         self._commits: list[tuple[float, int]] = [(0.0, 1)]
         for table in self.store.tables.values():
-            table.subscribers.append(self._committed)
+            table.subscribers.append(lambda event: self._commits.append((self.loop.time(), event.rv)))
         #: What acts for a while beside everything else, until it is done.
         self._acting: set[asyncio.Task[None]] = set()
         self.processes: list[Process] = []
@@ -237,6 +225,9 @@ class World:
     def time_of_day(self, off: float = 0.0) -> datetime:
         """Off by so many seconds, as a process's clock may be."""
         return _MORNING + timedelta(seconds=self.loop.time() - START + off)
+
+    def timestamp(self, off: float = 0.0) -> str:
+        return self.time_of_day(off).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def drop_streams(self) -> None:
         """All watches of all processes end now, without an error."""
@@ -256,9 +247,6 @@ class World:
     def stopped_for(self, name: str) -> float:
         """Seconds for which a process has stood still, at most."""
         return self._stops[name]
-
-    def _committed(self, event: Event) -> None:
-        self._commits.append((self.loop.time(), event.rv))
 
     def version_at(self, time: float) -> int:
         """The store's then."""
@@ -287,9 +275,8 @@ class World:
             body = self.gates.admitted(body)
         content_type = MERGE if method == "PATCH" else "application/json"
         data = b"" if body is None else json.dumps(body).encode()
-        result = self.api.handle(
-            Request(method, path, body=data, content_type=content_type if body is not None else "")
-        )
+        asked = Request(method, path, body=data, content_type=content_type if body is not None else "")
+        result = self.api.handle(asked)
         assert isinstance(result, Response)
         return result
 
@@ -298,6 +285,14 @@ class World:
         task = self.loop.create_task(act, name=name)
         self._acting.add(task)
         task.add_done_callback(self._acting.discard)
+
+    def control(self, controller: Any, name: str) -> asyncio.Task[None]:
+        """Have one of the cluster's own controllers do its work."""
+        return self.loop.create_task(controllers.run(controller, clock=self._clock), name=name)
+
+    def _begin(self, process: Process) -> None:
+        self.processes.append(process)
+        process.begin()
 
     # -- the run
 
@@ -327,23 +322,22 @@ class World:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.safety.violated("L4", f"{task.get_name()} failed: {type(error).__name__}: {error}")
 
+    def _clock(self) -> float:
+        return self.time_of_day().timestamp()
+
     async def _live(self) -> None:
-        clock = lambda: self.time_of_day().timestamp()  # noqa: E731
-        background = self.devices.start(clock) if self.devices is not None else []
+        background = self.devices.start() if self.devices is not None else []
         for body in self.shape.nodes[: self.options.nodes]:
             self.call("POST", "/api/v1/nodes", body)
         background += [
-            self.loop.create_task(kubelet.run(self.kubelets, clock=clock), name="kubelets"),
-            self.loop.create_task(controllers.run(self.volumes, clock=clock), name="volumes"),
-            self.loop.create_task(controllers.run(self.budgets, clock=clock), name="budgets"),
+            self.loop.create_task(kubelet.run(self.kubelets, clock=self._clock), name="kubelets"),
+            *(self.control(self.volumes, "volumes"), self.control(self.budgets, "budgets")),
             self.loop.create_task(self._load(), name="load"),
             self.loop.create_task(self.nemesis.run(), name="nemesis"),
         ]
         if self.gates is not None:
-            around = {"autoscaler": self.gates.autoscaler, "pod collector": self.gates.collector}
-            for name, each in around.items():
-                task = self.loop.create_task(controllers.run(each, clock=clock), name=name)
-                background.insert(0, task)
+            background.insert(0, self.control(self.gates.autoscaler, "autoscaler"))
+            background.insert(0, self.control(self.gates.collector, "pod collector"))
         if self.shards is not None and self.shape.shards is not None:
             self.plan.lasts(START + self.shape.shards.kind_after)
             self.loop.call_later(self.shape.shards.kind_after, self.shards.install)
@@ -355,20 +349,14 @@ class World:
         for scheduler in self.shape.schedulers:
             for number in range(self.shape.replicas):
                 name = f"replica-{number}" if self.shards is None else f"{scheduler}.{number}"
-                process = Scheduler(self, name, scheduler)
-                self.processes.append(process)
-                process.begin()
+                self._begin(Scheduler(self, name, scheduler))
         if self.plans is not None:
             self.plans.install()
             for number in range(self.plans.plans.replicas):
-                controller = Controller(self, f"controllers.{number}", self.plans.plans)
-                self.processes.append(controller)
-                controller.begin()
-        if self.gangs is not None and self.plans is None:
+                self._begin(Controller(self, f"controllers.{number}", self.plans.plans))
+        elif self.gangs is not None:
             for number in range(self.gangs.shape.controllers):
-                keeper = GangController(self, f"keepers.{number}")
-                self.processes.append(keeper)
-                keeper.begin()
+                self._begin(GangController(self, f"keepers.{number}"))
         for task in background:
             task.add_done_callback(self._played)
         load, nemesis = background[-2:]
@@ -411,7 +399,7 @@ class World:
     async def _load(self) -> None:
         """Create the pods and do the rest of what users do, each at its time."""
         pods = sorted(self.shape.pods, key=lambda each: each[0])[: self.options.pods]
-        create: Callable[[Any], object] = partial(self.call, "POST", "/api/v1/namespaces/default/pods")
+        create: Callable[[Any], object] = partial(self.call, "POST", PODS_PATH)
         if self.gates is not None:
             create = self.gates.create
         todo: list[tuple[float, Callable[[], object]]] = [(at, partial(create, body)) for at, body in pods]
@@ -419,7 +407,7 @@ class World:
             todo.append((at, partial(self.call, method, path, body or {})))
         if self.devices is not None and self.shape.devices is not None:
             copies = self.shape.devices.copies if self.options.pods is None else []
-            todo += [(at, partial(self.devices.copy, name, pod)) for at, name in copies]
+            todo += [(at, partial(self.devices.copy, name)) for at, name in copies]
         for at, act in sorted(todo, key=lambda each: each[0]):
             await asyncio.sleep(max(0.0, START + at - self.loop.time()))
             act()
@@ -476,40 +464,23 @@ def shrink(verdict: Verdict, *, attempts: int = 60) -> Verdict:
         tried = run(options)
         return tried if tried.violations and tried.violations[0].partition(":")[0] == kind else None
 
-    def settled(found: Verdict, **changes: Any) -> Options:
-        faults: Collection[str] = changes.get("faults", found.faults)
-        return Options(
-            seed=found.options.seed,
-            scenario=found.scenario,
-            faults=tuple(faults),
-            pods=changes.get("pods", found.options.pods),
-            nodes=changes.get("nodes", found.options.nodes),
-        )
-
     def candidates(found: Verdict) -> list[Options]:
-        smaller: list[Options] = []
-        half = len(found.faults) // 2
+        changes: list[dict[str, Any]] = []
+        faults, half = found.faults, len(found.faults) // 2
         if half:
-            smaller += [
-                settled(found, faults=found.faults[:half]),
-                settled(found, faults=found.faults[half:]),
-            ]
-        smaller += [
-            settled(found, pods=max(1, found.pods * part // 4)) for part in (1, 2, 3) if found.pods > 1
-        ]
-        smaller += [settled(found, nodes=max(1, found.nodes // 2))] if found.nodes > 1 else []
-        smaller += [settled(found, faults=[f for f in found.faults if f != name]) for name in found.faults]
-        return smaller
+            changes += [{"faults": faults[:half]}, {"faults": faults[half:]}]
+        if found.pods > 1:
+            changes += [{"pods": max(1, found.pods * part // 4)} for part in (1, 2, 3)]
+        if found.nodes > 1:
+            changes.append({"nodes": max(1, found.nodes // 2)})
+        changes += [{"faults": tuple(other for other in faults if other != name)} for name in faults]
+        settled = replace(found.options, scenario=found.scenario, faults=faults, keep_trace=False)
+        return [replace(settled, **each) for each in changes]
 
-    progress = True
-    while progress and attempts > 0:
-        progress = False
-        for options in candidates(best):
-            attempts -= 1
-            found = fails(options)
-            if found is not None:
-                best, progress = found, True
-                break
-            if attempts <= 0:
-                break
+    left = iter(candidates(best))
+    while attempts > 0 and (options := next(left, None)) is not None:
+        attempts -= 1
+        if (found := fails(options)) is not None:
+            best = found
+            left = iter(candidates(best))
     return best

@@ -17,6 +17,7 @@ from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, buil
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
+from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.plugin import Registration
 from tests.support.virtual import timing
@@ -150,9 +151,14 @@ class Running:
 
 @asynccontextmanager
 async def scheduling(
-    transport: Transport, settings: FastPathSettings = SETTINGS, groups: Groups | None = None, **changes: Any
+    transport: Transport,
+    settings: FastPathSettings = SETTINGS,
+    groups: Groups | None = None,
+    by: Timing | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Running]:
-    """A synced fast path that schedules. On leaving, its invariants are checked and it is stopped."""
+    """A synced fast path that schedules, `by` this time or that of the loop. On leaving, its invariants are checked and
+    it is stopped."""
     reports = Reports()
     # A pod that is tried again is not waited for longer than it takes to tell it from one that is tried at once.
     changes.setdefault("initial_backoff", 0.1)
@@ -161,7 +167,7 @@ async def scheduling(
         transport=transport,
         observer=reports,
         recorder=reports,
-        timing=timing(),
+        timing=by or timing(),
         groups=groups,
     )
     watching = asyncio.create_task(fast_path.watch())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,35 +67,27 @@ def _case(line: dict[str, Any]) -> DeviceCase:
     names = [each["resourceClaimName"] for each in line["pending"]["spec"].get("resourceClaims") or ()]
     allocated = [claim for claim in line["claims"] if (claim.get("status") or {}).get("allocation")]
     result, message = line["result"], line["result"].get("message") or ""
+    binding = line.get("binding") or {}
     failure = message.removeprefix(WAITED) if message.startswith(WAITED) else ""
     node = result.get("node")
     if node is None and (failure or not message):
-        node = _waited_on(result.get("events") or ())
+        told = (note for _, note in result.get("events") or ())
+        node = next(note.removeprefix(PENDING) for note in told if note.startswith(PENDING))
+    before = (*(line.get("allocatedBefore") or ()), *allocated)
     return DeviceCase(
         line["id"],
         line["recording"],
-        Cluster(
-            line["nodes"],
-            line["deviceClasses"],
-            line["slices"],
-            (*(line.get("allocatedBefore") or ()), *allocated),
-        ),
+        Cluster(line["nodes"], line["deviceClasses"], line["slices"], before),
         tuple(claims[name] for name in names if claims[name] not in allocated),
         line["pending"],
         node,
         result.get("allocations") or {},
         "" if failure else message,
         profile=line.get("profile") or {},
-        reports=tuple((line.get("binding") or {}).get("devices") or ())
-        if line.get("binding") and node
-        else None,
+        reports=tuple(binding.get("devices") or ()) if binding and node else None,
         is_waiting=bool(result.get("waiting")),
         failure=failure,
         mappings=tuple(result.get("requestMappings") or ()),
         scores=line.get("scores") or {},
         final=line.get("final") or {},
     )
-
-
-def _waited_on(events: Iterable[list[str]]) -> str:
-    return next(note.removeprefix(PENDING) for _, note in events if note.startswith(PENDING))

@@ -21,6 +21,7 @@ from agent_scheduler.engine.preemption.evaluator import NO_CLAIMS
 from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclaims import PodRef
+from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.decisions.devices.cases import EXTENDED, DeviceCase
 from tests.decisions.devices.validity import Cluster, Obj
 from tests.decisions.engine import DEFAULT, Engine
@@ -70,9 +71,15 @@ class DeviceEngine(Engine):
         assert node is not None, "the node is there"
         return node
 
+    def _asking(self, pod: Obj) -> tuple[PodInfo, Any, PodRef]:
+        """The pod, what its claims ask for, and how these name it."""
+        info = self.waiting(dict(pod))
+        ref = PodRef(info.namespace, info.name, info.uid)
+        return info, self.snapshot.handle.class_of(info).claims, ref
+
     def allocations(self, pod: Obj, node_name: str) -> tuple[Allocation, ...]:
         """What the claims of the pod get there."""
-        wanted = self.snapshot.handle.class_of(self.waiting(dict(pod))).claims
+        _, wanted, _ = self._asking(pod)
         if wanted is None:
             return ()
         found = answer(wanted, self.devices, self.node(node_name))
@@ -93,19 +100,15 @@ class DeviceEngine(Engine):
 
     def message(self, pod: Obj) -> str:
         """What is said of a pod that fits nowhere."""
-        info = self.waiting(dict(pod))
-        wanted = self.snapshot.handle.class_of(info).claims
-        ref = PodRef(info.namespace, info.name, info.uid)
+        _, wanted, ref = self._asking(pod)
         gives_back = wanted is not None and to_deallocate(wanted, self.devices, ref) is not None
         said = message(self, dict(pod)) or ""
         return said.replace(NO_CLAIMS, DEALLOCATED if gives_back else STILL) if wanted is not None else said
 
     def reserve(self, pod: Obj, node_name: str) -> ReservedClaims | CannotAllocate:
         """As the binder does it."""
-        info = self.waiting(dict(pod))
-        wanted = self.snapshot.handle.class_of(info).claims
+        info, wanted, ref = self._asking(pod)
         assert wanted is not None, "the pod has claims"
-        ref = PodRef(info.namespace, info.name, info.uid)
         return reserve(info.claims, wanted, self.devices, self.node(node_name), ref)
 
 

@@ -75,20 +75,15 @@ class _Domains(dict[str, dict[str, Any]]):
 
 
 def _variables(driver: str, device: Mapping[str, Any]) -> dict[str, Any]:
-    attributes, capacity = _Domains(), _Domains()
-    for name, attribute in (device.get("attributes") or {}).items():
-        domain, identifier = split(name, driver)
-        ((kind, value),) = attribute.items()
-        attributes.setdefault(domain, {})[identifier] = version(value) if kind == "version" else value
-    for name, each in (device.get("capacity") or {}).items():
-        domain, identifier = split(name, driver)
-        capacity.setdefault(domain, {})[identifier] = quantity(each["value"])
-    return {
-        "driver": driver,
-        "attributes": attributes,
-        "capacity": capacity,
-        "allowMultipleAllocations": bool(device.get("allowMultipleAllocations")),
-    }
+    said: dict[str, Any] = {"attributes": _Domains(), "capacity": _Domains()}
+    for part, domains in said.items():
+        for name, each in (device.get(part) or {}).items():
+            domain, identifier = split(name, driver)
+            ((kind, value),) = [(kind, value) for kind, value in each.items() if kind != "requestPolicy"]
+            read = {"version": version, "value": quantity}.get(kind)
+            domains.setdefault(domain, {})[identifier] = value if read is None else read(value)
+    shared = bool(device.get("allowMultipleAllocations"))
+    return {"driver": driver, **said, "allowMultipleAllocations": shared}
 
 
 def split(name: str, driver: str) -> tuple[str, str]:
@@ -117,67 +112,62 @@ class _Parser:
             self.left.append((match.lastgroup or "", match[match.lastgroup or 0]))
             at = match.end()
 
-    def _next_is(self, *signs: str) -> bool:
-        return bool(self.left) and self.left[0][0] != "text" and self.left[0][1] in signs
+    def _takes(self, *signs: str) -> str:
+        """What comes next, taken, if it is one of these; else nothing."""
+        is_next = bool(self.left) and self.left[0][0] != "text" and self.left[0][1] in signs
+        return self.left.pop(0)[1] if is_next else ""
 
-    def _take(self, *signs: str) -> str:
-        assert self._next_is(*signs), f"{signs} expected, {self.left[:1]} found"
-        return self.left.pop(0)[1]
+    def _needs(self, sign: str) -> None:
+        assert self._takes(sign), f"{sign} expected, {self.left[:1]} found"
 
     def ternary(self) -> Eval:
         condition = self._or()
-        if not self._next_is("?"):
+        if not self._takes("?"):
             return condition
-        self._take("?")
         yes = self.ternary()
-        self._take(":")
+        self._needs(":")
         no = self.ternary()
         return lambda env: yes(env) if condition(env) else no(env)
 
     def _or(self) -> Eval:
         found = self._and()
-        while self._next_is("||"):
-            self._take("||")
+        while self._takes("||"):
             found = _either(found, self._and(), True)
         return found
 
     def _and(self) -> Eval:
         found = self._compared()
-        while self._next_is("&&"):
-            self._take("&&")
+        while self._takes("&&"):
             found = _either(found, self._compared(), False)
         return found
 
     def _compared(self) -> Eval:
         left = self._unary()
-        if not self._next_is("==", "!=", "<", "<=", ">", ">=", "in"):
+        sign = self._takes(*_COMPARED)
+        if not sign:
             return left
-        sign = self._take("==", "!=", "<", "<=", ">", ">=", "in")
-        right = self._unary()
-        compare = _COMPARED[sign]
+        right, compare = self._unary(), _COMPARED[sign]
         return lambda env: compare(left(env), right(env))
 
     def _unary(self) -> Eval:
-        if self._next_is("!"):
-            self._take("!")
-            inner = self._unary()
-            return lambda env: not inner(env)
-        return self._postfix()
+        if not self._takes("!"):
+            return self._postfix()
+        inner = self._unary()
+        return lambda env: not inner(env)
 
     def _postfix(self) -> Eval:
         found = self._primary()
-        while self._next_is(".", ".?", "[", "[?"):
-            sign = self._take(".", ".?", "[", "[?")
+        while sign := self._takes(".", ".?", "[", "[?"):
             if sign in ("[", "[?"):
                 key = self.ternary()
-                self._take("]")
-                found = _indexed(found, key, optional=sign == "[?")
+                self._needs("]")
             else:
                 name = self.left.pop(0)[1]
-                if self._next_is("("):
-                    found = _called(name, found, self._arguments())
-                else:
-                    found = _indexed(found, _always(name), optional=sign == ".?")
+                if self._takes("("):
+                    found = _called(name, found, self._listed(")"))
+                    continue
+                key = _always(name)
+            found = _indexed(found, key, optional="?" in sign)
         return found
 
     def _primary(self) -> Eval:
@@ -187,32 +177,27 @@ class _Parser:
         if kind == "text":
             return _always(text[1:-1])
         if text == "(":
-            inner = self.ternary()
-            self._take(")")
+            (inner,) = self._listed(")")
             return inner
         if text == "[":
             items = self._listed("]")
             return lambda env: [item(env) for item in items]
         if text in ("true", "false"):
             return _always(text == "true")
+        if not self._takes("("):
+            return lambda env: env[text]
         if text == "has":
-            (inner,) = self._arguments()
+            (inner,) = self._listed(")")
             return lambda env: _has(inner, env)
-        if self._next_is("("):
-            return _called(text, None, self._arguments())
-        return lambda env: env[text]
-
-    def _arguments(self) -> list[Eval]:
-        self._take("(")
-        return self._listed(")")
+        return _called(text, None, self._listed(")"))
 
     def _listed(self, end: str) -> list[Eval]:
         items = []
-        while not self._next_is(end):
+        while not self._takes(end):
             items.append(self.ternary())
-            if not self._next_is(end):
-                self._take(",")
-        self._take(end)
+            if not self._takes(","):
+                self._needs(end)
+                break
         return items
 
 
@@ -273,10 +258,6 @@ def _same(one: Any, other: Any) -> bool:
     return bool(type(one) is type(other) and one == other)
 
 
-def _within(one: Any, many: Any) -> bool:
-    return any(_same(one, each) for each in many)
-
-
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "==": _same,
     "!=": lambda one, other: not _same(one, other),
@@ -284,7 +265,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<=": lambda one, other: _compare(one, other) <= 0,
     ">": lambda one, other: _compare(one, other) > 0,
     ">=": lambda one, other: _compare(one, other) >= 0,
-    "in": _within,
+    "in": lambda one, many: any(_same(one, each) for each in many),
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quantity": quantity,
@@ -305,5 +286,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 def _called(name: str, target: Eval | None, arguments: list[Eval]) -> Eval:
     function = _FUNCTIONS[name]
-    everything = [*([target] if target is not None else []), *arguments]
+    everything = arguments if target is None else [target, *arguments]
     return lambda env: function(*(each(env) for each in everything))

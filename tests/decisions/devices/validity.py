@@ -5,7 +5,7 @@ It looks at JSON, and at what is written to the claims' status; it shares nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -13,8 +13,7 @@ from typing import Any
 
 from tests.decisions.devices.selecting import SelectorError, matches, quantity, split
 from tests.decisions.plain.selectors import any_term_matches
-from tests.decisions.plain.taint_toleration import REFUSING
-from tests.decisions.plain.tolerations import tolerated
+from tests.decisions.plain.taint_toleration import REFUSING, tolerated
 
 Obj = Mapping[str, Any]
 DeviceId = tuple[str, str, str]
@@ -34,7 +33,19 @@ class Cluster:
 
     def selectors(self, class_name: str) -> list[str]:
         found = next(each for each in self.classes if each["metadata"]["name"] == class_name)
-        return [each["cel"]["expression"] for each in found["spec"].get("selectors") or ()]
+        return expressions_of(found["spec"])
+
+    def selects(self, option: Obj, driver: str, device: Obj) -> bool:
+        """Whether the device is of the class of an option of a request, and one that its selectors match."""
+        expressions = [*self.selectors(option["deviceClassName"]), *expressions_of(option)]
+        try:
+            return all(matches(expression, driver, device) for expression in expressions)
+        except SelectorError:
+            return False
+
+    def had(self) -> list[Obj]:
+        """The results of all allocations that there are."""
+        return [result for claim in self.allocated for result in results_of(claim["status"]["allocation"])]
 
     @cached_property
     def newest(self) -> dict[tuple[str, str], list[Obj]]:
@@ -52,22 +63,44 @@ class Cluster:
 
     def devices(self, node: Obj) -> dict[DeviceId, Obj]:
         """What the node can have of complete pools, by name; the names are unique in each."""
-        name = node["metadata"]["name"]
-        if name not in self._devices:
-            self._devices[name] = self._devices_of(node)
-        return self._devices[name]
+        found = self._devices.get(node["metadata"]["name"])
+        if found is None:
+            found = self._devices[node["metadata"]["name"]] = {}
+            for key, specs in self.newest.items():
+                here = [device for spec in specs for device in _of_slice(spec, node)]
+                if len({device["name"] for device in here}) == len(here):
+                    found.update({(*key, device["name"]): device for device in here})
+        return found
 
     @cached_property
     def _devices(self) -> dict[str, dict[DeviceId, Obj]]:
         return {}
 
-    def _devices_of(self, node: Obj) -> dict[DeviceId, Obj]:
-        found: dict[DeviceId, Obj] = {}
-        for key, specs in self.newest.items():
-            here = [device for spec in specs for device in _of_slice(spec, node)]
-            if len({device["name"] for device in here}) == len(here):
-                found.update({(*key, device["name"]): device for device in here})
-        return found
+
+def expressions_of(place: Obj) -> list[str]:
+    """The selectors of a class or of an option."""
+    return [each["cel"]["expression"] for each in place.get("selectors") or ()]
+
+
+def results_of(allocation: Obj | None) -> list[Obj]:
+    return [] if allocation is None else allocation["devices"]["results"]
+
+
+def device_of(result: Obj) -> DeviceId:
+    return result["driver"], result["pool"], result["device"]
+
+
+def options_of(request: Obj) -> dict[str, Obj]:
+    """By the name under which each is given devices."""
+    if request.get("exactly"):
+        return {request["name"]: request["exactly"]}
+    return {f"{request['name']}/{each['name']}": each for each in request["firstAvailable"]}
+
+
+def usable(allocation: Obj, node: Obj) -> bool:
+    """Whether what was allocated may be used on the node."""
+    selector = allocation.get("nodeSelector")
+    return selector is None or any_term_matches(selector["nodeSelectorTerms"], node)
 
 
 def _of_slice(spec: Obj, node: Obj) -> Sequence[Obj]:
@@ -103,7 +136,7 @@ def problems(
 
 
 def _of_claim(cluster: Cluster, node: Obj, claim: Obj, allocation: Obj) -> Iterator[str]:
-    results = allocation["devices"]["results"]
+    results = results_of(allocation)
     if len(results) > 32:
         yield f"{len(results)} devices for one claim"
     spec = claim["spec"]["devices"]
@@ -111,7 +144,7 @@ def _of_claim(cluster: Cluster, node: Obj, claim: Obj, allocation: Obj) -> Itera
     for result in results:
         given.setdefault(result["request"], []).append(result)
     for request in spec["requests"]:
-        options = _options(request)
+        options = options_of(request)
         used = [name for name in options if name in given]
         if len(used) != 1:
             yield f"request {request['name']}: {len(used)} of its alternatives were given devices"
@@ -121,71 +154,50 @@ def _of_claim(cluster: Cluster, node: Obj, claim: Obj, allocation: Obj) -> Itera
     here = cluster.devices(node)
     for constraint in spec.get("constraints") or ():
         yield from _of_constraint(constraint, results, here)
-    selector = allocation.get("nodeSelector")
-    if not _selects(selector, node):
+    if not usable(allocation, node):
         yield "the claim cannot be used on its node"
-    bound = [_id(each) for each in results if (here.get(_id(each)) or {}).get("bindsToNode")]
+    bound = [device_of(each) for each in results if (here.get(device_of(each)) or {}).get("bindsToNode")]
     for other in cluster.nodes:
-        if bound and other is not node and _selects(selector, other):
+        if not usable(allocation, other):
+            continue
+        if bound and other is not node:
             yield f"the claim may be used on {other['metadata']['name']}, and {bound} bind it to its node"
-        if _selects(selector, other):
-            missing = {_id(result) for result in results} - cluster.devices(other).keys()
-            if missing:
-                yield f"the claim may be used on {other['metadata']['name']}, where {sorted(missing)} are not"
-
-
-def _selects(selector: Obj | None, node: Obj) -> bool:
-    return selector is None or any_term_matches(selector["nodeSelectorTerms"], node)
-
-
-def _options(request: Obj) -> dict[str, Obj]:
-    if request.get("exactly"):
-        return {request["name"]: request["exactly"]}
-    return {f"{request['name']}/{each['name']}": each for each in request["firstAvailable"]}
+        if missing := set(map(device_of, results)) - cluster.devices(other).keys():
+            yield f"the claim may be used on {other['metadata']['name']}, where {sorted(missing)} are not"
 
 
 def _of_option(cluster: Cluster, node: Obj, name: str, option: Obj, results: Sequence[Obj]) -> Iterator[str]:
     here = cluster.devices(node)
-    expressions = [
-        *cluster.selectors(option["deviceClassName"]),
-        *(each["cel"]["expression"] for each in option.get("selectors") or ()),
-    ]
     for result in results:
-        device = here.get(_id(result))
+        device = here.get(device_of(result))
         if device is None:
-            yield f"{name}: {_id(result)} is not there"
+            yield f"{name}: {device_of(result)} is not there"
             continue
-        if not _selected(expressions, result["driver"], device):
-            yield f"{name}: {_id(result)} does not match"
-        if not _tolerated(device, option):
-            yield f"{name}: {_id(result)} has a taint that is not tolerated"
+        if not cluster.selects(option, result["driver"], device):
+            yield f"{name}: {device_of(result)} does not match"
+        taints = [each for each in device.get("taints") or () if each["effect"] in REFUSING]
+        if not all(tolerated(taint, option.get("tolerations") or ()) for taint in taints):
+            yield f"{name}: {device_of(result)} has a taint that is not tolerated"
         if bool(result.get("adminAccess")) != bool(option.get("adminAccess")):
             yield f"{name}: admin access is given or kept against what was asked"
         yield from _of_capacity(name, device, option, result)
         for kind in ("bindingConditions", "bindingFailureConditions"):
             if (result.get(kind) or []) != (device.get(kind) or []):
-                yield f"{name}: other {kind} than {_id(result)} has"
+                yield f"{name}: other {kind} than {device_of(result)} has"
         if (result.get("tolerations") or []) != (option.get("tolerations") or []):
             yield f"{name}: other tolerations than were asked for"
     if option.get("allocationMode", "ExactCount") == "All":
         wanted = {
             key
             for key, device in here.items()
-            if _selected(expressions, key[0], device) and _gives(cluster, key, device, option)
+            if cluster.selects(option, key[0], device) and _gives(cluster, key, device, option)
         }
-        if wanted != {_id(result) for result in results} or len(wanted) != len(results):
+        if wanted != set(map(device_of, results)) or len(wanted) != len(results):
             yield f"{name}: asks for all of {sorted(wanted)}"
         if _unfinished(cluster, node):
             yield f"{name}: asks for all devices while a pool is not complete"
     elif len(results) != option.get("count", 1):
         yield f"{name}: {len(results)} devices instead of {option.get('count', 1)}"
-
-
-def _selected(expressions: Sequence[str], driver: str, device: Obj) -> bool:
-    try:
-        return all(matches(expression, driver, device) for expression in expressions)
-    except SelectorError:
-        return False
 
 
 def _gives(cluster: Cluster, key: DeviceId, device: Obj, option: Obj) -> bool:
@@ -199,12 +211,8 @@ def _gives(cluster: Cluster, key: DeviceId, device: Obj, option: Obj) -> bool:
         if taken is None:
             return False
         if device.get("allowMultipleAllocations") and not option.get("adminAccess"):
-            taken += sum(
-                quantity((result.get("consumedCapacity") or {}).get(name, "0")).value
-                for claim in cluster.allocated
-                for result in claim["status"]["allocation"]["devices"]["results"]
-                if _id(result) == key and not result.get("adminAccess")
-            )
+            had = (each for each in cluster.had() if device_of(each) == key and not each.get("adminAccess"))
+            taken += _consumed(had, name)
         if taken > quantity(capacity["value"]).value:
             return False
     return True
@@ -231,21 +239,12 @@ def consumed_of(capacity: Obj, asked: object | None) -> Fraction | None:
 
 def _unfinished(cluster: Cluster, node: Obj) -> bool:
     """Whether the node sees a slice of a pool of which not all slices are there."""
-    complete = cluster.newest
+    specs = [each["spec"] for each in cluster.slices]
     return any(
-        (each["spec"]["driver"], each["spec"]["pool"]["name"]) not in complete
-        and (
-            any(_is_on(device, node) for device in each["spec"].get("devices") or ())
-            if each["spec"].get("perDeviceNodeSelection")
-            else _is_on(each["spec"], node)
-        )
-        for each in cluster.slices
+        bool(_of_slice(spec, node)) if spec.get("perDeviceNodeSelection") else _is_on(spec, node)
+        for spec in specs
+        if (spec["driver"], spec["pool"]["name"]) not in cluster.newest
     )
-
-
-def _tolerated(device: Obj, option: Obj) -> bool:
-    taints = [each for each in device.get("taints") or () if each["effect"] in REFUSING]
-    return all(tolerated(taint, option.get("tolerations") or ()) for taint in taints)
 
 
 def _of_capacity(name: str, device: Obj, option: Obj, result: Obj) -> Iterator[str]:
@@ -253,16 +252,16 @@ def _of_capacity(name: str, device: Obj, option: Obj, result: Obj) -> Iterator[s
     for key, asked in ((option.get("capacity") or {}).get("requests") or {}).items():
         taken = consumed_of(published[key], asked) if key in published else None
         if taken is None or taken > quantity(published[key]["value"]).value:
-            yield f"{name}: {_id(result)} has no {asked} of {key}"
+            yield f"{name}: {device_of(result)} has no {asked} of {key}"
     if bool(device.get("allowMultipleAllocations")) != ("shareID" in result):
-        yield f"{name}: {_id(result)} is shared, or not, against what it allows"
+        yield f"{name}: {device_of(result)} is shared, or not, against what it allows"
     consumed = result.get("consumedCapacity") or {}
     for key, size in consumed.items():
         asked = ((option.get("capacity") or {}).get("requests") or {}).get(key)
         if key in published and quantity(size).value != consumed_of(published[key], asked):
             yield f"{name}: {size} of {key} for a request of {asked}"
     if device.get("allowMultipleAllocations") and consumed.keys() != published.keys():
-        yield f"{name}: says nothing of some capacities of {_id(result)}"
+        yield f"{name}: says nothing of some capacities of {device_of(result)}"
 
 
 def _of_constraint(constraint: Obj, results: Sequence[Obj], here: Mapping[DeviceId, Obj]) -> Iterator[str]:
@@ -272,7 +271,7 @@ def _of_constraint(constraint: Obj, results: Sequence[Obj], here: Mapping[Device
     for result in results:
         if names and not names & {result["request"], result["request"].split("/")[0]}:
             continue
-        device = here.get(_id(result)) or {}
+        device = here.get(device_of(result)) or {}
         published = {
             "/".join(split(name, result["driver"])): value
             for name, value in (device.get("attributes") or {}).items()
@@ -290,43 +289,34 @@ def _of_constraint(constraint: Obj, results: Sequence[Obj], here: Mapping[Device
 # ---- all claims together
 
 
-def _id(result: Obj) -> DeviceId:
-    return result["driver"], result["pool"], result["device"]
+def _consumed(results: Iterable[Obj], name: str) -> Fraction:
+    """What these take of a capacity, together."""
+    amounts = ((result.get("consumedCapacity") or {}).get(name, "0") for result in results)
+    return sum((quantity(amount).value for amount in amounts), Fraction(0))
 
 
 def too_much(cluster: Cluster, node: Obj, allocations: Sequence[Obj]) -> Iterator[str]:
     """No device twice, no capacity and no counter more than there is."""
-    before = [
-        result
-        for claim in cluster.allocated
-        for result in claim["status"]["allocation"]["devices"]["results"]
-    ]
-    new = [result for allocation in allocations for result in allocation["devices"]["results"]]
+    new = [result for allocation in allocations for result in results_of(allocation)]
     for allocation in allocations:
-        own = [_id(result) for result in allocation["devices"]["results"] if "shareID" not in result]
+        own = [device_of(result) for result in results_of(allocation) if "shareID" not in result]
         if len(set(own)) < len(own):
             yield "a claim has a device twice"
-    taking = [result for result in (*before, *new) if not result.get("adminAccess")]
-    alone = [_id(result) for result in taking if "shareID" not in result]
-    shared = {_id(result) for result in taking if "shareID" in result}
-    for key in {_id(result) for result in new if not result.get("adminAccess")}:
+    taking = [result for result in (*cluster.had(), *new) if not result.get("adminAccess")]
+    alone = [device_of(result) for result in taking if "shareID" not in result]
+    sharing = [result for result in taking if "shareID" in result]
+    shared = set(map(device_of, sharing))
+    for key in {device_of(result) for result in new if not result.get("adminAccess")}:
         if alone.count(key) > 1 or (key in alone and key in shared):
             yield f"{key} is had by more than one"
     here = cluster.devices(node)
     for key in shared & here.keys():
         for name, capacity in (here[key].get("capacity") or {}).items():
-            used = sum(
-                (
-                    quantity((result.get("consumedCapacity") or {}).get(name, "0")).value
-                    for result in taking
-                    if _id(result) == key and "shareID" in result
-                ),
-                Fraction(0),
-            )
+            used = _consumed((result for result in sharing if device_of(result) == key), name)
             if used > quantity(capacity["value"]).value:
                 yield f"{key}: {used} of {name} is used"
-    admin = [_id(result) for result in new if result.get("adminAccess")]
-    yield from overdrawn(cluster, {_id(result) for result in taking}, {_id(result) for result in new}, admin)
+    admin = [device_of(result) for result in new if result.get("adminAccess")]
+    yield from overdrawn(cluster, set(map(device_of, taking)), set(map(device_of, new)), admin)
 
 
 def overdrawn(

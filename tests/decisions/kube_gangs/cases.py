@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from agent_scheduler.objects.quantity import milli_value
 from tests.support.loop import SimLoop
 from tests.support.needed import recorded_cases
 
 from .comparing import Kind, Obj, class_of, differences, kinds_of, state_of
 from .replay import LONGEST, Living, living
-from .rules import broken
 
 #: Seconds between the objects of a step: how soon the scheduler sees the first of them was chance in the recordings,
 #: and what it begins with may depend on that. None: all are there when it sees the first.
@@ -57,9 +58,8 @@ def is_by_chance(case: Obj) -> bool:
     """
     if case["kind"] == "competing" or "queue-order" in case["features"]:
         return True
-    return case["kind"] == "priority" and any(
-        _begins_early(step["objects"]) for step in case["steps"] if step["do"] == "create"
-    )
+    made = (step["objects"] for step in case["steps"] if step["do"] == "create")
+    return case["kind"] == "priority" and any(map(_begins_early, made))
 
 
 def _begins_early(objects: list[Obj]) -> bool:
@@ -147,4 +147,66 @@ def _matched(recorded: Obj, lived: Obj, classes: dict[str, str], names: dict[str
             left.append((name, same))
     for name, same in left:
         found[name] = same.pop()
+    return found
+
+
+# ---- what holds of gangs whatever chance decides: nothing below the minimum is bound, and none waits that would fit
+
+
+def broken(there: Living) -> list[str]:
+    """Of a cluster that is at rest."""
+    pods = there.listed("Pod")
+    found = []
+    room = dict(_room(there.listed("Node"), pods))
+    members: dict[str, list[Obj]] = defaultdict(list)
+    for pod in pods:
+        members[pod["spec"].get("schedulingGroup", {}).get("podGroupName", "")].append(pod)
+    for group in there.listed("PodGroup"):
+        name = group["metadata"]["name"]
+        gang = group["spec"]["schedulingPolicy"].get("gang")
+        minimum = gang["minCount"] if gang else 1
+        bound = {each["metadata"]["name"] for each in members[name] if each["spec"].get("nodeName")}
+        new = bound - there.bound_once.get(name, set())
+        there.bound_once.setdefault(name, set()).update(bound)
+        if new and len(bound) < minimum:
+            found.append(f"{sorted(new)} of {name} are bound, {len(bound)} of {minimum}")
+        waiting = [each for each in members[name] if _waits(each)]
+        fitting = _fitting(waiting, room)
+        if len(members[name]) >= minimum and fitting and fitting + len(bound) >= minimum:
+            found.append(f"{fitting} of {name} would fit beside {len(bound)}, and wait: {minimum} are needed")
+    return found
+
+
+def _waits(pod: Obj) -> bool:
+    spec, metadata = pod["spec"], pod["metadata"]
+    return not (spec.get("nodeName") or spec.get("schedulingGates") or "deletionTimestamp" in metadata)
+
+
+def _room(nodes: Iterable[Obj], pods: list[Obj]) -> Iterable[tuple[str, int]]:
+    """Milli-CPUs that are free on the nodes that anybody may go to."""
+    for node in nodes:
+        if not (node.get("spec", {}).get("unschedulable") or node.get("spec", {}).get("taints")):
+            name = node["metadata"]["name"]
+            held = [
+                each
+                for each in pods
+                if name in (each["spec"].get("nodeName"), each["status"].get("nominatedNodeName"))
+            ]
+            yield name, milli_value(node["status"]["allocatable"]["cpu"]) - sum(map(_asks, held))
+
+
+def _asks(pod: Obj) -> int:
+    resources = (each.get("resources", {}) for each in pod["spec"]["containers"])
+    return sum(milli_value(each.get("requests", {}).get("cpu", "0")) for each in resources)
+
+
+def _fitting(waiting: list[Obj], room: dict[str, int]) -> int:
+    """How many fit at least, small ones first. Pods with affinities are left out."""
+    left = dict(room)
+    found = 0
+    for asks in sorted(_asks(each) for each in waiting if not each["spec"].get("affinity")):
+        node = next((name for name in sorted(left, key=left.__getitem__) if left[name] >= asks), None)
+        if node is not None:
+            left[node] -= asks
+            found += 1
     return found

@@ -31,11 +31,8 @@ def differences(
     """`classes`: of each pod that was ever there. `told`: kinds of events of the steps before, whose repetitions may be
     recorded late or not at all. Empty for states that are the same."""
     one, other = _pods(recorded, classes), _pods(lived, classes)
-    found = [
-        f"{key[:70]}: recorded {dict(one[key])}, lived {dict(other[key])}"
-        for key in sorted(one)
-        if one[key] != other[key]
-    ]
+    differ = [key for key in sorted(one) if one[key] != other[key]]
+    found = [f"{key[:70]}: recorded {dict(one[key])}, lived {dict(other[key])}" for key in differ]
     for name in sorted({*recorded["podGroups"], *lived["podGroups"]}):
         was, is_ = recorded["podGroups"].get(name, "absent"), lived["podGroups"].get(name, "absent")
         if was != is_:

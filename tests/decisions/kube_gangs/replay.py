@@ -6,26 +6,23 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 
-from agent_scheduler.config.load import load
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.kube.transport import Response
 from embedded_kubernetes import requests
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.store import Store
+from tests.support.client import MERGE
 from tests.support.in_process import InProcessTransport
 from tests.support.loop import START
-from tests.support.running import Reports
+from tests.support.running import SETTINGS, Reports, scheduling
 
 Obj = dict[str, Any]
 
@@ -47,14 +44,12 @@ _LOOK = 0.05
 LATENCY = 0.004
 
 
-class Way(InProcessTransport):
-    """Each request is answered after a fixed while of virtual time."""
-
-    async def request(self, method: str, path: str, **more: Any) -> Response:
-        await asyncio.sleep(LATENCY / 2)
-        answer = await super().request(method, path, **more)
-        await asyncio.sleep(LATENCY / 2)
-        return answer
+def call(api: Api, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+    data = b"" if body is None else json.dumps(body).encode()
+    answer = api.handle(requests.Request(method, path, "", body=data, content_type=content_type))
+    assert isinstance(answer, requests.Response)
+    assert answer.status < 300, (method, path, answer.status, answer.body)
+    return json.loads(answer.body)
 
 
 class Living:
@@ -70,12 +65,8 @@ class Living:
         self.bound_once: dict[str, set[str]] = {}
         self._told: dict[str, str] = {}
 
-    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        data = b"" if body is None else json.dumps(body).encode()
-        answer = self.api.handle(requests.Request(method, path, "", body=data, content_type=content_type))
-        assert isinstance(answer, requests.Response)
-        assert answer.status < 300, (method, path, answer.status, answer.body)
-        return json.loads(answer.body)
+    def call(self, *about: Any) -> Any:
+        return call(self.api, *about)
 
     def listed(self, kind: str) -> list[Obj]:
         items: list[Obj] = self.call("GET", _PATHS[kind])["items"]
@@ -94,17 +85,15 @@ class Living:
             case "patch":
                 path = f"{_PATHS[step['kind']]}/{step['name']}"
                 at = f"{path}/status" if "status" in step["body"] else path
-                self.call("PATCH", at, step["body"], "application/merge-patch+json")
+                self.call("PATCH", at, step["body"], MERGE)
             case "ungate":
                 for name in step["names"]:
-                    body = {"spec": {"schedulingGates": None}}
-                    self.call("PATCH", f"{_PATHS['Pod']}/{name}", body, "application/merge-patch+json")
+                    self.call("PATCH", f"{_PATHS['Pod']}/{name}", {"spec": {"schedulingGates": None}}, MERGE)
             case "kubelet":
                 for each in self.listed("Pod"):
                     if "deletionTimestamp" in each["metadata"]:
-                        self.call(
-                            "DELETE", f"{_PATHS['Pod']}/{each['metadata']['name']}", {"gracePeriodSeconds": 0}
-                        )
+                        path = f"{_PATHS['Pod']}/{each['metadata']['name']}"
+                        self.call("DELETE", path, {"gracePeriodSeconds": 0})
             case "wait":
                 await asyncio.sleep(step["seconds"])
             case other:
@@ -179,34 +168,18 @@ async def living(
     api = Api(store, kinds)
     door = Door(api)
     profile = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
-    defaults = replace(settings_of(load(), identity="test"), profiles=(profile,), name="default-scheduler")
-    reports = Reports()
-    fast_path = FastPath(
-        replace(defaults, **changes),
-        transport=Way(door),
-        observer=reports,
-        recorder=reports,
-        timing=Timing(clock=loop.time, rng=lambda: 0.0),
-    )
-    found = Living(api, fast_path, reports, pause=pause)
+    settings = replace(SETTINGS, profiles=(profile,), name="default-scheduler")
+    changes.setdefault("initial_backoff", settings.initial_backoff)
+    transport = InProcessTransport(door, latency=LATENCY)
     for name, (value, policy) in PRIORITY_CLASSES.items():
         body = {"metadata": {"name": name}, "value": value} | ({"preemptionPolicy": policy} if policy else {})
-        found.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
-    running = [asyncio.create_task(fast_path.watch())]
-    try:
-        await fast_path.synced()
-        running.append(asyncio.create_task(fast_path.schedule()))
-        await asyncio.sleep(0.1)
-        yield found
-        assert contradictions(fast_path.ledger) == []
-        fast_path.snapshot.refresh()
-        columns, size = fast_path.snapshot.columns, fast_path.ledger.columns.size
-        assert (columns.usage[:, :, :size] == fast_path.ledger.columns.usage[:, :, :size]).all()
-        fast_path.queue.check_invariants()
-    finally:
-        for task in running:
-            task.cancel()
-        for task in running:
-            with suppress(asyncio.CancelledError):
-                await task
-        door.close()
+        call(api, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    by = Timing(clock=loop.time, rng=lambda: 0.0)
+    with closing(door):
+        async with scheduling(transport, settings, by=by, **changes) as running:
+            await asyncio.sleep(0.1)
+            fast_path = running.fast_path
+            yield Living(api, fast_path, running.reports, pause=pause)
+            fast_path.snapshot.refresh()
+            columns, size = fast_path.snapshot.columns, fast_path.ledger.columns.size
+            assert (columns.usage[:, :, :size] == fast_path.ledger.columns.usage[:, :, :size]).all()

@@ -1,4 +1,5 @@
-"""kube-scheduler 1.36's default profile, read plainly: one file a rule, dicts in, nothing compiled.
+"""kube-scheduler 1.36's default profile, read plainly: a file for each rule of more than a few lines, dicts in,
+nothing compiled.
 
 It is slow and obvious on purpose. Recordings of the real scheduler judge it, and it judges the engine's vectorised
 plugins, on clusters that nobody recorded.

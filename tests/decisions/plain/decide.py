@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from tests.decisions.plain import (
     balanced_allocation,
-    dynamic_resources,
     filters,
     image_locality,
     inter_pod_affinity,
@@ -21,9 +20,21 @@ from tests.decisions.plain import (
     pod_topology_spread,
     taint_toleration,
 )
-from tests.decisions.plain.fit_error import fit_error
-from tests.decisions.plain.preemption import Candidate, preempt
+from tests.decisions.plain.preemption import Candidate, fit_error, preempt
 from tests.decisions.plain.world import Obj, World, name
+
+#: The first half of a refusal's second sentence: DynamicResources' PostFilter runs before preemption and says so when
+#: there is no claim that it could release.
+NO_CLAIMS = "no new claims to deallocate"
+
+
+def _without_claims(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | None:
+    """DynamicResources, as far as a pod without claims meets it: every node scores 0. Pods with claims are no business
+    of this reading."""
+    if pod["spec"].get("resourceClaims"):
+        raise NotImplementedError("a pod with resource claims")
+    return {name(node): 0 for node in feasible}
+
 
 #: Score plugins and their weights, from `apis/config/v1/default_plugins.go` (1.36).
 SCORES = {
@@ -32,7 +43,7 @@ SCORES = {
     "NodeResourcesFit": (node_resources_fit.score, 1),
     "PodTopologySpread": (pod_topology_spread.score, 2),
     "InterPodAffinity": (inter_pod_affinity.score, 2),
-    "DynamicResources": (dynamic_resources.score, 2),
+    "DynamicResources": (_without_claims, 2),
     "NodeResourcesBalancedAllocation": (balanced_allocation.score, 1),
     "ImageLocality": (image_locality.score, 1),
 }
@@ -61,7 +72,7 @@ def decide(pod: Obj, world: World, budgets: Sequence[Obj] = ()) -> Decision:
             message = f"0/{len(world.nodes)} nodes are available: {whole}."
         outcome = preempt(pod, world, refusals, budgets)
         if not outcome.best:
-            message = f"{message} {dynamic_resources.REFUSED}, {outcome.message}"
+            message = f"{message} {NO_CLAIMS}, {outcome.message}"
         return Decision((), message=message, candidates=outcome.best)
     names = tuple(name(node) for node in feasible)
     if len(names) == 1:

@@ -1,7 +1,7 @@
 """The filters of the default profile in their order; the first to refuse a node is the one whose reason counts.
 
 From `apis/config/v1/default_plugins.go` (1.36). The filters for volumes and claims are left out: a pod without
-either passes them.
+either passes them. Those that are a few lines are here.
 """
 
 from __future__ import annotations
@@ -12,27 +12,59 @@ from tests.decisions.plain import (
     gpu_share,
     inter_pod_affinity,
     node_affinity,
-    node_declared_features,
-    node_name,
     node_ports,
     node_resources_fit,
-    node_unschedulable,
     pod_topology_spread,
     taint_toleration,
 )
+from tests.decisions.plain.taint_toleration import tolerated
 from tests.decisions.plain.world import Obj, Refusal, World, name
+
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def unschedulable(pod: Obj, node: Obj, world: World) -> Refusal | None:
+    """A cordoned node takes only pods that tolerate the taint of cordoned nodes, whether or not it has that taint. From
+    `plugins/nodeunschedulable`."""
+    cordoned = (node.get("spec") or {}).get("unschedulable")
+    if cordoned and not tolerated(CORDONED, pod["spec"].get("tolerations") or []):
+        return Refusal(("node(s) were unschedulable",), unresolvable=True)
+    return None
+
+
+def another_name(pod: Obj, node: Obj, world: World) -> Refusal | None:
+    """A pod that names its node goes there or nowhere. From `plugins/nodename`."""
+    if pod["spec"].get("nodeName") not in (None, "", name(node)):
+        return Refusal(("node(s) didn't match the requested node name",), unresolvable=True)
+    return None
+
+
+def undeclared_features(pod: Obj, node: Obj, world: World) -> Refusal | None:
+    """What a pod needs of the kubelet, its node has to have declared. From `plugins/nodedeclaredfeatures` and
+    `component-helpers/nodedeclaredfeatures`. Of the features that 1.36 knows, two matter to where a pod goes."""
+    spec, needed = pod["spec"], set()
+    containers = (*spec["containers"], *(spec.get("initContainers") or ()))
+    rules = [rule for each in containers for rule in each.get("restartPolicyRules") or ()]
+    if any(rule["action"] == "RestartAllContainers" for rule in rules):
+        needed.add("RestartAllContainersOnContainerExits")
+    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
+        needed.add("UserNamespacesHostNetworkSupport")
+    if needed <= set(node["status"].get("declaredFeatures") or ()):
+        return None
+    return Refusal(("node(s) didn't match Pod's required features",), unresolvable=True)
+
 
 FILTERS = {
     "NodeAffinity's names": node_affinity.unnamed,
-    "NodeUnschedulable": node_unschedulable.refuse,
-    "NodeName": node_name.refuse,
+    "NodeUnschedulable": unschedulable,
+    "NodeName": another_name,
     "TaintToleration": taint_toleration.refuse,
     "NodeAffinity": node_affinity.refuse,
     "NodePorts": node_ports.refuse,
     "NodeResourcesFit": node_resources_fit.refuse,
     "PodTopologySpread": pod_topology_spread.refuse,
     "InterPodAffinity": inter_pod_affinity.refuse,
-    "NodeDeclaredFeatures": node_declared_features.refuse,
+    "NodeDeclaredFeatures": undeclared_features,
     # Not kube-scheduler's, and about pods that no recording has.
     "GPUShare": gpu_share.refuse,
 }

@@ -40,12 +40,11 @@ def terms(pod: Obj, kind: str, strength: str) -> list[Obj]:
 def matches(term: Obj, owner: Obj, other: Obj, world: World) -> bool:
     """Whether `term`, which `owner` carries, means `other`."""
     named, selector = term.get("namespaces") or [], term.get("namespaceSelector")
+    there = namespace(other)
     if not named and selector is None:
-        in_namespace = namespace(other) == namespace(owner)
+        in_namespace = there == namespace(owner)
     else:
-        in_namespace = namespace(other) in named or selects(
-            selector, world.namespaces.get(namespace(other), {})
-        )
+        in_namespace = there in named or selects(selector, world.namespaces.get(there, {}))
     return in_namespace and selects(_selector(term, owner), labels(other))
 
 
@@ -56,11 +55,8 @@ def _selector(term: Obj, owner: Obj) -> Obj | None:
         return None
     keys = [("In", key) for key in term.get("matchLabelKeys") or []]
     keys += [("NotIn", key) for key in term.get("mismatchLabelKeys") or []]
-    added = [
-        {"key": key, "operator": operator, "values": [labels(owner)[key]]}
-        for operator, key in keys
-        if key in labels(owner)
-    ]
+    own = labels(owner)
+    added = [{"key": key, "operator": how, "values": [own[key]]} for how, key in keys if key in own]
     return {"matchExpressions": [*requirements(selector), *added]}
 
 
@@ -87,15 +83,15 @@ def _affinity_holds(pod: Obj, node: Obj, world: World) -> bool:
     keys = {term["topologyKey"] for term in required}
     if not keys <= labels(node).keys():
         return False
-    homes = [
-        where
-        for placed, where in world.placed()
-        if all(matches(term, pod, placed, world) for term in required)
-    ]
+
+    def is_meant(other: Obj) -> bool:
+        return all(matches(term, pod, other, world) for term in required)
+
+    homes = [where for placed, where in world.placed() if is_meant(placed)]
     if all(any(near(node, home, key) for home in homes) for key in keys):
         return True
     counted_somewhere = any(keys & labels(home).keys() for home in homes)
-    return not counted_somewhere and all(matches(term, pod, pod, world) for term in required)
+    return not counted_somewhere and is_meant(pod)
 
 
 def score(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.decisions.plain.normalize import by_largest
 from tests.decisions.plain.selectors import any_term_matches, faults, term_matches
-from tests.decisions.plain.world import Obj, Refusal, World, labels, name
+from tests.decisions.plain.world import Obj, Refusal, World, by_largest, labels, name
 
 
 def _affinity(pod: Obj) -> Obj:
@@ -31,17 +30,14 @@ def matches(pod: Obj, node: Obj) -> bool:
 
 def named(pod: Obj) -> set[str] | None:
     """The nodes that the required terms leave by their names; None where they leave all."""
+    required = _affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution")
     found: set[str] = set()
-    for term in (_affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get(
-        "nodeSelectorTerms", ()
-    ):
-        fields = [
-            set(field["values"]) for field in term.get("matchFields") or [] if field["operator"] == "In"
-        ]
+    for term in (required or {}).get("nodeSelectorTerms", ()):
+        fields = [each for each in term.get("matchFields") or [] if each["operator"] == "In"]
         if not fields:
             return None
-        found |= set.intersection(*fields)
-    return found if _affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution") else None
+        found |= set.intersection(*(set(each["values"]) for each in fields))
+    return found if required else None
 
 
 def unnamed(pod: Obj, node: Obj, world: World) -> Refusal | None:
@@ -59,12 +55,8 @@ def conflict(pod: Obj) -> str:
 def unrankable(pod: Obj) -> str:
     """Why PreScore fails for the pod; empty where it does not."""
     preferred = _affinity(pod).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-    found = [
-        fault
-        for index, term in enumerate(preferred)
-        if term["weight"]
-        for fault in faults(term["preference"], f"[{index}]")
-    ]
+    terms = [(index, term["preference"]) for index, term in enumerate(preferred) if term["weight"]]
+    found = [fault for index, term in terms for fault in faults(term, f"[{index}]")]
     if not found:
         return ""
     listed = ", ".join(found)
@@ -81,8 +73,8 @@ def score(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | N
     preferred = _affinity(pod).get("preferredDuringSchedulingIgnoredDuringExecution")
     if not preferred:
         return None
-    raw = {
-        name(node): sum(term["weight"] for term in preferred if term_matches(term["preference"], node))
-        for node in feasible
-    }
-    return by_largest(raw)
+
+    def liked(node: Obj) -> int:
+        return sum(term["weight"] for term in preferred if term_matches(term["preference"], node))
+
+    return by_largest({name(node): liked(node) for node in feasible})

@@ -48,9 +48,8 @@ def included(constraint: Obj, pod: Obj, node: Obj) -> bool:
     """Whether the constraint's policies count `node`: by default whatever its taints, if the selector admits it."""
     if constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and not node_affinity.matches(pod, node):
         return False
-    return constraint.get("nodeTaintsPolicy", "Ignore") == "Ignore" or not taint_toleration.untolerated(
-        pod, node
-    )
+    is_any_taint_ignored = constraint.get("nodeTaintsPolicy", "Ignore") == "Ignore"
+    return is_any_taint_ignored or not taint_toleration.untolerated(pod, node)
 
 
 def matching(constraint: Obj, pod: Obj, node: Obj, world: World) -> int:

@@ -15,11 +15,11 @@ From `framework/preemption/preemption.go` and `plugins/defaultpreemption`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.decisions.plain import filters
-from tests.decisions.plain.fit_error import fit_error
 from tests.decisions.plain.selectors import requirements, selects
 from tests.decisions.plain.world import Obj, Refusal, World, labels, name, namespace
 
@@ -28,6 +28,15 @@ NOT_YET = "9999-12-31T23:59:59Z"
 NEVER = "not eligible due to preemptionPolicy=Never."
 NO_VICTIMS = Refusal(("No preemption victims found for incoming pod",), unresolvable=True)
 NOT_HELPFUL = Refusal(("Preemption is not helpful for scheduling",), unresolvable=True)
+
+
+def fit_error(nodes: int, refusals: Iterable[Refusal]) -> str:
+    """How many nodes were refused for which reason, in kube-scheduler's words (FitError of `framework/types.go`). Each
+    part is a number and a reason; parts are in the order of their text, so 10 comes before 2. A node with two reasons
+    counts in both."""
+    counts = Counter(reason for refusal in refusals for reason in refusal.reasons)
+    parts = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f"0/{nodes} nodes are available" + (f": {', '.join(parts)}." if parts else "")
 
 
 @dataclass(frozen=True)
@@ -78,15 +87,14 @@ def preempt(
 ) -> Preemption:
     if pod["spec"].get("preemptionPolicy") == "Never":
         return Preemption(message=f"preemption: {NEVER}")
-    candidates, statuses = [], []
-    for node in world.nodes:
-        found = NOT_HELPFUL if refusals[name(node)].unresolvable else _on_node(pod, node, world, budgets)
-        if isinstance(found, Candidate):
-            candidates.append(found)
-        else:
-            statuses.append(found)
+    found = [
+        NOT_HELPFUL if refusals[name(node)].unresolvable else _on_node(pod, node, world, budgets)
+        for node in world.nodes
+    ]
+    candidates = [each for each in found if isinstance(each, Candidate)]
     if not candidates:
-        return Preemption(message=f"preemption: {fit_error(len(world.nodes), statuses)}")
+        statuses = (each for each in found if isinstance(each, Refusal))
+        return Preemption(message=f"preemption: {fit_error(len(found), statuses)}")
     least = min(candidate.rank for candidate in candidates)
     return Preemption(tuple(candidate for candidate in candidates if candidate.rank == least))
 
@@ -114,12 +122,10 @@ def _violating(pods: Sequence[Obj], budgets: Sequence[Obj]) -> list[Obj]:
     allowed = [budget["status"]["disruptionsAllowed"] for budget in budgets]
     violating = []
     for pod in pods:
-        violates = False
-        for index, budget in enumerate(budgets):
-            if _covers(budget, pod):
-                allowed[index] -= 1
-                violates |= allowed[index] < 0
-        if violates:
+        covering = [index for index, budget in enumerate(budgets) if _covers(budget, pod)]
+        for index in covering:
+            allowed[index] -= 1
+        if any(allowed[index] < 0 for index in covering):
             violating.append(pod)
     return violating
 

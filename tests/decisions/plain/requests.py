@@ -42,10 +42,8 @@ def _effective(asked: int | None, status: Obj | None, resource: str, infeasible:
 
 
 def is_infeasible(pod: Obj) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(
-        each["type"] == "PodResizePending" and each.get("reason") == "Infeasible" for each in conditions
-    )
+    told = [(each["type"], each.get("reason")) for each in (pod.get("status") or {}).get("conditions") or []]
+    return ("PodResizePending", "Infeasible") in told
 
 
 def whole_request(pod: Obj, resource: str) -> int | None:
@@ -73,14 +71,10 @@ def _named(pod: Obj, resource: str) -> bool:
 
 def _container(pod: Obj, container: Obj, resource: str) -> int | None:
     status = pod.get("status") or {}
-    statuses = {
-        each["name"]: each
-        for kind in ("containerStatuses", "initContainerStatuses")
-        for each in status.get(kind) or ()
-    }
-    initial = container in (pod["spec"].get("initContainers") or []) and (
-        container.get("restartPolicy") != "Always"
-    )
+    kinds = ("containerStatuses", "initContainerStatuses")
+    statuses = {each["name"]: each for kind in kinds for each in status.get(kind) or ()}
+    is_init = container in (pod["spec"].get("initContainers") or [])
+    initial = is_init and container.get("restartPolicy") != "Always"
     told = None if initial else statuses.get(container["name"])
     return _effective(_in_spec(container, resource), told, resource, is_infeasible(pod))
 
@@ -125,9 +119,8 @@ def requested_resources(pod: Obj) -> set[str]:
     """The resources that some part of `pod` names."""
     spec = pod["spec"]
     asking = [*spec["containers"], *(spec.get("initContainers") or []), spec]
-    named = [
-        (one.get("resources") or {}).get(part) or {} for one in asking for part in ("requests", "limits")
-    ]
+    resources = [one.get("resources") or {} for one in asking]
+    named = [each.get(part) or {} for each in resources for part in ("requests", "limits")]
     return {resource for amounts in (*named, spec.get("overhead") or {}) for resource in amounts}
 
 

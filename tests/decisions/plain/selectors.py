@@ -16,10 +16,8 @@ from tests.decisions.plain.world import Obj, labels, name
 
 def requirements(selector: Obj) -> list[Obj]:
     """A label selector's requirements, those of `matchLabels` among them."""
-    equal = [
-        {"key": key, "operator": "In", "values": [value]}
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
+    of_labels = (selector.get("matchLabels") or {}).items()
+    equal = [{"key": key, "operator": "In", "values": [value]} for key, value in of_labels]
     return [*equal, *(selector.get("matchExpressions") or [])]
 
 

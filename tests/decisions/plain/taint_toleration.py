@@ -2,17 +2,42 @@
 
 From `plugins/tainttoleration`. NoSchedule and NoExecute refuse. The raw score is the number of PreferNoSchedule
 taints that no toleration for that effect (or for every effect) covers; fewer is better. Weight 3.
+
+A toleration with an empty effect covers every effect; with an empty key and `Exists` it covers every taint; the
+operator defaults to `Equal`; `Gt` and `Lt` compare the taint's value with the toleration's as integers and fail where
+either is none (KEP-5471); how long a taint is tolerated does not matter to scheduling (API reference, Toleration).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tests.decisions.plain.normalize import by_largest
-from tests.decisions.plain.tolerations import tolerated
-from tests.decisions.plain.world import Obj, Refusal, World, name, taints
+from tests.decisions.plain.selectors import integer
+from tests.decisions.plain.world import Obj, Refusal, World, by_largest, name, taints
 
 REFUSING = ("NoSchedule", "NoExecute")
+
+
+def tolerates(toleration: Obj, taint: Obj) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    match toleration.get("operator") or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return (toleration.get("value") or "") == (taint.get("value") or "")
+        case "Gt" | "Lt" as operator:
+            have, limit = integer(taint.get("value")), integer(toleration.get("value"))
+            if have is None or limit is None:
+                return False
+            return have > limit if operator == "Gt" else have < limit
+    raise ValueError(f"operator {toleration['operator']!r}")
+
+
+def tolerated(taint: Obj, tolerations: Iterable[Obj]) -> bool:
+    return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def untolerated(pod: Obj, node: Obj) -> bool:
@@ -29,11 +54,9 @@ def refuse(pod: Obj, node: Obj, world: World) -> Refusal | None:
 
 def score(pod: Obj, feasible: Sequence[Obj], world: World) -> dict[str, int] | None:
     tolerations = pod["spec"].get("tolerations") or []
-    raw = {
-        name(node): sum(
-            taint["effect"] == "PreferNoSchedule" and not tolerated(taint, tolerations)
-            for taint in taints(node)
-        )
-        for node in feasible
-    }
-    return by_largest(raw, reverse=True)
+
+    def disliked(node: Obj) -> int:
+        soft = [taint for taint in taints(node) if taint["effect"] == "PreferNoSchedule"]
+        return sum(not tolerated(taint, tolerations) for taint in soft)
+
+    return by_largest({name(node): disliked(node) for node in feasible}, reverse=True)

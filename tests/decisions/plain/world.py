@@ -68,3 +68,13 @@ def labels(obj: Obj) -> Mapping[str, str]:
 
 def taints(node: Obj) -> list[Obj]:
     return list((node.get("spec") or {}).get("taints") or [])
+
+
+def by_largest(raw: dict[str, int], *, reverse: bool = False) -> dict[str, int]:
+    """DefaultNormalizeScore of `plugins/helper`: the largest raw score becomes 100, the others in proportion, divided
+    downwards. Reversed, the result is taken from 100; where all are 0, all become 100."""
+    largest = max(raw.values())
+    if largest == 0:
+        return dict.fromkeys(raw, 100) if reverse else raw
+    scaled = {node: score * 100 // largest for node, score in raw.items()}
+    return {node: 100 - score for node, score in scaled.items()} if reverse else scaled

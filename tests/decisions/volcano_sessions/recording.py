@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+import msgspec
 import yaml
 
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
@@ -13,38 +14,26 @@ from tests.support.needed import recorded_cases
 Obj = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(msgspec.Struct, frozen=True, dict=True):
     id: str
     scenario: str
-    conf: SessionConf
+    config: str
     sessions: int
     input: Obj
-    expected: list[Obj]
+    expected: Obj
+    feature_gates: dict[str, bool] | None = msgspec.field(name="featureGates", default=None)
     #: Paths of what differed between runs of Volcano's own, and is missing in `expected`.
-    unstable: tuple[str, ...] = ()
-    questionable: frozenset[str] = field(default_factory=frozenset)
+    unstable: list[str] | None = None
+
+    @cached_property
+    def conf(self) -> SessionConf:
+        return conf_of(self.config, self.feature_gates or {})
 
 
 def read_cases() -> list[Case]:
     """Those of the file that the environment names, or of the one beside the checkout."""
-    return [
-        _case(each)
-        for each in recorded_cases("AGENT_SCHEDULER_VOLCANO_SESSIONS", "volcano-sessions/cases.jsonl.gz")
-    ]
-
-
-def _case(raw: Obj) -> Case:
-    return Case(
-        id=raw["id"],
-        scenario=raw["scenario"],
-        conf=conf_of(raw["config"], raw.get("featureGates") or {}),
-        sessions=raw["sessions"],
-        input=raw["input"],
-        expected=raw["expected"]["sessions"],
-        unstable=tuple(raw.get("unstable") or ()),
-        questionable=frozenset(raw.get("questionable") or ()),
-    )
+    raw = recorded_cases("AGENT_SCHEDULER_VOLCANO_SESSIONS", "volcano-sessions/cases.jsonl.gz")
+    return msgspec.convert(raw, list[Case])
 
 
 def conf_of(text: str, gates: dict[str, bool]) -> SessionConf:

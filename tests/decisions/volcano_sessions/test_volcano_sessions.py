@@ -11,22 +11,9 @@ from tests.decisions.volcano_sessions.recording import Case, Obj, read_cases
 from tests.decisions.volcano_sessions.replay import differences, replay
 
 SCENARIOS = (
-    "gang-fit",
-    "gang-compete",
-    "gang-roles",
-    "capacity-flat",
-    "capacity-hierarchy",
-    "proportion",
-    "enqueue",
-    "backfill",
-    "drf",
-    "node-choice",
-    "gates",
-    "shipped-config",
-    "no-podgroup",
-    "placement",
-    "preempt",
-    "reclaim",
+    *("gang-fit", "gang-compete", "gang-roles", "capacity-flat", "capacity-hierarchy", "proportion"),
+    *("enqueue", "backfill", "drf", "node-choice", "gates", "shipped-config", "no-podgroup", "placement"),
+    *("preempt", "reclaim"),
 )
 #: Of those in which pods are evicted, the share of cases that are equal in everything: rules excuse few.
 _EQUAL = 0.85
@@ -59,9 +46,8 @@ def test_sessions_decide_as_volcano_did(cases: Sequence[Case], scenario: str) ->
 
 def broken(case: Case, answer: Obj) -> list[str]:
     """The running gangs that keep some pods, but fewer than their minimum, as others are evicted."""
-    minimums = {
-        each["metadata"]["name"]: each["spec"].get("minMember", 0) for each in case.input["podGroups"]
-    }
+    groups = case.input["podGroups"]
+    minimums = {each["metadata"]["name"]: each["spec"].get("minMember", 0) for each in groups}
     return [
         f"{key} is broken: {found}"
         for key, found in answer["podGroups"].items()

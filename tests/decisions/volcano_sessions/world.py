@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from agent_scheduler.engine.gangs.group import of_pod_group
-from agent_scheduler.engine.preemption.pdbs import PDBs, read_pdb
 from agent_scheduler.engine.quotas.queues import queue_info
 from agent_scheduler.engine.quotas.vector import of_resources
 from agent_scheduler.engine.session.close import Result
@@ -20,7 +20,7 @@ from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.objects import batch, wire
-from agent_scheduler.objects.selecting import PodDisruptionBudget
+from tests.decisions.preempting import pdbs_of
 from tests.decisions.volcano_sessions.recording import Obj
 
 VOLCANO = "volcano"
@@ -66,17 +66,9 @@ class World:
                 if queue.get("status", {}).get("allocated") is not None
             },
             priorities={each["metadata"]["name"]: each.get("value", 0) for each in self.priorities},
-            pdbs=self._pdbs(),
-            default_priority=next(
-                (each["value"] for each in self.priorities if each.get("globalDefault")), 0
-            ),
+            pdbs=pdbs_of(self.budgets),
+            default_priority=sum(each["value"] for each in self.priorities if each.get("globalDefault")),
         )
-
-    def _pdbs(self) -> PDBs:
-        pdbs = PDBs()
-        for each in self.budgets:
-            pdbs.set(read_pdb(msgspec.convert(each, PodDisruptionBudget)))
-        return pdbs
 
     # ---- what becomes of it
 
@@ -92,15 +84,10 @@ class World:
             if pod.nominated:
                 status["nominatedNodeName"] = pod.nominated
         for info in result.ungated:
-            spec = self.pods[info.key]["spec"]
-            spec["schedulingGates"] = [
-                gate for gate in spec["schedulingGates"] if gate["name"] != batch.QUEUE_ALLOCATION_GATE
-            ]
-        for queue in result.queues:
-            if queue.write:
-                self.queues[queue.queue.name].setdefault("status", {})["allocated"] = _resources(
-                    queue.allocated
-                )
+            self._removeGate({"pod": info.key, "gate": batch.QUEUE_ALLOCATION_GATE})
+        for queue in filter(attrgetter("write"), result.queues):
+            status = self.queues[queue.queue.name].setdefault("status", {})
+            status["allocated"] = _resources(queue.allocated)
         for key, node in bound:
             pod = self.pods[key]
             pod["spec"]["nodeName"] = node

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.decisions.volcano_webhooks.of_jobs import compared, made
 from tests.decisions.volcano_webhooks.recording import Case, Obj, State
+from tests.decisions.volcano_webhooks.replay import compared, made
 
 _NO_DAG = "jobhasdependenciesbetweentasks,butdoesn'tformadirectedacyclicgraph(DAG)"
 
@@ -18,7 +18,7 @@ def _refusals(case: Case, answer: Obj) -> list[tuple[str, list[str]]]:
 
 
 def _tasks(case: Case) -> list[Any]:
-    return ((case.request.get("object") or {}).get("spec") or {}).get("tasks") or []
+    return (case.object.get("spec") or {}).get("tasks") or []
 
 
 def _all_at_once(case: Case, answer: Obj, state: State) -> bool:
@@ -32,14 +32,9 @@ def _action_beside_an_exit_code(case: Case, answer: Obj, state: State) -> bool:
     if case.path != "/jobs/validate" or answer["allowed"]:
         return False
     problems = answer["message"].split("; ")
-    spec = case.request["object"]["spec"]
-    policies = [
-        *(spec.get("policies") or ()),
-        *(each for task in _tasks(case) for each in task.get("policies") or ()),
-    ]
-    return all("invalid policy action" in each for each in problems) and any(
-        "exitCode" in each for each in policies
-    )
+    policies = [each for of in (case.object["spec"], *_tasks(case)) for each in of.get("policies") or ()]
+    is_about_actions = all("invalid policy action" in each for each in problems)
+    return is_about_actions and any("exitCode" in each for each in policies)
 
 
 def _named_twice(case: Case, answer: Obj, state: State) -> bool:
@@ -54,22 +49,16 @@ def _named_twice(case: Case, answer: Obj, state: State) -> bool:
 
 def _unreadable(case: Case, answer: Obj, state: State) -> bool:
     """What cannot be read is told in Go's words there."""
-    theirs = case.responses[0].get("message") or ""
-    return theirs.startswith("json: cannot unmarshal") and answer["message"].startswith(
-        "cannot read the object: "
-    )
+    theirs, ours = case.response.get("message") or "", answer["message"]
+    return theirs.startswith("json: cannot unmarshal") and ours.startswith("cannot read the object: ")
 
 
 def _minimum_of_the_only_task(case: Case, answer: Obj, state: State) -> bool:
     """Volcano's design gives the only task of a job the job's minimum; its webhook all replicas."""
-    if (
-        case.path != "/jobs/mutate"
-        or len(_tasks(case)) != 1
-        or _tasks(case)[0].get("minAvailable") is not None
-    ):
+    if case.path != "/jobs/mutate" or [each.get("minAvailable") for each in _tasks(case)] != [None]:
         return False
-    ours, theirs = made(case, answer), made(case, case.responses[0])
-    if ours["spec"]["tasks"][0]["minAvailable"] != case.request["object"]["spec"].get("minAvailable"):
+    ours, theirs = made(case, answer), made(case, case.response)
+    if ours["spec"]["tasks"][0]["minAvailable"] != case.object["spec"].get("minAvailable"):
         return False
     ours["spec"]["tasks"][0]["minAvailable"] = theirs["spec"]["tasks"][0]["minAvailable"]
     return bool(ours == theirs)
@@ -77,19 +66,14 @@ def _minimum_of_the_only_task(case: Case, answer: Obj, state: State) -> bool:
 
 def _marked_as_dependent(case: Case, answer: Obj, state: State) -> bool:
     """Volcano's design marks a job with tasks that wait for others; its webhook does not."""
-    if case.path != "/jobs/mutate" or not any(
-        (task.get("dependsOn") or {}).get("name") for task in _tasks(case)
-    ):
+    waits = any((task.get("dependsOn") or {}).get("name") for task in _tasks(case))
+    if case.path != "/jobs/mutate" or not waits:
         return False
     rest = [each for each in answer["patch"] if "dependent-job" not in str(each)]
-    return made(case, {"patch": rest}) == made(case, case.responses[0])
+    return made(case, {"patch": rest}) == made(case, case.response)
 
 
 RULES = (
-    _all_at_once,
-    _action_beside_an_exit_code,
-    _named_twice,
-    _unreadable,
-    _minimum_of_the_only_task,
-    _marked_as_dependent,
+    *(_all_at_once, _action_beside_an_exit_code, _named_twice),
+    *(_unreadable, _minimum_of_the_only_task, _marked_as_dependent),
 )

@@ -21,16 +21,26 @@ PATHS = (
 )
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     id: str
     path: str
     server: str
     request: Obj
-    #: All that were given to one question: the order of a Go map is another each time.
-    responses: tuple[Obj, ...]
+    response: Obj
+    #: That were given to the same question at other times: the order of a Go map is another each time.
+    other_responses: list[Obj] | None = None
     #: What an API server with Volcano's definitions and no webhook said to the same object, where it was asked.
-    by_definition: Obj | None = None
+    crd_dry_run: Obj | None = None
+
+    @property
+    def responses(self) -> list[Obj]:
+        return [self.response, *(self.other_responses or ())]
+
+    @property
+    def object(self) -> Obj:
+        """Empty where one is deleted."""
+        found: Obj = self.request.get("object") or {}
+        return found
 
     def __str__(self) -> str:
         return f"{self.id} {self.path} {self.request['operation']} {self.request.get('name', '')}"
@@ -49,27 +59,12 @@ class State:
 def read_cases() -> list[Case]:
     """The recorded cases of our paths."""
     found = recorded_cases("AGENT_SCHEDULER_VOLCANO_WEBHOOKS", "volcano-jobs/webhooks.jsonl.gz")
-    return [
-        Case(
-            id=raw["id"],
-            path=raw["path"],
-            server=raw["server"],
-            request=raw["request"],
-            responses=(raw["response"], *(raw.get("other_responses") or ())),
-            by_definition=raw.get("crd_dry_run"),
-        )
-        for raw in found
-        if raw["path"] in PATHS
-    ]
+    return msgspec.convert([raw for raw in found if raw["path"] in PATHS], list[Case])
 
 
 def read_state() -> State:
     raw = json.loads("".join(recorded("volcano-jobs/webhook-state.json")))
-    return State(
-        queues={each["metadata"]["name"]: msgspec.convert(each, Queue) for each in raw["queues"]},
-        namespaces={
-            each["metadata"]["name"]: each["metadata"].get("annotations") or {} for each in raw["namespaces"]
-        },
-        admission=raw["admission_conf"],
-        servers=raw["servers"],
-    )
+    queues = {each["metadata"]["name"]: msgspec.convert(each, Queue) for each in raw["queues"]}
+    metadata = [each["metadata"] for each in raw["namespaces"]]
+    namespaces = {each["name"]: each.get("annotations") or {} for each in metadata}
+    return State(queues, namespaces, admission=raw["admission_conf"], servers=raw["servers"])

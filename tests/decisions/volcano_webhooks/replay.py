@@ -1,4 +1,10 @@
-"""A recorded question put to our reviews, and what they answer in the form of the recording."""
+"""A recorded question put to our reviews, what they answer in the form of the recording, and when two answers say the
+same.
+
+Of answers about jobs a patch is compared by what it makes of the object: Volcano writes all tasks anew, with what Go's
+types leave empty. Problems are compared by Volcano's words, which ours have after the field and before what is allowed
+there. Volcano runs them together and puts what is allowed at the end of all.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import yaml
@@ -13,7 +20,7 @@ import yaml
 from agent_scheduler.admission import jobs, podgroups, pods, queues
 from agent_scheduler.admission.review import Reviewer, read_review, review, write_review
 from agent_scheduler.config.resource_groups import read_resource_groups
-from tests.decisions.volcano_webhooks import of_jobs
+from embedded_kubernetes.patch import json_patch
 from tests.decisions.volcano_webhooks.recording import Case, Obj, State
 
 GATES = "SchedulingGatesQueueAdmission"
@@ -21,12 +28,8 @@ GATES = "SchedulingGatesQueueAdmission"
 
 def replay(case: Case, state: State, *, strict: bool = False) -> Obj:
     """`strict`: whether jobs are refused whose minimum is not the sum of their tasks', which Volcano lets be."""
-    body = {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {**case.request, "uid": case.id},
-    }
-    request = read_review(json.dumps(body).encode())
+    kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    request = read_review(json.dumps({**kind, "request": {**case.request, "uid": case.id}}).encode())
     asked = reviewers(state, state.servers[case.server], strict=strict)[case.path]
     answered = write_review(request, review(asked, request))
     response = json.loads(answered)["response"]
@@ -68,10 +71,9 @@ def is_equal(case: Case, answer: Obj, response: Obj) -> bool:
     if answer["allowed"] != response["allowed"]:
         return False
     if case.path.startswith("/jobs/"):
-        return of_jobs.is_equal(case, answer, response)
-    return problems(answer["message"]) == problems(response.get("message") or "") and answer["patch"] == (
-        response.get("patch") or []
-    )
+        return _is_equal_of_jobs(case, answer, response)
+    told, patch = response.get("message") or "", response.get("patch") or []
+    return problems(answer["message"]) == problems(told) and answer["patch"] == patch
 
 
 def problems(message: str) -> list[str]:
@@ -80,3 +82,57 @@ def problems(message: str) -> list[str]:
     if below:
         return [told, *sorted(names.split(", "))]
     return sorted(re.split(r", (?=requestBody\.)", listed)) if message else []
+
+
+# ---- answers about jobs
+
+_FIELD = re.compile(r"^((?:spec|metadata)\S*(?:, spec\S*)*): ")
+_ALLOWED = re.compile(r"; allowed: [^;]*")
+#: Which task there is not, or which wait for one another.
+_NO_DAG = re.compile(r"(?<=\(DAG\)): [^;]*")
+_VALID = re.compile(r",? valid (?:events|actions) are \[.*?\]")
+#: Volcano takes the number of the task for that of a pod.
+_POD = re.compile(r"(create pod with name \S+-)\d+ ")
+#: What Volcano's message has between its problems.
+_BETWEEN = re.compile(
+    r"[\s;.*]|\d+ errors? occurred:|spec(?:\.tasks)?\.policies: |"
+    r"(?:spec\.tasks?\[\d+\]\.)?(?:template|metadata)\.[\w.\[\]]+: "
+)
+
+
+def _is_equal_of_jobs(case: Case, answer: Obj, response: Obj) -> bool:
+    if answer["allowed"]:
+        return made(case, answer) == made(case, response)
+    missing, more = compared(answer["message"], response["message"])
+    return not missing and not more
+
+
+def made(case: Case, answer: Obj) -> Any:
+    """The object after the patch."""
+    patch = [{**each, "op": "add"} for each in answer.get("patch") or ()]
+    return _plain(json_patch(deepcopy(case.object), patch))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {key: _plain(each) for key, each in value.items()}
+        empty = {"metadata": {}, "resources": {}, "minPartitions": 0}
+        return {key: each for key, each in kept.items() if each not in (None, empty.get(key))}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def compared(ours: str, theirs: str) -> tuple[str, list[str]]:
+    """What of their message ours does not say, and which of our problems theirs does not have."""
+    rest = _VALID.sub("", _POD.sub(r"\1N ", theirs.replace("spec.task[", "spec.tasks[")))
+    ours = _POD.sub(r"\1N ", ours.replace("spec.task[", "spec.tasks["))
+    for extra in (_ALLOWED, _VALID, _NO_DAG):
+        ours = extra.sub("", ours)
+    more = []
+    for problem in ours.split("; "):
+        words = _FIELD.sub("", problem)
+        said = next((each for each in (problem, words) if each in rest), None)
+        if said is None:
+            more.append(problem)
+        else:
+            rest = rest.replace(said, "", 1)
+    return _BETWEEN.sub("", rest), more

@@ -14,14 +14,8 @@ from tests.decisions.volcano_webhooks.replay import is_equal, replay
 _EQUAL = 0.8
 
 
-@pytest.fixture(scope="module")
-def cases() -> Sequence[Case]:
-    return read_cases()
-
-
-@pytest.fixture(scope="module")
-def state() -> State:
-    return read_state()
+cases = pytest.fixture(scope="module")(read_cases)
+state = pytest.fixture(scope="module")(read_state)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -57,13 +51,9 @@ def test_with_strict_minimums_jobs_are_refused_for_these_and_nothing_else(
         assert len(refused) <= 1
         assert lax["allowed"] == (not told(lax))
         if refused:
-            spec = case.request["object"]["spec"]
-            assert refused[0].startswith(
-                f"spec.minAvailable: {spec['minAvailable']} is not the sum of the tasks'"
-            )
-            assert spec["minAvailable"] != sum(
-                task.get("minAvailable", task["replicas"]) for task in spec["tasks"]
-            )
+            least, tasks = case.object["spec"]["minAvailable"], case.object["spec"]["tasks"]
+            assert refused[0].startswith(f"spec.minAvailable: {least} is not the sum of the tasks'")
+            assert least != sum(task.get("minAvailable", task["replicas"]) for task in tasks)
             more += lax["allowed"]
     print(f"{more} jobs that Volcano allows are refused for their minimums")
     assert more
