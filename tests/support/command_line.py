@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import load_text
@@ -50,3 +52,21 @@ def warnings(text: str, *, header: str = HEADER) -> list[str]:
     told: list[str] = []
     load_text(header + text, source="f.yaml", warn=told.append)
     return told
+
+
+class Command:
+    """`agent-scheduler` with these words, as a shell sees it: exit code, standard output and standard error."""
+
+    def __init__(self, words: str, kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._words = words.split()
+        self.kubeconfig = kubeconfig
+        self._capsys = capsys
+
+    def __call__(self, line: str = "") -> tuple[int, str, str]:
+        code = main([*self._words, *line.split(), "--kubeconfig", str(self.kubeconfig)])
+        shown = self._capsys.readouterr()
+        return code, shown.out, shown.err
+
+    async def beside(self, line: str = "") -> tuple[int, str, str]:
+        """While the loop goes on."""
+        return await asyncio.to_thread(self, line)
