@@ -47,6 +47,19 @@ def refusal(text: str, *, header: str = HEADER) -> str:
     return str(caught.value)
 
 
+def saying(path: str, value: str) -> str:
+    """A configuration that says `value` at a path such as `profiles[0].base`; behind it others may follow."""
+    first, *steps = path.split(".")
+    for step in reversed(steps):
+        value = f"{{{_entry(step, value)}}}"
+    return _entry(first, value)
+
+
+def _entry(step: str, value: str) -> str:
+    name, bracket, _ = step.partition("[")
+    return f"{name}: [{value}]" if bracket else f"{name}: {value}"
+
+
 def warnings(text: str, *, header: str = HEADER) -> list[str]:
     """What is said of a configuration `f.yaml` that is accepted."""
     told: list[str] = []

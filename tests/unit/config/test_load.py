@@ -14,7 +14,7 @@ from agent_scheduler.config.flags import FLAGS
 from agent_scheduler.config.load import Source, load, load_text, to_dict
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import FEATURE_GATES, Configuration
-from tests.support.command_line import HEADER, refusal, run_arguments, warnings
+from tests.support.command_line import HEADER, refusal, run_arguments, saying, warnings
 
 Load = Callable[..., Configuration]
 
@@ -248,131 +248,86 @@ def test_an_argument_of_a_plugin_is_told_by_its_place_in_the_list() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("extenders: [{urlPrefix: 'http://a'}]", "extenders: is not supported: there are no scheduler"),
-        (
-            "healthzBindAddress: 0.0.0.0:10251",
-            "healthzBindAddress: is not supported: see serving.bindAddress",
-        ),
-        (
-            "leaderElection: {resourceLock: endpoints}",
-            "leaderElection.resourceLock: is not supported: the lock is always a Lease",
-        ),
-        (
-            "sharding: {mode: hrad}",
-            "sharding.mode: found 'hrad'; did you mean hard? allowed: hard, none, soft",
-        ),
-        ("workerCount: 0", "workerCount: found the number 0; allowed: a whole number from 1 to 1024"),
-        ("workerCount: 1.5", "workerCount: found the number 1.5; allowed: a whole number"),
-        ("workerCount: true", "workerCount: found true; allowed: a whole number"),
-        ("workerCount: '2'", "workerCount: found '2'; allowed: a whole number"),
-        (
-            "podInitialBackoffSeconds: 0",
-            "podInitialBackoffSeconds: found the number 0; allowed: a number above 0",
-        ),
-        ("podMaxInUnschedulablePodsDuration: 0s", "podMaxInUnschedulablePodsDuration: must be above 0s"),
-        ("podInitialBackoffSeconds: .nan", "podInitialBackoffSeconds: found the number nan"),
-        ("podInitialBackoffSeconds: 20", "podMaxBackoffSeconds: found 10; allowed: 0 (no backoff), or"),
-        (
-            "serving: {port: 70000}",
-            "serving.port: found the number 70000; allowed: a whole number from 0 to 65535",
-        ),
-        (
-            "serving: {bindAddress: localhost}",
-            "serving.bindAddress: found 'localhost'; allowed: an IP address",
-        ),
-        ("serving: {tlsCertFile: a.pem}", "serving.tlsPrivateKeyFile: is missing"),
-        ("serving: {tlsPrivateKeyFile: a.pem}", "serving.tlsCertFile: is missing"),
-        (
-            "leaderElection: {resourceNamespace: A_b}",
-            "leaderElection.resourceNamespace: found 'A_b'; allowed: an object's name",
-        ),
-        (
-            "sharding: {mode: hard, leaseNamespace: A_b}",
-            "sharding.leaseNamespace: found 'A_b'; allowed: an object's name",
-        ),
-        (f"sharding: {{mode: hard, name: {'a' * 244}}}", "at most 243 characters"),
-        (f"leaderElection: {{resourceName: {'a' * 254}}}", "at most 253 characters"),
-        ("tracing: {samplingRatePerMillion: 1000001}", "tracing.samplingRatePerMillion: found"),
-        ("tracing: {samplingRatePerMillion: -1}", "tracing.samplingRatePerMillion: found"),
-        ("tracing: {samplingRate: 1}", "tracing.samplingRate: unknown key"),
-        ("tracing: {endpoint: 'http://me@c:4318'}", "tracing.endpoint: has a user or a password"),
-        ("tracing: {endpoint: 'http://:pw@c:4318'}", "tracing.endpoint: has a user or a password"),
-        ("tracing: {endpoint: 'http://c/?a=b'}", "allowed: a URL without a query"),
-        ("tracing: {endpoint: 'http://c/#a'}", "allowed: a URL without a query"),
-        ("serving: [1]", "serving: found a list; allowed: an object with authorizeMetrics"),
-        ("profiles: {}", "profiles: found an object; allowed: a list"),
-        ("conflictPolicy: lenient", "conflictPolicy: found 'lenient'; allowed: revalidate, strict"),
-        ("conflictPolicy: revaldate", "did you mean revalidate?"),
-        (
-            "leaderElection: {leaseDuration: 15}",
-            "allowed: a duration such as 500ms, 15s or 5m (did you mean 15s?)",
-        ),
-        (
-            "leaderElection: {leaseDuration: 10s}",
-            "leaderElection.leaseDuration: found 10s; allowed: more than",
-        ),
-        ("leaderElection: {leaseDuration: 15500ms}", "leaderElection.leaseDuration: must be whole seconds"),
-        (
-            "leaderElection: {retryPeriod: 9s}",
-            "leaderElection.renewDeadline: found 10s; allowed: more than 1.2",
-        ),
-        ("leaderElection: {retryPeriod: 0s}", "leaderElection.retryPeriod: must be above 0s"),
-        (
-            "leaderElection: {leaderElect: true, resourceName: A_b}",
-            "leaderElection.resourceName: found 'A_b'",
-        ),
-        ("clientConnection: {burst: 5}", "clientConnection.burst: is of no use while qps is 0"),
-        ("statusWrites: {qps: -1}", "statusWrites.qps: found the number -1; allowed: a number, 0 or more"),
-        (
-            "featureGates: {SchedulerPopFromBackofQ: true}",
-            "unknown gate; did you mean SchedulerPopFromBackoffQ?",
-        ),
-        ("featureGates: {SchedulerPopFromBackoffQ: maybe}", "found 'maybe'; allowed: true, false"),
-        ("featureGates: {1: true}", "featureGates: found the key the number 1; allowed: a string"),
-        ("profiles: [{schedulerName: a}, {schedulerName: a}]", "profiles[1].schedulerName: found 'a', which"),
-        (
-            "profiles: [{schedulerName: 'a b'}]",
-            "profiles[0].schedulerName: found 'a b'; allowed: a name without",
-        ),
-        ("profiles: [{base: fast}]", "profiles[0].base: found 'fast'; allowed: agent, default-scheduler"),
-        (
-            "profiles: [{plugins: {filter: {enabled: [{name: NodePort}]}}}]",
-            "profiles[0].plugins.filter.enabled[0].name: found 'NodePort'; did you mean NodePorts?",
-        ),
-        (
-            "profiles: [{plugins: {filter: {enabled: [{name: NodePorts, weight: 2}]}}}]",
-            "profiles[0].plugins.filter.enabled[0].weight: is for scores only",
-        ),
-        (
-            "profiles: [{plugins: {score: {enabled: [{name: NodeAffinity}, {name: NodeAffinity}]}}}]",
-            "profiles[0].plugins.score.enabled[1].name: found 'NodeAffinity' a second time",
-        ),
-        (
-            "profiles: [{plugins: {preEnqueue: {disabled: [{name: SchedulingGates}]}}}]",
-            "profiles[0].plugins.preEnqueue.disabled[0].name: SchedulingGates cannot be disabled",
-        ),
-        (
-            "profiles: [{pluginConfig: [{name: NodePorts}, {name: NodePorts}]}]",
-            "profiles[0].pluginConfig[1].name: found 'NodePorts' a second time",
-        ),
-        (
-            "profiles: [{pluginConfig: [{name: Nope}]}]",
-            "profiles[0].pluginConfig[0].name: found 'Nope'; allowed:",
-        ),
-        ("profiles: [{pluginConfig: [{args: {}}]}]", "profiles[0].pluginConfig[0].name: is missing"),
-        ("workerCount: 1\nworkerCount: 2", "f.yaml:4: the key 'workerCount' was given already on line 3"),
-        ("serving: {port: 1, port: 2}", "f.yaml:3: the key 'port' was given already on line 3"),
-        ("workerCount: [", "f.yaml:4: not usable YAML"),
-        ("workerCount: !!python/object:os.system {}", "f.yaml:3: not usable YAML"),
-        ("---\nworkerCount: 1", "not usable YAML"),
-        ("workerCount: 2001-99-99", "f.yaml: not usable YAML"),
-        ("logging: {level: 2026-01-01}", "logging.level: found a date"),
-    ],
-)
-def test_a_mistake_in_the_file_is_told(text: str, expected: str) -> None:
+MISTAKES = {
+    "extenders: [{urlPrefix: 'http://a'}]": "is not supported: there are no scheduler",
+    "healthzBindAddress: 0.0.0.0:10251": "is not supported: see serving.bindAddress",
+    "workerCount: 0": "found the number 0; allowed: a whole number from 1 to 1024",
+    "workerCount: 1.5": "found the number 1.5; allowed: a whole number",
+    "workerCount: true": "found true; allowed: a whole number",
+    "workerCount: '2'": "found '2'; allowed: a whole number",
+    "podInitialBackoffSeconds: 0": "found the number 0; allowed: a number above 0",
+    "podInitialBackoffSeconds: .nan": "found the number nan",
+    "podMaxInUnschedulablePodsDuration: 0s": "must be above 0s",
+    "conflictPolicy: lenient": "found 'lenient'; allowed: revalidate, strict",
+    "conflictPolicy: revaldate": "found 'revaldate'; did you mean revalidate?",
+    "profiles: {}": "found an object; allowed: a list",
+    "serving: [1]": "found a list; allowed: an object with authorizeMetrics",
+    "serving.port: 70000": "found the number 70000; allowed: a whole number from 0 to 65535",
+    "serving.bindAddress: localhost": "found 'localhost'; allowed: an IP address",
+    "logging.level: 2026-01-01": "found a date",
+    "sharding.mode: hrad": "found 'hrad'; did you mean hard? allowed: hard, none, soft",
+    "sharding.leaseNamespace: A_b, mode: hard": "found 'A_b'; allowed: an object's name",
+    "tracing.samplingRatePerMillion: 1000001": "found",
+    "tracing.samplingRatePerMillion: -1": "found",
+    "tracing.samplingRate: 1": "unknown key",
+    "tracing.endpoint: 'http://me@c:4318'": "has a user or a password",
+    "tracing.endpoint: 'http://:pw@c:4318'": "has a user or a password",
+    "tracing.endpoint: 'http://c/?a=b'": "found 'http://c/?a=b'; allowed: a URL without a query",
+    "tracing.endpoint: 'http://c/#a'": "found 'http://c/#a'; allowed: a URL without a query",
+    "leaderElection.resourceLock: endpoints": "is not supported: the lock is always a Lease",
+    "leaderElection.resourceNamespace: A_b": "found 'A_b'; allowed: an object's name",
+    "leaderElection.resourceName: A_b, leaderElect: true": "found 'A_b'",
+    "leaderElection.leaseDuration: 15": "found the number 15; allowed: a duration such as 500ms, 15s or 5m",
+    "leaderElection.leaseDuration: 10s": "found 10s; allowed: more than",
+    "leaderElection.leaseDuration: 15500ms": "must be whole seconds",
+    "leaderElection.retryPeriod: 0s": "must be above 0s",
+    "clientConnection.burst: 5": "is of no use while qps is 0",
+    "statusWrites.qps: -1": "found the number -1; allowed: a number, 0 or more",
+    "featureGates.SchedulerPopFromBackofQ: true": "unknown gate; did you mean SchedulerPopFromBackoffQ?",
+    "featureGates.SchedulerPopFromBackoffQ: maybe": "found 'maybe'; allowed: true, false",
+    "profiles[0].schedulerName: 'a b'": "found 'a b'; allowed: a name without",
+    "profiles[0].base: fast": "found 'fast'; allowed: agent, default-scheduler",
+    "profiles[0].pluginConfig[0].name: Nope": "found 'Nope'; allowed:",
+    "profiles[0].plugins.filter.enabled[0].name: NodePort": "found 'NodePort'; did you mean NodePorts?",
+    "profiles[0].plugins.filter.enabled[0].weight: 2, name: NodePorts": "is for scores only",
+    "profiles[0].plugins.preEnqueue.disabled[0].name: SchedulingGates": "SchedulingGates cannot be disabled",
+}
+
+
+@pytest.mark.parametrize(("said", "problem"), MISTAKES.items())
+def test_a_mistake_is_told_with_its_place_in_the_file(said: str, problem: str) -> None:
+    path, value = said.split(": ", 1)
+    assert f"f.yaml:3: {path}: {problem}" in refusal(saying(path, value))
+
+
+MISTAKES_BESIDE_OTHERS = {
+    "podInitialBackoffSeconds: 20": "podMaxBackoffSeconds: found 10; allowed: 0 (no backoff), or",
+    "serving: {tlsCertFile: a.pem}": "serving.tlsPrivateKeyFile: is missing",
+    "serving: {tlsPrivateKeyFile: a.pem}": "serving.tlsCertFile: is missing",
+    f"sharding: {{mode: hard, name: {'a' * 244}}}": "at most 243 characters",
+    f"leaderElection: {{resourceName: {'a' * 254}}}": "at most 253 characters",
+    "leaderElection: {leaseDuration: 15}": "(did you mean 15s?)",
+    "leaderElection: {retryPeriod: 9s}": "leaderElection.renewDeadline: found 10s; allowed: more than 1.2",
+    "featureGates: {1: true}": "featureGates: found the key the number 1; allowed: a string",
+    "profiles: [{schedulerName: a}, {schedulerName: a}]": "profiles[1].schedulerName: found 'a', which",
+    "profiles: [{plugins: {score: {enabled: [{name: NodeAffinity}, {name: NodeAffinity}]}}}]": (
+        "profiles[0].plugins.score.enabled[1].name: found 'NodeAffinity' a second time"
+    ),
+    "profiles: [{pluginConfig: [{name: NodePorts}, {name: NodePorts}]}]": (
+        "profiles[0].pluginConfig[1].name: found 'NodePorts' a second time"
+    ),
+    "profiles: [{pluginConfig: [{args: {}}]}]": "profiles[0].pluginConfig[0].name: is missing",
+    "workerCount: 1\nworkerCount: 2": "f.yaml:4: the key 'workerCount' was given already on line 3",
+    "serving: {port: 1, port: 2}": "f.yaml:3: the key 'port' was given already on line 3",
+    "workerCount: [": "f.yaml:4: not usable YAML",
+    "workerCount: !!python/object:os.system {}": "f.yaml:3: not usable YAML",
+    "---\nworkerCount: 1": "not usable YAML",
+    "workerCount: 2001-99-99": "f.yaml: not usable YAML",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES_BESIDE_OTHERS.items())
+def test_a_mistake_beside_others_or_of_the_whole_file_is_told(text: str, expected: str) -> None:
     assert expected in refusal(text)
 
 
@@ -395,56 +350,45 @@ def test_what_is_no_configuration_is_told(text: str, expected: str) -> None:
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (
-            ["--scheduler-worker-count", "0"],
-            "--scheduler-worker-count: found the number 0; allowed: a whole number",
-        ),
-        (
-            ["--scheduler-worker-count", "two"],
-            "--scheduler-worker-count: found 'two'; allowed: a whole number",
-        ),
-        (["--port", "65536"], "--port: found the number 65536; allowed: a whole number from 0 to 65535"),
-        (["--kube-api-qps", "many"], "--kube-api-qps: found 'many'; allowed: a number, 0 or more"),
-        (["--kube-api-qps", "nan"], "--kube-api-qps: found the number nan"),
-        (["--kube-api-burst", "5"], "--kube-api-burst: is of no use while qps is 0"),
-        (["--kube-api-qps", "5", "--kube-api-burst", "0"], "--kube-api-burst: found the number 0"),
-        (["--log-level", "loud"], "--log-level: found 'loud'; allowed: debug, error, info, warning"),
-        (["--leader-elect=perhaps"], "--leader-elect: found 'perhaps'; allowed: true, false"),
-        (["--bind-address", "here"], "--bind-address: found 'here'; allowed: an IP address"),
-        (["--scheduler-name", ""], "--scheduler-name: found ''; allowed: a name without spaces"),
-        (["--feature-gates", "A"], "--feature-gates: found 'A'; allowed: GATE=true or GATE=false"),
-        (
-            ["--feature-gates", "A=true"],
-            "--feature-gates: unknown gate 'A'; allowed: GangScheduling, SchedulerPopFromBackoffQ, "
-            "SchedulerPreQueueingHints",
-        ),
-        (
-            ["--no-leader-elect", "--leader-elect-lease-duration", "20s"],
-            "--leader-elect-lease-duration: does nothing without leader election",
-        ),
-        (
-            ["--leader-elect", "--leader-elect-renew-deadline", "20s"],
-            "leaderElection.leaseDuration: found 15s; allowed: more than renewDeadline (20s)",
-        ),
-        (
-            ["--leader-elect", "--leader-elect-lease-duration", "9s"],
-            "--leader-elect-lease-duration: found 9s; allowed: more than renewDeadline (10s)",
-        ),
-        (
-            ["--lock-object-namespace", "a", "--leader-elect-resource-namespace", "b"],
-            "--lock-object-namespace: found 'a', but --leader-elect-resource-namespace says 'b'",
-        ),
-        (["--config", "/nowhere.yaml"], "--config /nowhere.yaml: No such file or directory"),
-        (["--config", "/"], "--config /: Is a directory"),
-        (["--config", "/dev/null"], "--config /dev/null: the file is empty"),
-    ],
-)
-def test_a_mistake_in_a_flag_is_told_by_the_flags_name(run: Load, words: list[str], expected: str) -> None:
+MISTAKES_IN_FLAGS = {
+    "--scheduler-worker-count 0": "--scheduler-worker-count: found the number 0; allowed: a whole number",
+    "--scheduler-worker-count two": "--scheduler-worker-count: found 'two'; allowed: a whole number",
+    "--port 65536": "--port: found the number 65536; allowed: a whole number from 0 to 65535",
+    "--kube-api-qps many": "--kube-api-qps: found 'many'; allowed: a number, 0 or more",
+    "--kube-api-qps nan": "--kube-api-qps: found the number nan",
+    "--kube-api-burst 5": "--kube-api-burst: is of no use while qps is 0",
+    "--kube-api-qps 5 --kube-api-burst 0": "--kube-api-burst: found the number 0",
+    "--log-level loud": "--log-level: found 'loud'; allowed: debug, error, info, warning",
+    "--leader-elect=perhaps": "--leader-elect: found 'perhaps'; allowed: true, false",
+    "--bind-address here": "--bind-address: found 'here'; allowed: an IP address",
+    "--scheduler-name=": "--scheduler-name: found ''; allowed: a name without spaces",
+    "--feature-gates A": "--feature-gates: found 'A'; allowed: GATE=true or GATE=false",
+    "--feature-gates A=true": (
+        "--feature-gates: unknown gate 'A'; allowed: GangScheduling, SchedulerPopFromBackoffQ, "
+        "SchedulerPreQueueingHints"
+    ),
+    "--no-leader-elect --leader-elect-lease-duration 20s": (
+        "--leader-elect-lease-duration: does nothing without leader election"
+    ),
+    "--leader-elect --leader-elect-renew-deadline 20s": (
+        "leaderElection.leaseDuration: found 15s; allowed: more than renewDeadline (20s)"
+    ),
+    "--leader-elect --leader-elect-lease-duration 9s": (
+        "--leader-elect-lease-duration: found 9s; allowed: more than renewDeadline (10s)"
+    ),
+    "--lock-object-namespace a --leader-elect-resource-namespace b": (
+        "--lock-object-namespace: found 'a', but --leader-elect-resource-namespace says 'b'"
+    ),
+    "--config /nowhere.yaml": "--config /nowhere.yaml: No such file or directory",
+    "--config /": "--config /: Is a directory",
+    "--config /dev/null": "--config /dev/null: the file is empty",
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), MISTAKES_IN_FLAGS.items())
+def test_a_mistake_in_a_flag_is_told_by_the_flags_name(run: Load, line: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        run(*words)
+        run(*line.split())
     assert expected in str(caught.value)
 
 
