@@ -84,54 +84,43 @@ def test_what_was_loaded_can_be_loaded_again(tmp_path: Path) -> None:
     assert load_text(text_of(to_dict(made))) == made
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("actions: allocate, alocate\n", ":1: actions: found 'alocate'; did you mean allocate?"),
-        ("actions: allocate, shuffle\n", ":1: actions: shuffle is not supported: running pods"),
-        ("actions: allocate, allocate\n", ":1: actions: found 'allocate' a second time"),
-        ("tiers:\n- plugins:\n  - name: tdm\n", ":3: tiers[0].plugins[0].name: tdm is not supported"),
-        ("tiers:\n- plugins:\n  - name: gangs\n", "found 'gangs'; did you mean gang?"),
-        (
-            "tiers:\n- plugins:\n  - name: gang\n    enableJobRedy: true\n",
-            ":4: tiers[0].plugins[0].enableJobRedy: unknown key; did you mean enableJobReady?",
-        ),
-        (
-            "tiers:\n- plugins:\n  - name: gang\n    enableJobReady: 1\n",
-            "tiers[0].plugins[0].enableJobReady: found the number 1; allowed: true, false",
-        ),
-        (
-            "tiers:\n- plugins:\n  - name: overcommit\n    arguments: {overcommit-factor: 0.5}\n",
-            "arguments.overcommit-factor: found the number 0.5; allowed: a number from 1 to 1000",
-        ),
-        (
-            "tiers:\n- plugins:\n  - name: binpack\n    arguments: {binpack.weight: heavy}\n",
-            "binpack.weight: found 'heavy'; allowed: a whole number",
-        ),
-        (
-            "tiers:\n- plugins:\n  - name: nodeorder\n    arguments: {leastrequest.weight: 1}\n",
-            "leastrequest.weight: unknown key; did you mean leastrequested.weight?",
-        ),
-        (
-            "tiers:\n- plugins: [{name: gang}]\n- plugins: [{name: gang}]\n",
-            "tiers[1].plugins[0].name: found 'gang' a second time",
-        ),
-        (
-            "tiers:\n- plugins: [{name: proportion}, {name: capacity}]\n",
-            "tiers: has proportion and capacity, which divide the cluster among queues by different rules",
-        ),
-        (
-            "tiers:\n- plugins: [{name: drf, enableHierarchy: true}]\n",
-            "enableHierarchy: hierarchical drf is not supported",
-        ),
-        (
-            "configurations:\n- name: alocate\n",
-            "configurations[0].name: found 'alocate'; did you mean allocate?",
-        ),
-        ("tiers: {}\n", "tiers: found an object; allowed: a list"),
-        ("[]\n", "found a list; allowed: an object with actions, tiers, configurations"),
-    ],
-)
+MISTAKES = {
+    "actions: allocate, alocate\n": ":1: actions: found 'alocate'; did you mean allocate?",
+    "actions: allocate, shuffle\n": ":1: actions: shuffle is not supported: running pods",
+    "actions: allocate, allocate\n": ":1: actions: found 'allocate' a second time",
+    "tiers:\n- plugins:\n  - name: tdm\n": ":3: tiers[0].plugins[0].name: tdm is not supported",
+    "tiers:\n- plugins:\n  - name: gangs\n": "found 'gangs'; did you mean gang?",
+    "tiers:\n- plugins:\n  - name: gang\n    enableJobRedy: true\n": (
+        ":4: tiers[0].plugins[0].enableJobRedy: unknown key; did you mean enableJobReady?"
+    ),
+    "tiers:\n- plugins:\n  - name: gang\n    enableJobReady: 1\n": (
+        "tiers[0].plugins[0].enableJobReady: found the number 1; allowed: true, false"
+    ),
+    "tiers:\n- plugins:\n  - name: overcommit\n    arguments: {overcommit-factor: 0.5}\n": (
+        "arguments.overcommit-factor: found the number 0.5; allowed: a number from 1 to 1000"
+    ),
+    "tiers:\n- plugins:\n  - name: binpack\n    arguments: {binpack.weight: heavy}\n": (
+        "binpack.weight: found 'heavy'; allowed: a whole number"
+    ),
+    "tiers:\n- plugins:\n  - name: nodeorder\n    arguments: {leastrequest.weight: 1}\n": (
+        "leastrequest.weight: unknown key; did you mean leastrequested.weight?"
+    ),
+    "tiers:\n- plugins: [{name: gang}]\n- plugins: [{name: gang}]\n": (
+        "tiers[1].plugins[0].name: found 'gang' a second time"
+    ),
+    "tiers:\n- plugins: [{name: proportion}, {name: capacity}]\n": (
+        "tiers: has proportion and capacity, which divide the cluster among queues by different rules"
+    ),
+    "tiers:\n- plugins: [{name: drf, enableHierarchy: true}]\n": (
+        "enableHierarchy: hierarchical drf is not supported"
+    ),
+    "configurations:\n- name: alocate\n": "configurations[0].name: found 'alocate'; did you mean allocate?",
+    "tiers: {}\n": "tiers: found an object; allowed: a list",
+    "[]\n": "found a list; allowed: an object with actions, tiers, configurations",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), MISTAKES.items())
 def test_what_cannot_be_honoured_is_refused_at_its_place(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         load_files(tmp_path, text)

@@ -44,6 +44,10 @@ def policy(name: str, arguments: str) -> str:
     return one(f"policies:\n- name: {name}\n  arguments: {arguments}")
 
 
+#: A file with one shard, behind which more may be said.
+FEW = one("type: x")
+
+
 def arguments(shard: ShardSettings) -> list[PolicyArgs]:
     return [each.arguments for each in shard.policies]
 
@@ -131,144 +135,93 @@ def test_a_shard_that_names_other_resources_only_is_not_about_cpu() -> None:
     assert set(rate.ranges) == {"memory"}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "sharding.yaml: is empty; allowed: schedulerConfigs: a list of at least one shard"),
-        ("# nothing\n", "sharding.yaml: is empty; allowed: schedulerConfigs"),
-        ("{}", "sharding.yaml:1: schedulerConfigs: is missing; allowed: a list"),
-        ("schedulerConfigs:\n", "sharding.yaml:1: schedulerConfigs: is missing; allowed: a list"),
-        ("schedulerConfigs: []", "schedulerConfigs: found an empty list; allowed: at least one shard"),
-        ("schedulerConfigs: {a: 1}", "schedulerConfigs: found an object; allowed: a list"),
-        ("schedulerConfigs: [", "sharding.yaml:2: not usable YAML"),
-        ("- a", "sharding.yaml:1: found a list; allowed: an object with"),
-        ("schedulerConfig: []", "schedulerConfig: unknown key; did you mean schedulerConfigs?"),
-        ("schedulerConfigs:\n- type: x", "sharding.yaml:2: schedulerConfigs[0].name: is missing"),
-        (
-            "schedulerConfigs:\n- name: ''",
-            "sharding.yaml:2: schedulerConfigs[0].name: found ''; allowed: an object's",
-        ),
-        (
-            "schedulerConfigs:\n- name: A_b",
-            "schedulerConfigs[0].name: found 'A_b'; allowed: an object's name",
-        ),
-        (
-            "schedulerConfigs:\n- name: none",
-            "schedulerConfigs[0].name: found 'none'; allowed: the name of a shard",
-        ),
-        (f"schedulerConfigs:\n- name: {'a' * 254}", "allowed: an object's name"),
-        (
-            "schedulerConfigs:\n- name: a\n- name: a",
-            "sharding.yaml:3: schedulerConfigs[1].name: found 'a' a second",
-        ),
-        (
-            one("cpuUtilizationMin: 1.2"),
-            "sharding.yaml:3: schedulerConfigs[0].cpuUtilizationMin: found the number 1.2",
-        ),
-        (
-            one("cpuUtilizationMax: -0.1"),
-            "cpuUtilizationMax: found the number -0.1; allowed: a number from 0 to 1",
-        ),
-        (
-            one("cpuUtilizationMin: 0.7\ncpuUtilizationMax: 0.6"),
-            "cpuUtilizationMin: found the number 0.7; allowed: at most cpuUtilizationMax (0.6)",
-        ),
-        (one("minNodes: -1"), "minNodes: found the number -1; allowed: a whole number, 0 or more"),
-        (
-            one("minNodes: 3\nmaxNodes: 2"),
-            "maxNodes: found the number 2; allowed: 0 (any number), or minNodes (3)",
-        ),
-        (one("minNodes: 2.5"), "minNodes: found the number 2.5; allowed: a whole number"),
-        (one("policies:\n- weight: 1"), "policies[0].name: is missing"),
-        (
-            one("policies:\n- name: ''"),
-            "policies[0].name: found ''; allowed: allocation-rate, node-limit, warmup",
-        ),
-        (one("policies:\n- name: warm-up"), "found 'warm-up'; did you mean warmup? allowed: allocation-rate"),
-        (
-            one("policies:\n- name: warmup\n  weight: -1"),
-            "sharding.yaml:5: schedulerConfigs[0].policies[0].weight: found",
-        ),
-        (
-            one("policies:\n- name: warmup\n  weight: heavy"),
-            "weight: found 'heavy'; allowed: a number from 0",
-        ),
-        (
-            policy("allocation-rate", "{minNodes: 2}"),
-            "arguments.minNodes: unknown key; it is an argument of node-limit",
-        ),
-        (policy("allocation-rate", "{minCpuUtil: 0}"), "unknown key; did you mean minCPUUtil?"),
-        (
-            policy("allocation-rate", "{minCPUUtil: low}"),
-            "arguments.minCPUUtil: found 'low'; allowed: a number from 0",
-        ),
-        (
-            policy("allocation-rate", "{maxCPUUtil: 60}"),
-            "maxCPUUtil: found the number 60; allowed: a number from 0 to 1",
-        ),
-        (
-            policy("allocation-rate", "{minCPUUtil: 0.7, maxCPUUtil: 0.6}"),
-            "arguments.minCPUUtil: found the number 0.7; allowed: at most maxCPUUtil (0.6)",
-        ),
-        (
-            policy("allocation-rate", "{minMemoryUtil: 0.7, maxMemoryUtil: 0.6}"),
-            "arguments.minMemoryUtil: found the number 0.7; allowed: at most maxMemoryUtil (0.6)",
-        ),
-        (
-            policy("allocation-rate", "{resources: {cpu: {min: 0.7, max: 0.6}}}"),
-            "arguments.resources.cpu.min: found the number 0.7; allowed: at most max (0.6)",
-        ),
-        (
-            policy("allocation-rate", "{minCPUUtil: 0, resources: {cpu: {min: 0.7}}}"),
-            "arguments.resources.cpu: is said by minCPUUtil and maxCPUUtil, too; allowed: one of both",
-        ),
-        (policy("warmup", "{warmupLabel: ''}"), "arguments.warmupLabel: found ''; allowed: a label key"),
-        (policy("warmup", "{warmupLabelValue: true}"), "warmupLabelValue: found true; allowed: a string"),
-        (
-            policy("node-limit", "{maxPercent: 0}"),
-            "maxPercent: found the number 0; allowed: a number above 0",
-        ),
-        (policy("node-limit", "{maxPercent: 101}"), "maxPercent: found the number 101; allowed:"),
-        (policy("node-limit", "{maxCapacity: {cpu: 10x}}"), "maxCapacity.cpu: invalid quantity '10x'"),
-        (
-            policy("node-limit", "{maxCapacity: {cpu: 0}}"),
-            "maxCapacity.cpu: found 0; allowed: a quantity above 0",
-        ),
-        (policy("node-limit", "{maxCapacity: {cpu: [1]}}"), "maxCapacity.cpu: invalid quantity"),
-        (
-            policy("node-limit", "{minNodes: 3, maxNodes: 2}"),
-            "arguments.maxNodes: found the number 2; allowed: 0",
-        ),
-        (policy("node-limit", "[]"), "policies[0].arguments: found a list; allowed: an object"),
-        (
-            one("policies: [{name: node-limit, arguments: {maxNodes: 2}}]\nminNodes: 1"),
-            "minNodes: is said by the policy node-limit, too; allowed: one of both",
-        ),
-        (
-            one("".join(["policies:", LIMIT.format("maxNodes: 2"), LIMIT.format("minNodes: 3")])),
-            "policies: found minNodes 3 and maxNodes 2",
-        ),
-        (
-            one("cpuUtilizationMin: 0.1\narguments: {minCPUUtil: 0.2}"),
-            "cpuUtilizationMin: is said by arguments.minCPUUtil, too; allowed: one of both",
-        ),
-        (one("type: x") + "leftover: b", "leftover: found 'b'; allowed: none, or one of the shards: a"),
-        (one("type: x") + "shardSyncPeriod: 60", "shardSyncPeriod: found the number 60; allowed: a duration"),
-        (one("type: x") + "shardSyncPeriod: 0s", "shardSyncPeriod: found 0s; allowed: a duration above 0"),
-        (
-            one("type: x") + "enableNodeEventTrigger: 1",
-            "enableNodeEventTrigger: found the number 1; allowed: true, false",
-        ),
-        (
-            one("type: x") + "stickiness: {gain: 2}",
-            "stickiness.gain: found the number 2; allowed: a number from 0 to 1",
-        ),
-        (
-            one("type: x") + "cordonedNodes: stay",
-            "cordonedNodes: found 'stay'; allowed: exclude, include, keep",
-        ),
-    ],
-)
+MISTAKES = {
+    "": "sharding.yaml: is empty; allowed: schedulerConfigs: a list of at least one shard",
+    "# nothing\n": "sharding.yaml: is empty; allowed: schedulerConfigs",
+    "{}": "sharding.yaml:1: schedulerConfigs: is missing; allowed: a list",
+    "schedulerConfigs:\n": "sharding.yaml:1: schedulerConfigs: is missing; allowed: a list",
+    "schedulerConfigs: []": "schedulerConfigs: found an empty list; allowed: at least one shard",
+    "schedulerConfigs: {a: 1}": "schedulerConfigs: found an object; allowed: a list",
+    "schedulerConfigs: [": "sharding.yaml:2: not usable YAML",
+    "- a": "sharding.yaml:1: found a list; allowed: an object with",
+    "schedulerConfig: []": "schedulerConfig: unknown key; did you mean schedulerConfigs?",
+    "schedulerConfigs:\n- type: x": "sharding.yaml:2: schedulerConfigs[0].name: is missing",
+    "schedulerConfigs:\n- name: ''": (
+        "sharding.yaml:2: schedulerConfigs[0].name: found ''; allowed: an object's"
+    ),
+    "schedulerConfigs:\n- name: A_b": "schedulerConfigs[0].name: found 'A_b'; allowed: an object's name",
+    "schedulerConfigs:\n- name: none": "schedulerConfigs[0].name: found 'none'; allowed: the name of a shard",
+    f"schedulerConfigs:\n- name: {'a' * 254}": "allowed: an object's name",
+    "schedulerConfigs:\n- name: a\n- name: a": (
+        "sharding.yaml:3: schedulerConfigs[1].name: found 'a' a second"
+    ),
+    one("cpuUtilizationMin: 1.2"): (
+        "sharding.yaml:3: schedulerConfigs[0].cpuUtilizationMin: found the number 1.2"
+    ),
+    one("cpuUtilizationMax: -0.1"): "cpuUtilizationMax: found the number -0.1; allowed: a number from 0 to 1",
+    one("cpuUtilizationMin: 0.7\ncpuUtilizationMax: 0.6"): (
+        "cpuUtilizationMin: found the number 0.7; allowed: at most cpuUtilizationMax (0.6)"
+    ),
+    one("minNodes: -1"): "minNodes: found the number -1; allowed: a whole number, 0 or more",
+    one("minNodes: 3\nmaxNodes: 2"): "maxNodes: found the number 2; allowed: 0 (any number), or minNodes (3)",
+    one("minNodes: 2.5"): "minNodes: found the number 2.5; allowed: a whole number",
+    one("policies:\n- weight: 1"): "policies[0].name: is missing",
+    one("policies:\n- name: ''"): "policies[0].name: found ''; allowed: allocation-rate, node-limit, warmup",
+    one("policies:\n- name: warm-up"): "found 'warm-up'; did you mean warmup? allowed: allocation-rate",
+    one("policies:\n- name: warmup\n  weight: -1"): (
+        "sharding.yaml:5: schedulerConfigs[0].policies[0].weight: found"
+    ),
+    one("policies:\n- name: warmup\n  weight: heavy"): "weight: found 'heavy'; allowed: a number from 0",
+    policy("allocation-rate", "{minNodes: 2}"): (
+        "arguments.minNodes: unknown key; it is an argument of node-limit"
+    ),
+    policy("allocation-rate", "{minCpuUtil: 0}"): "unknown key; did you mean minCPUUtil?",
+    policy("allocation-rate", "{minCPUUtil: low}"): (
+        "arguments.minCPUUtil: found 'low'; allowed: a number from 0"
+    ),
+    policy("allocation-rate", "{maxCPUUtil: 60}"): (
+        "maxCPUUtil: found the number 60; allowed: a number from 0 to 1"
+    ),
+    policy("allocation-rate", "{minCPUUtil: 0.7, maxCPUUtil: 0.6}"): (
+        "arguments.minCPUUtil: found the number 0.7; allowed: at most maxCPUUtil (0.6)"
+    ),
+    policy("allocation-rate", "{minMemoryUtil: 0.7, maxMemoryUtil: 0.6}"): (
+        "arguments.minMemoryUtil: found the number 0.7; allowed: at most maxMemoryUtil (0.6)"
+    ),
+    policy("allocation-rate", "{resources: {cpu: {min: 0.7, max: 0.6}}}"): (
+        "arguments.resources.cpu.min: found the number 0.7; allowed: at most max (0.6)"
+    ),
+    policy("allocation-rate", "{minCPUUtil: 0, resources: {cpu: {min: 0.7}}}"): (
+        "arguments.resources.cpu: is said by minCPUUtil and maxCPUUtil, too; allowed: one of both"
+    ),
+    policy("warmup", "{warmupLabel: ''}"): "arguments.warmupLabel: found ''; allowed: a label key",
+    policy("warmup", "{warmupLabelValue: true}"): "warmupLabelValue: found true; allowed: a string",
+    policy("node-limit", "{maxPercent: 0}"): "maxPercent: found the number 0; allowed: a number above 0",
+    policy("node-limit", "{maxPercent: 101}"): "maxPercent: found the number 101; allowed:",
+    policy("node-limit", "{maxCapacity: {cpu: 10x}}"): "maxCapacity.cpu: invalid quantity '10x'",
+    policy("node-limit", "{maxCapacity: {cpu: 0}}"): "maxCapacity.cpu: found 0; allowed: a quantity above 0",
+    policy("node-limit", "{maxCapacity: {cpu: [1]}}"): "maxCapacity.cpu: invalid quantity",
+    policy("node-limit", "{minNodes: 3, maxNodes: 2}"): "arguments.maxNodes: found the number 2; allowed: 0",
+    policy("node-limit", "[]"): "policies[0].arguments: found a list; allowed: an object",
+    one("policies: [{name: node-limit, arguments: {maxNodes: 2}}]\nminNodes: 1"): (
+        "minNodes: is said by the policy node-limit, too; allowed: one of both"
+    ),
+    one("".join(["policies:", LIMIT.format("maxNodes: 2"), LIMIT.format("minNodes: 3")])): (
+        "policies: found minNodes 3 and maxNodes 2"
+    ),
+    one("cpuUtilizationMin: 0.1\narguments: {minCPUUtil: 0.2}"): (
+        "cpuUtilizationMin: is said by arguments.minCPUUtil, too; allowed: one of both"
+    ),
+    FEW + "leftover: b": "leftover: found 'b'; allowed: none, or one of the shards: a",
+    FEW + "shardSyncPeriod: 60": "shardSyncPeriod: found the number 60; allowed: a duration",
+    FEW + "shardSyncPeriod: 0s": "shardSyncPeriod: found 0s; allowed: a duration above 0",
+    FEW + "enableNodeEventTrigger: 1": "enableNodeEventTrigger: found the number 1; allowed: true, false",
+    FEW + "stickiness: {gain: 2}": "stickiness.gain: found the number 2; allowed: a number from 0 to 1",
+    FEW + "cordonedNodes: stay": "cordonedNodes: found 'stay'; allowed: exclude, include, keep",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.items())
 def test_a_mistake_is_told_with_its_place_and_what_is_allowed(text: str, message: str) -> None:
     assert message in refusal(text)
 
@@ -340,25 +293,25 @@ def test_the_flag_is_read_as_go_reads_it() -> None:
     assert arguments(sharding.plan.shards[1]) == [AllocationRateArgs(min_cpu_util=0.0, max_cpu_util=1.0)]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "--scheduler-configs: found ''; allowed: name:type:min:max:prefer_warmup:minNodes:maxNodes"),
-        ("a:b", "found 'a:b'; allowed: name:type:min:max"),
-        ("a:b:0:1:true:1:2:3", "found 'a:b:0:1:true:1:2:3'; allowed: name:type:min:max"),
-        ("a:b:0:1:true:1:2,", "found ''; allowed: name:type:min:max"),
-        (":b:0:1:true:1:2", "':b:0:1:true:1:2', name: found ''"),
-        ("a:b:x:1:true:1:2", "'a:b:x:1:true:1:2', min: found 'x'; allowed: a number from 0 to 1"),
-        ("a:b:0:nan:true:1:2", "max: found the number nan; allowed: a number from 0 to 1"),
-        ("a:b:0:2:true:1:2", "max: found the number 2.0; allowed: a number from 0 to 1"),
-        ("a:b:0.5:0.4:true:1:2", "min: found the number 0.5; allowed: at most"),
-        ("a:b:0:1:maybe:1:2", "prefer_warmup: found 'maybe'; allowed: true, false"),
-        ("a:b:0:1:true:1.5:2", "minNodes: found '1.5'; allowed: a whole number, 0 or more"),
-        ("a:b:0:1:true:-1:2", "minNodes: found the number -1; allowed: a whole number, 0 or more"),
-        ("a:b:0:1:true:3:2", "maxNodes: found the number 2; allowed: 0 (any number), or minNodes (3)"),
-        ("a:b:0:1:true:1:2,a:b:0:1:true:1:2", "name: found 'a' a second time"),
-    ],
-)
+MISTAKES_IN_THE_FLAG = {
+    "": "--scheduler-configs: found ''; allowed: name:type:min:max:prefer_warmup:minNodes:maxNodes",
+    "a:b": "found 'a:b'; allowed: name:type:min:max",
+    "a:b:0:1:true:1:2:3": "found 'a:b:0:1:true:1:2:3'; allowed: name:type:min:max",
+    "a:b:0:1:true:1:2,": "found ''; allowed: name:type:min:max",
+    ":b:0:1:true:1:2": "':b:0:1:true:1:2', name: found ''",
+    "a:b:x:1:true:1:2": "'a:b:x:1:true:1:2', min: found 'x'; allowed: a number from 0 to 1",
+    "a:b:0:nan:true:1:2": "max: found the number nan; allowed: a number from 0 to 1",
+    "a:b:0:2:true:1:2": "max: found the number 2.0; allowed: a number from 0 to 1",
+    "a:b:0.5:0.4:true:1:2": "min: found the number 0.5; allowed: at most",
+    "a:b:0:1:maybe:1:2": "prefer_warmup: found 'maybe'; allowed: true, false",
+    "a:b:0:1:true:1.5:2": "minNodes: found '1.5'; allowed: a whole number, 0 or more",
+    "a:b:0:1:true:-1:2": "minNodes: found the number -1; allowed: a whole number, 0 or more",
+    "a:b:0:1:true:3:2": "maxNodes: found the number 2; allowed: 0 (any number), or minNodes (3)",
+    "a:b:0:1:true:1:2,a:b:0:1:true:1:2": "name: found 'a' a second time",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES_IN_THE_FLAG.items())
 def test_a_mistake_in_the_flag_is_told_with_its_part(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_scheduler_configs(text)

@@ -269,78 +269,56 @@ def test_a_plugin_without_which_pods_would_be_placed_otherwise_is_refused_by_nam
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            conf(actions="reclaim, allocate"),
-            "f.yaml:1: actions: reclaim is not supported: a profile has no jobs",
-        ),
-        (conf(actions="alocate"), "f.yaml:1: actions: found 'alocate'; did you mean allocate?"),
-        (conf(actions="enqueue"), "f.yaml:1: actions: found 'enqueue'; allowed: a list with allocate"),
-        ("tiers: []", "actions: found nothing (null); allowed: names separated by commas"),
-        ("actions: [allocate]", "actions: found a list; allowed: names separated by commas"),
-        (conf("predicate"), "tiers[0].plugins[0].name: found 'predicate'; did you mean predicates?"),
-        (conf("nodeorder", "nodeorder"), "tiers[0].plugins[1].name: found 'nodeorder' a second time"),
-        (
-            conf(("nodeorder", {"leastrequested.wieght": 1})),
-            "f.yaml:6: tiers[0].plugins[0].arguments.leastrequested.wieght: unknown key; did you mean "
-            "leastrequested.weight?",
-        ),
-        (
-            conf(("nodeorder", {"leastrequested.weight": -1})),
-            "leastrequested.weight: found the number -1; allowed: a whole number from 0 to 1000000",
-        ),
-        (
-            conf(("nodeorder", {"leastrequested.weight": 1.5})),
-            "found the number 1.5; allowed: a whole number",
-        ),
-        (conf(("nodeorder", {"leastrequested.weight": True})), "found true; allowed: a whole number"),
-        (conf(("predicates", {"predicate.CacheEnable": "maybe"})), "found 'maybe'; allowed: true, false"),
-        (conf(("predicates", {"predicate.GPUSharingEnable": True})), "GPUSharingEnable: is not supported"),
-        (
-            conf(("predicates", {"volumebinding.bindTimeoutSeconds": -1})),
-            "arguments.volumebinding.bindTimeoutSeconds: found the number -1",
-        ),
-        (
-            conf(("predicates", {"volumebinding.shape": [{"utilization": 0, "score": 11}]})),
-            "arguments.volumebinding.shape[0].score: found the number 11; allowed: a whole number from 0 to 10",
-        ),
-        (conf(("binpack", {"binpack.resources": ["a"]})), "binpack.resources: found a list; allowed: names"),
-        (conf(("binpack", {"binpack.resources.a": 1})), "binpack.resources.a: unknown key"),
-        (
-            conf("nodeorder", ("binpack", {"binpack.weight": 1, "binpack.memory": 0})),
-            "leastrequested.weight and binpack.weight together prefer nodes full of cpu and empty of memory",
-        ),
-        (conf(("binpack", [1])), "arguments: found a list; allowed: an object"),
-        ("actions: allocate\ntiers: [{plugin: []}]", "tiers[0].plugin: unknown key; did you mean plugins?"),
-        (
-            "actions: allocate\ntiers: [{plugins: [{name: predicates, argument: {}}]}]",
-            "argument: unknown key",
-        ),
-        ("actions: allocate\ntiers: {}", "tiers: found an object; allowed: a list"),
-        (
-            conf(configurations=[{"name": "alloc"}]),
-            "configurations[0].name: found 'alloc'; did you mean allocate?",
-        ),
-        (
-            conf(configurations=[{"name": "allocate", "arguments": {"candidateNodeCount": 0}}]),
-            "configurations[0].arguments.candidateNodeCount: found the number 0; allowed: a whole number from 1",
-        ),
-        (
-            conf(
-                configurations=[{"name": "allocate", "arguments": {"candidateNodeCount": 4}}],
-                candidateNodeCount=3,
-            ),
-            "found the number 4, but candidateNodeCount says otherwise",
-        ),
-        (
-            conf(configurations=[{"name": "allocate", "arguments": {"candidates": 4}}]),
-            "configurations[0].arguments.candidates: unknown key",
-        ),
-        (conf(profiles=[{"schedulerName": "a"}]), "profiles: is given beside actions and tiers of Volcano"),
-        (conf(workerCounts=3), "workerCounts: unknown key; did you mean workerCount?"),
-    ],
-)
+MISTAKES = {
+    conf(actions="reclaim, allocate"): "f.yaml:1: actions: reclaim is not supported: a profile has no jobs",
+    conf(actions="alocate"): "f.yaml:1: actions: found 'alocate'; did you mean allocate?",
+    conf(actions="enqueue"): "f.yaml:1: actions: found 'enqueue'; allowed: a list with allocate",
+    "tiers: []": "actions: found nothing (null); allowed: names separated by commas",
+    "actions: [allocate]": "actions: found a list; allowed: names separated by commas",
+    conf("predicate"): "tiers[0].plugins[0].name: found 'predicate'; did you mean predicates?",
+    conf("nodeorder", "nodeorder"): "tiers[0].plugins[1].name: found 'nodeorder' a second time",
+    conf(("nodeorder", {"leastrequested.wieght": 1})): (
+        "f.yaml:6: tiers[0].plugins[0].arguments.leastrequested.wieght: unknown key; did you mean "
+        "leastrequested.weight?"
+    ),
+    conf(("nodeorder", {"leastrequested.weight": -1})): (
+        "leastrequested.weight: found the number -1; allowed: a whole number from 0 to 1000000"
+    ),
+    conf(("nodeorder", {"leastrequested.weight": 1.5})): "found the number 1.5; allowed: a whole number",
+    conf(("nodeorder", {"leastrequested.weight": True})): "found true; allowed: a whole number",
+    conf(("predicates", {"predicate.CacheEnable": "maybe"})): "found 'maybe'; allowed: true, false",
+    conf(("predicates", {"predicate.GPUSharingEnable": True})): "GPUSharingEnable: is not supported",
+    conf(("predicates", {"volumebinding.bindTimeoutSeconds": -1})): (
+        "arguments.volumebinding.bindTimeoutSeconds: found the number -1"
+    ),
+    conf(("predicates", {"volumebinding.shape": [{"utilization": 0, "score": 11}]})): (
+        "arguments.volumebinding.shape[0].score: found the number 11; allowed: a whole number from 0 to 10"
+    ),
+    conf(("binpack", {"binpack.resources": ["a"]})): "binpack.resources: found a list; allowed: names",
+    conf(("binpack", {"binpack.resources.a": 1})): "binpack.resources.a: unknown key",
+    conf("nodeorder", ("binpack", {"binpack.weight": 1, "binpack.memory": 0})): (
+        "leastrequested.weight and binpack.weight together prefer nodes full of cpu and empty of memory"
+    ),
+    conf(("binpack", [1])): "arguments: found a list; allowed: an object",
+    "actions: allocate\ntiers: [{plugin: []}]": "tiers[0].plugin: unknown key; did you mean plugins?",
+    "actions: allocate\ntiers: [{plugins: [{name: predicates, argument: {}}]}]": "argument: unknown key",
+    "actions: allocate\ntiers: {}": "tiers: found an object; allowed: a list",
+    conf(configurations=[{"name": "alloc"}]): "configurations[0].name: found 'alloc'; did you mean allocate?",
+    conf(configurations=[{"name": "allocate", "arguments": {"candidateNodeCount": 0}}]): (
+        "configurations[0].arguments.candidateNodeCount: found the number 0; allowed: a whole number from 1"
+    ),
+    conf(
+        configurations=[{"name": "allocate", "arguments": {"candidateNodeCount": 4}}],
+        candidateNodeCount=3,
+    ): ("found the number 4, but candidateNodeCount says otherwise"),
+    conf(configurations=[{"name": "allocate", "arguments": {"candidates": 4}}]): (
+        "configurations[0].arguments.candidates: unknown key"
+    ),
+    conf(profiles=[{"schedulerName": "a"}]): "profiles: is given beside actions and tiers of Volcano",
+    conf(workerCounts=3): "workerCounts: unknown key; did you mean workerCount?",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES.items())
 def test_a_mistake_is_told_with_its_place(text: str, expected: str) -> None:
     assert expected in refusal(text)

@@ -67,47 +67,39 @@ def test_flags_say_something_else() -> None:
     assert "--scheduler-configs is deprecated: use a ConfigMap with sharding.yaml" in found.warnings
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("", "--enable: no controller is named; allowed: job, podgroup, queue, sharding"),
-        ("--enable ,", "--enable: no controller is named; allowed: job, podgroup, queue, sharding"),
-        (
-            "--enable shrading",
-            "--enable: unknown controller 'shrading'; did you mean sharding? "
-            "allowed: job, podgroup, queue, sharding",
-        ),
-        (
-            "--enable sharding --shard-sync-period 5",
-            "--shard-sync-period: found '5'; allowed: a duration above 0, such as 500ms, 15s or 5m",
-        ),
-        (
-            "--enable sharding --shard-sync-period 0s",
-            "--shard-sync-period: found '0s'; allowed: a duration above 0, such as 500ms, 15s or 5m",
-        ),
-        (
-            "--enable sharding --enable-node-event-trigger=perhaps",
-            "--enable-node-event-trigger: found 'perhaps'; allowed: true, false",
-        ),
-        (
-            "--enable sharding --sharding-configmap a/b",
-            "--sharding-configmap: found 'a/b'; allowed: an object's name",
-        ),
-        (
-            "--enable sharding --leader-elect-renew-deadline 20s",
-            "--leader-elect-lease-duration: found 15s; allowed: more than renewDeadline (20s), so that a leader "
-            "stops before another may start",
-        ),
-        (
-            "--enable sharding --no-leader-elect --leader-elect-retry-period 1s",
-            "--leader-elect-retry-period: does nothing without leader election; leave it out",
-        ),
-        (
-            "--enable sharding --bind-address here",
-            "--bind-address: found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
-        ),
-    ],
-)
+MISTAKES = {
+    "": "--enable: no controller is named; allowed: job, podgroup, queue, sharding",
+    "--enable ,": "--enable: no controller is named; allowed: job, podgroup, queue, sharding",
+    "--enable shrading": (
+        "--enable: unknown controller 'shrading'; did you mean sharding? "
+        "allowed: job, podgroup, queue, sharding"
+    ),
+    "--enable sharding --shard-sync-period 5": (
+        "--shard-sync-period: found '5'; allowed: a duration above 0, such as 500ms, 15s or 5m"
+    ),
+    "--enable sharding --shard-sync-period 0s": (
+        "--shard-sync-period: found '0s'; allowed: a duration above 0, such as 500ms, 15s or 5m"
+    ),
+    "--enable sharding --enable-node-event-trigger=perhaps": (
+        "--enable-node-event-trigger: found 'perhaps'; allowed: true, false"
+    ),
+    "--enable sharding --sharding-configmap a/b": (
+        "--sharding-configmap: found 'a/b'; allowed: an object's name"
+    ),
+    "--enable sharding --leader-elect-renew-deadline 20s": (
+        "--leader-elect-lease-duration: found 15s; allowed: more than renewDeadline (20s), so that a leader "
+        "stops before another may start"
+    ),
+    "--enable sharding --no-leader-elect --leader-elect-retry-period 1s": (
+        "--leader-elect-retry-period: does nothing without leader election; leave it out"
+    ),
+    "--enable sharding --bind-address here": (
+        "--bind-address: found 'here'; allowed: an IP address; 0.0.0.0 or :: for all"
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), MISTAKES.items())
 def test_what_cannot_be_used_is_told_with_the_flag(line: str, expected: str) -> None:
     assert problem(*line.split()) == expected
 
