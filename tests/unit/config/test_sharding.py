@@ -44,6 +44,14 @@ def policy(name: str, arguments: str) -> str:
     return one(f"policies:\n- name: {name}\n  arguments: {arguments}")
 
 
+def rate(arguments: str) -> str:
+    return policy("allocation-rate", f"{{{arguments}}}")
+
+
+def limit(arguments: str) -> str:
+    return policy("node-limit", f"{{{arguments}}}")
+
+
 #: A file with one shard, behind which more may be said.
 FEW = one("type: x")
 
@@ -123,16 +131,15 @@ def test_leftover_nodes_go_to_the_first_shard_unless_the_file_says_otherwise() -
     assert load(two + "leftover: none").plan.leftover_shard is None
 
 
-def test_an_upper_end_that_is_left_out_is_1_and_not_0() -> None:
-    (rate,) = arguments(load(policy("allocation-rate", "{minCPUUtil: 0.7}")).plan.shards[0])
-    assert isinstance(rate, AllocationRateArgs)
-    assert rate.ranges == {"cpu": Range(min=0.7, max=1.0)}
-
-
-def test_a_shard_that_names_other_resources_only_is_not_about_cpu() -> None:
-    (rate,) = arguments(load(policy("allocation-rate", "{minMemoryUtil: 0.5}")).plan.shards[0])
-    assert isinstance(rate, AllocationRateArgs)
-    assert set(rate.ranges) == {"memory"}
+@pytest.mark.parametrize(
+    ("said", "resource", "least"), [("minCPUUtil: 0.7", "cpu", 0.7), ("minMemoryUtil: 0.5", "memory", 0.5)]
+)
+def test_an_upper_end_that_is_left_out_is_1_and_what_is_not_named_counts_for_nothing(
+    said: str, resource: str, least: float
+) -> None:
+    (found,) = arguments(load(rate(said)).plan.shards[0])
+    assert isinstance(found, AllocationRateArgs)
+    assert found.ranges == {resource: Range(min=least, max=1.0)}
 
 
 MISTAKES = {
@@ -172,36 +179,30 @@ MISTAKES = {
         "sharding.yaml:5: schedulerConfigs[0].policies[0].weight: found"
     ),
     one("policies:\n- name: warmup\n  weight: heavy"): "weight: found 'heavy'; allowed: a number from 0",
-    policy("allocation-rate", "{minNodes: 2}"): (
-        "arguments.minNodes: unknown key; it is an argument of node-limit"
-    ),
-    policy("allocation-rate", "{minCpuUtil: 0}"): "unknown key; did you mean minCPUUtil?",
-    policy("allocation-rate", "{minCPUUtil: low}"): (
-        "arguments.minCPUUtil: found 'low'; allowed: a number from 0"
-    ),
-    policy("allocation-rate", "{maxCPUUtil: 60}"): (
-        "maxCPUUtil: found the number 60; allowed: a number from 0 to 1"
-    ),
-    policy("allocation-rate", "{minCPUUtil: 0.7, maxCPUUtil: 0.6}"): (
+    rate("minNodes: 2"): "arguments.minNodes: unknown key; it is an argument of node-limit",
+    rate("minCpuUtil: 0"): "unknown key; did you mean minCPUUtil?",
+    rate("minCPUUtil: low"): "arguments.minCPUUtil: found 'low'; allowed: a number from 0",
+    rate("maxCPUUtil: 60"): "maxCPUUtil: found the number 60; allowed: a number from 0 to 1",
+    rate("minCPUUtil: 0.7, maxCPUUtil: 0.6"): (
         "arguments.minCPUUtil: found the number 0.7; allowed: at most maxCPUUtil (0.6)"
     ),
-    policy("allocation-rate", "{minMemoryUtil: 0.7, maxMemoryUtil: 0.6}"): (
+    rate("minMemoryUtil: 0.7, maxMemoryUtil: 0.6"): (
         "arguments.minMemoryUtil: found the number 0.7; allowed: at most maxMemoryUtil (0.6)"
     ),
-    policy("allocation-rate", "{resources: {cpu: {min: 0.7, max: 0.6}}}"): (
+    rate("resources: {cpu: {min: 0.7, max: 0.6}}"): (
         "arguments.resources.cpu.min: found the number 0.7; allowed: at most max (0.6)"
     ),
-    policy("allocation-rate", "{minCPUUtil: 0, resources: {cpu: {min: 0.7}}}"): (
+    rate("minCPUUtil: 0, resources: {cpu: {min: 0.7}}"): (
         "arguments.resources.cpu: is said by minCPUUtil and maxCPUUtil, too; allowed: one of both"
     ),
     policy("warmup", "{warmupLabel: ''}"): "arguments.warmupLabel: found ''; allowed: a label key",
     policy("warmup", "{warmupLabelValue: true}"): "warmupLabelValue: found true; allowed: a string",
-    policy("node-limit", "{maxPercent: 0}"): "maxPercent: found the number 0; allowed: a number above 0",
-    policy("node-limit", "{maxPercent: 101}"): "maxPercent: found the number 101; allowed:",
-    policy("node-limit", "{maxCapacity: {cpu: 10x}}"): "maxCapacity.cpu: invalid quantity '10x'",
-    policy("node-limit", "{maxCapacity: {cpu: 0}}"): "maxCapacity.cpu: found 0; allowed: a quantity above 0",
-    policy("node-limit", "{maxCapacity: {cpu: [1]}}"): "maxCapacity.cpu: invalid quantity",
-    policy("node-limit", "{minNodes: 3, maxNodes: 2}"): "arguments.maxNodes: found the number 2; allowed: 0",
+    limit("maxPercent: 0"): "maxPercent: found the number 0; allowed: a number above 0",
+    limit("maxPercent: 101"): "maxPercent: found the number 101; allowed:",
+    limit("maxCapacity: {cpu: 10x}"): "maxCapacity.cpu: invalid quantity '10x'",
+    limit("maxCapacity: {cpu: 0}"): "maxCapacity.cpu: found 0; allowed: a quantity above 0",
+    limit("maxCapacity: {cpu: [1]}"): "maxCapacity.cpu: invalid quantity",
+    limit("minNodes: 3, maxNodes: 2"): "arguments.maxNodes: found the number 2; allowed: 0",
     policy("node-limit", "[]"): "policies[0].arguments: found a list; allowed: an object",
     one("policies: [{name: node-limit, arguments: {maxNodes: 2}}]\nminNodes: 1"): (
         "minNodes: is said by the policy node-limit, too; allowed: one of both"
@@ -227,20 +228,14 @@ def test_a_mistake_is_told_with_its_place_and_what_is_allowed(text: str, message
 
 
 def test_older_keys_become_policies_as_volcano_has_it() -> None:
-    sharding = load(
-        one(
-            "cpuUtilizationMin: 0.7\ncpuUtilizationMax: 1.0\npreferWarmupNodes: true\nminNodes: 2\nmaxNodes: 10"
-        )
+    older = (
+        "cpuUtilizationMin: 0.7\ncpuUtilizationMax: 1.0\npreferWarmupNodes: true\nminNodes: 2\nmaxNodes: 10"
     )
-    assert arguments(sharding.plan.shards[0]) == [
-        AllocationRateArgs(min_cpu_util=0.7, max_cpu_util=1.0),
-        WarmupArgs(),
-        NodeLimitArgs(min_nodes=2, max_nodes=10),
-    ]
-    assert [warning.split(": ")[1] for warning in sharding.warnings] == [
-        f"schedulerConfigs[0].{key}"
-        for key in ("cpuUtilizationMin", "cpuUtilizationMax", "preferWarmupNodes", "minNodes", "maxNodes")
-    ]
+    sharding = load(one(older))
+    given = AllocationRateArgs(min_cpu_util=0.7, max_cpu_util=1.0), NodeLimitArgs(min_nodes=2, max_nodes=10)
+    assert arguments(sharding.plan.shards[0]) == [given[0], WarmupArgs(), given[1]]
+    places = [f"schedulerConfigs[0].{line.split(':')[0]}" for line in older.splitlines()]
+    assert [warning.split(": ")[1] for warning in sharding.warnings] == places
 
 
 def test_older_arguments_of_a_shard_are_those_of_its_allocation_rate() -> None:
@@ -272,25 +267,18 @@ def test_the_flag_has_volcanos_default() -> None:
         ("volcano", "volcano"),
         ("agent-scheduler", "agent"),
     ]
-    assert arguments(sharding.plan.shards[0]) == [
-        AllocationRateArgs(min_cpu_util=0.0, max_cpu_util=0.6),
-        NodeLimitArgs(min_nodes=2, max_nodes=100),
-    ]
-    assert arguments(sharding.plan.shards[1]) == [
-        AllocationRateArgs(min_cpu_util=0.7, max_cpu_util=1.0),
-        WarmupArgs(),
-        NodeLimitArgs(min_nodes=2, max_nodes=100),
-    ]
+    low, high = (AllocationRateArgs(min_cpu_util=a, max_cpu_util=b) for a, b in ((0.0, 0.6), (0.7, 1.0)))
+    few = NodeLimitArgs(min_nodes=2, max_nodes=100)
+    assert arguments(sharding.plan.shards[0]) == [low, few]
+    assert arguments(sharding.plan.shards[1]) == [high, WarmupArgs(), few]
     assert (sharding.sync_period, sharding.node_event_trigger, sharding.warnings) == (None, None, ())
 
 
 def test_the_flag_is_read_as_go_reads_it() -> None:
     sharding = parse_scheduler_configs("a:x:-inf:infinity:T:0:0, b::0:1:0:0:0")
-    assert arguments(sharding.plan.shards[0]) == [
-        AllocationRateArgs(min_cpu_util=0.0, max_cpu_util=1.0),
-        WarmupArgs(),
-    ]
-    assert arguments(sharding.plan.shards[1]) == [AllocationRateArgs(min_cpu_util=0.0, max_cpu_util=1.0)]
+    any_rate = AllocationRateArgs(min_cpu_util=0.0, max_cpu_util=1.0)
+    assert arguments(sharding.plan.shards[0]) == [any_rate, WarmupArgs()]
+    assert arguments(sharding.plan.shards[1]) == [any_rate]
 
 
 MISTAKES_IN_THE_FLAG = {
