@@ -142,52 +142,36 @@ def test_a_weight_of_zero_takes_a_score_out() -> None:
     assert weights(text)["NodeAffinity"] == 7
 
 
-@pytest.mark.parametrize(
-    ("plugins", "expected"),
-    [
-        ((("nodeorder", {"leastrequested.weight": 3}),), ("LeastAllocated", 3, {"cpu": 1, "memory": 1})),
-        (
-            (("nodeorder", {"leastrequested.weight": 0, "mostrequested.weight": 2}),),
-            ("MostAllocated", 2, {"cpu": 1, "memory": 1}),
-        ),
-        ((("nodeorder", {"mostrequested.weight": 5}),), ("MostAllocated", 4, {"cpu": 1, "memory": 1})),
-        ((("nodeorder", {"mostrequested.weight": 1}),), None),
-        ((("nodeorder", {"leastrequested.weight": 0}),), None),
-        (("binpack",), ("MostAllocated", 1, {"cpu": 1, "memory": 1})),
-        (
-            (("binpack", {"binpack.weight": 10, "binpack.cpu": 5, "binpack.memory": 1}),),
-            ("MostAllocated", 10, {"cpu": 5, "memory": 1}),
-        ),
-        (
-            (
-                (
-                    "binpack",
-                    {
-                        "binpack.memory": 0,
-                        "binpack.resources": "nvidia.com/gpu, example.com/foo",
-                        "binpack.resources.nvidia.com/gpu": 2,
-                    },
-                ),
-            ),
-            ("MostAllocated", 1, {"cpu": 1, "nvidia.com/gpu": 2, "example.com/foo": 1}),
-        ),
-        ((("binpack", {"binpack.weight": 0}),), None),
-        # 10 x (1/2, 1/2) - 1 x (1/2, 1/2)
-        (("nodeorder", ("binpack", {"binpack.weight": 10})), ("MostAllocated", 9, {"cpu": 1, "memory": 1})),
-        # 6 x (5/6, 1/6) - 1 x (1/2, 1/2) = (4.5, 0.5)
-        (
-            ("nodeorder", ("binpack", {"binpack.weight": 6, "binpack.cpu": 5})),
-            ("MostAllocated", 5, {"cpu": 9, "memory": 1}),
-        ),
-        (
-            (("binpack", {"binpack.cpu": 1000, "binpack.memory": 1}),),
-            ("MostAllocated", 1, {"cpu": 100, "memory": 1}),
-        ),
-    ],
-)
+EVEN = {"cpu": 1, "memory": 1}
+SPECIAL = """binpack: {binpack.memory: 0, binpack.resources: "nvidia.com/gpu, example.com/foo",
+    binpack.resources.nvidia.com/gpu: 2}"""
+FULLNESS = {
+    "nodeorder: {leastrequested.weight: 3}": ("LeastAllocated", 3, EVEN),
+    "nodeorder: {leastrequested.weight: 0, mostrequested.weight: 2}": ("MostAllocated", 2, EVEN),
+    "nodeorder: {mostrequested.weight: 5}": ("MostAllocated", 4, EVEN),
+    "nodeorder: {mostrequested.weight: 1}": None,
+    "nodeorder: {leastrequested.weight: 0}": None,
+    "binpack: {}": ("MostAllocated", 1, EVEN),
+    "binpack: {binpack.weight: 10, binpack.cpu: 5, binpack.memory: 1}": (
+        "MostAllocated",
+        10,
+        {**EVEN, "cpu": 5},
+    ),
+    SPECIAL: ("MostAllocated", 1, {"cpu": 1, "nvidia.com/gpu": 2, "example.com/foo": 1}),
+    "binpack: {binpack.weight: 0}": None,
+    # 10 x (1/2, 1/2) - 1 x (1/2, 1/2)
+    "nodeorder: {}\nbinpack: {binpack.weight: 10}": ("MostAllocated", 9, EVEN),
+    # 6 x (5/6, 1/6) - 1 x (1/2, 1/2) = (4.5, 0.5)
+    "nodeorder: {}\nbinpack: {binpack.weight: 6, binpack.cpu: 5}": ("MostAllocated", 5, {**EVEN, "cpu": 9}),
+    "binpack: {binpack.cpu: 1000, binpack.memory: 1}": ("MostAllocated", 1, {**EVEN, "cpu": 100}),
+}
+
+
+@pytest.mark.parametrize(("said", "expected"), FULLNESS.items())
 def test_what_is_said_of_fullness_becomes_one_strategy(
-    plugins: tuple[Any, ...], expected: tuple[str, int, dict[str, int]] | None
+    said: str, expected: tuple[str, int, dict[str, int]] | None
 ) -> None:
+    plugins = [each if each[1] else each[0] for each in yaml.safe_load(said).items()]
     made = strategy(conf("predicates", *plugins))
     assert made == (expected and {"type": expected[0], "weight": expected[1], **expected[2]})
 
@@ -262,11 +246,7 @@ def test_switches_of_functions_that_a_plugin_does_not_have_are_told_of() -> None
     "name", ["gang", "proportion", "capacity", "numaaware", "deviceshare", "extender", "tdm"]
 )
 def test_a_plugin_without_which_pods_would_be_placed_otherwise_is_refused_by_name(name: str) -> None:
-    assert (
-        refusal(conf("predicates", name))
-        .partition(": ")[2]
-        .startswith(f"tiers[0].plugins[1].name: {name} is not supported")
-    )
+    assert f": tiers[0].plugins[1].name: {name} is not supported" in refusal(conf("predicates", name))
 
 
 MISTAKES = {
