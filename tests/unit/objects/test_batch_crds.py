@@ -17,130 +17,100 @@ GROUPS = batch.pod_groups("default")
 JOBS = jobs("default")
 MERGE = "application/merge-patch+json"
 
-LIMITS = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": 2}
-WHOLE_QUEUE = queue(
-    "research",
-    weight=3,
-    capability=LIMITS,
-    deserved=LIMITS,
-    guarantee={"resource": {"cpu": "500m"}},
-    reclaimable=False,
-    parent="root",
-    priority=7,
-    dequeueStrategy="fifo",
-    type="x",
-    affinity={
-        "nodeGroupAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["a"]},
-        "nodeGroupAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["b"]},
-    },
-    extendClusters=[{"name": "c", "weight": 1, "capacity": {"cpu": 1}}],
-    dra={"capability": {"gpu": {"count": 4, "capacity": {"memory": "80Gi"}}}},
-)
-WHOLE_GROUP = pod_group(
-    "whole",
-    minMember=3,
-    minTaskMember={"ps": 1, "worker": 2},
-    queue="research",
-    priorityClassName="high",
-    minResources=LIMITS,
-    networkTopology={"mode": "soft", "highestTierAllowed": 2},
-    subGroupPolicy=[
-        {
-            "name": "part",
-            "subGroupSize": 2,
-            "minSubGroups": 1,
-            "labelSelector": {
-                "matchLabels": {"app": "x"},
-                "matchExpressions": [{"key": "part", "operator": "Exists"}],
-            },
-            "matchLabelKeys": ["part"],
-            "networkTopology": {"mode": "hard", "highestTierName": "rack"},
-        }
-    ],
-    status={
-        "phase": "Inqueue",
-        "running": 1,
-        "succeeded": 2,
-        "failed": 3,
-        "conditions": [
-            {
-                "type": "Unschedulable",
-                "status": "True",
-                "transitionID": "t",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-                "reason": "NotEnoughResources",
-                "message": "m",
-            }
-        ],
-    },
-)
-
-POLICY = {"action": "RestartJob", "events": ["PodFailed", "*"], "timeout": "10s"}
-TOPOLOGY = {"mode": "soft", "highestTierAllowed": 2}
+WHOLE = yaml.safe_load("""
+limits: &limits {cpu: "4", memory: 8Gi, nvidia.com/gpu: 2}
+queue:
+  weight: 3
+  capability: *limits
+  deserved: *limits
+  guarantee: {resource: {cpu: 500m}}
+  reclaimable: false
+  parent: root
+  priority: 7
+  dequeueStrategy: fifo
+  type: x
+  affinity:
+    nodeGroupAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [a]}
+    nodeGroupAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [b]}
+  extendClusters: [{name: c, weight: 1, capacity: {cpu: 1}}]
+  dra: {capability: {gpu: {count: 4, capacity: {memory: 80Gi}}}}
+queueStatus:
+  {state: Open, pending: 1, inqueue: 1, running: 1, unknown: 1, completed: 1, allocated: *limits,
+   reservation: {nodes: [n], resource: *limits}}
+group:
+  minMember: 3
+  minTaskMember: {ps: 1, worker: 2}
+  queue: research
+  priorityClassName: high
+  minResources: *limits
+  networkTopology: &topology {mode: soft, highestTierAllowed: 2}
+  subGroupPolicy:
+  - name: part
+    subGroupSize: 2
+    minSubGroups: 1
+    labelSelector: {matchLabels: {app: x}, matchExpressions: [{key: part, operator: Exists}]}
+    matchLabelKeys: [part]
+    networkTopology: {mode: hard, highestTierName: rack}
+groupStatus:
+  phase: Inqueue
+  running: 1
+  succeeded: 2
+  failed: 3
+  conditions:
+  - {type: Unschedulable, status: "True", transitionID: t, lastTransitionTime: "2026-01-01T00:00:00Z",
+     reason: NotEnoughResources, message: m}
+job:
+  schedulerName: volcano
+  minAvailable: 2
+  volumes:
+  - {mountPath: /a, volumeClaimName: c}
+  - {mountPath: /b, volumeClaim: {resources: {requests: {storage: 1Gi}}}}
+  tasks:
+  - name: ps
+    replicas: 4
+    minAvailable: 2
+    template:
+      metadata: {labels: {app: x}, name: t}
+      spec: {containers: [{name: c, image: i, env: [{name: A, value: b}]}]}
+    policies: [&policy {action: RestartJob, events: [PodFailed, "*"], timeout: 10s}, {action: AbortJob, exitCode: -1}]
+    topologyPolicy: best-effort
+    maxRetry: 2
+    dependsOn: {name: [worker], iteration: any}
+    partitionPolicy: {totalPartitions: 2, partitionSize: 2, minPartitions: 1, networkTopology: *topology}
+  - {name: worker, replicas: 1}
+  policies: [*policy, {action: AbortJob, event: PodEvicted}]
+  plugins: {svc: [], ssh: [--no-root]}
+  runningEstimate: 2h
+  queue: research
+  maxRetry: 5
+  ttlSecondsAfterFinished: 60
+  priorityClassName: high
+  minSuccess: 1
+  networkTopology: *topology
+jobStatus:
+  state: {phase: Running, reason: R, message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}
+  minAvailable: 2
+  taskStatusCount: {ps: {phase: {Running: 2}}}
+  pending: 1
+  running: 1
+  succeeded: 1
+  failed: 1
+  terminating: 1
+  unknown: 1
+  version: 3
+  retryCount: 1
+  runningDuration: 12m5s
+  controlledResources: {plugin-svc: svc}
+  conditions: [{status: Pending, lastTransitionTime: "2026-01-01T00:00:00Z"}, {status: Running}]
+""")
+LIMITS, STATUS = WHOLE["limits"], WHOLE["jobStatus"]
+WHOLE_QUEUE = queue("research", **WHOLE["queue"])
+WHOLE_GROUP = pod_group("whole", status=WHOLE["groupStatus"], **WHOLE["group"])
 WHOLE_JOB = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
     "kind": "Job",
     "metadata": {"name": "whole"},
-    "spec": {
-        "schedulerName": "volcano",
-        "minAvailable": 2,
-        "volumes": [
-            {"mountPath": "/a", "volumeClaimName": "c"},
-            {"mountPath": "/b", "volumeClaim": {"resources": {"requests": {"storage": "1Gi"}}}},
-        ],
-        "tasks": [
-            {
-                "name": "ps",
-                "replicas": 4,
-                "minAvailable": 2,
-                "template": {
-                    "metadata": {"labels": {"app": "x"}, "name": "t"},
-                    "spec": {
-                        "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}]}]
-                    },
-                },
-                "policies": [POLICY, {"action": "AbortJob", "exitCode": -1}],
-                "topologyPolicy": "best-effort",
-                "maxRetry": 2,
-                "dependsOn": {"name": ["worker"], "iteration": "any"},
-                "partitionPolicy": {
-                    "totalPartitions": 2,
-                    "partitionSize": 2,
-                    "minPartitions": 1,
-                    "networkTopology": TOPOLOGY,
-                },
-            },
-            {"name": "worker", "replicas": 1},
-        ],
-        "policies": [POLICY, {"action": "AbortJob", "event": "PodEvicted"}],
-        "plugins": {"svc": [], "ssh": ["--no-root"]},
-        "runningEstimate": "2h",
-        "queue": "research",
-        "maxRetry": 5,
-        "ttlSecondsAfterFinished": 60,
-        "priorityClassName": "high",
-        "minSuccess": 1,
-        "networkTopology": TOPOLOGY,
-    },
-}
-STATUS = {
-    "state": {
-        "phase": "Running",
-        "reason": "R",
-        "message": "m",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    },
-    "minAvailable": 2,
-    "taskStatusCount": {"ps": {"phase": {"Running": 2}}},
-    **dict.fromkeys(("pending", "running", "succeeded", "failed", "terminating", "unknown"), 1),
-    "version": 3,
-    "retryCount": 1,
-    "runningDuration": "12m5s",
-    "controlledResources": {"plugin-svc": "svc"},
-    "conditions": [
-        {"status": "Pending", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-        {"status": "Running"},
-    ],
+    "spec": WHOLE["job"],
 }
 
 
@@ -184,7 +154,16 @@ async def test_an_object_with_every_field_of_volcanos_api_is_kept_whole() -> Non
         assert kept["spec"] == WHOLE_GROUP["spec"]
         # Its status is no subresource.
         assert kept["status"] == WHOLE_GROUP["status"]
-        assert msgspec.convert(kept, batch.PodGroup).status.phase == "Inqueue"
+        read = msgspec.convert(kept, batch.PodGroup)
+        assert read.spec.min_task_member == {"ps": 1, "worker": 2}
+        assert read.spec.min_resources == LIMITS
+        assert read.spec.network_topology == batch.NetworkTopology("soft", 2)
+        (policy,) = read.spec.sub_group_policy or ()
+        assert (policy.sub_group_size, policy.min_sub_groups, policy.match_label_keys) == (2, 1, ("part",))
+        assert (read.status.phase, read.status.running) == ("Inqueue", 1)
+        (condition,) = read.status.conditions or ()
+        told = condition.type, condition.status, condition.transition_id, condition.reason
+        assert told == ("Unschedulable", "True", "t", "NotEnoughResources")
         answer = await cluster.call("GET", f"{GROUPS}/whole/status")
         assert answer.status == 404
 
@@ -192,12 +171,7 @@ async def test_an_object_with_every_field_of_volcanos_api_is_kept_whole() -> Non
 async def test_the_status_of_a_queue_is_a_subresource() -> None:
     async with embedded_cluster() as cluster:
         await install(cluster)
-        status = {
-            "state": "Open",
-            **dict.fromkeys(("pending", "inqueue", "running", "unknown", "completed"), 1),
-            "allocated": LIMITS,
-            "reservation": {"nodes": ["n"], "resource": LIMITS},
-        }
+        status = WHOLE["queueStatus"]
         created = await cluster.ask("POST", batch.QUEUES, {**queue("q"), "status": status})
         assert "status" not in created
         path = f"{batch.queue_path('q')}/status"
