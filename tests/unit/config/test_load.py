@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,14 +24,13 @@ Load = Callable[..., Configuration]
 def run(tmp_path: Path) -> Load:
     """Loads as the command line would: `run("--port", "1", file=text)`."""
 
-    def load_as_run(*words: str, file: str | None = None, namespace: str | None = None) -> Configuration:
+    def load_as_run(*words: str, file: str = "") -> Configuration:
         arguments = list(words)
-        if file is not None:
+        if file:
             path = tmp_path / "scheduler.yaml"
             path.write_text(HEADER + file)
             arguments += ["--config", str(path)]
-        environ = {} if namespace is None else {"POD_NAMESPACE": namespace}
-        return load(run_arguments(*arguments), environ=environ, namespace_file=tmp_path / "none")
+        return load(run_arguments(*arguments), environ={}, namespace_file=tmp_path / "none")
 
     return load_as_run
 
@@ -81,52 +81,52 @@ def test_a_filter_can_be_disabled() -> None:
     assert "NodeResourcesFit" in names
 
 
-def test_a_flag_overrides_the_file(run: Load) -> None:
-    configuration = run(
-        *("--scheduler-worker-count", "4", "--port=0", "--log-level", "debug", "--kube-api-qps", "20.5"),
-        file="workerCount: 2\nserving: {port: 1234}\nlogging:\n",
-    )
-    assert configuration.worker_count == 4
-    assert configuration.serving.port == 0
-    assert configuration.logging.level == "debug"
-    assert configuration.client_connection.burst == 41
-
-
-def test_the_worker_count_has_a_second_spelling(run: Load) -> None:
-    assert run("--agent_scheduler_worker_count", "3").worker_count == 3
+ON = "leaderElection: {leaderElect: true}"
+BACKOFF, HINTS = "feature_gates.SchedulerPopFromBackoffQ", "feature_gates.SchedulerPreQueueingHints"
+OFF = "featureGates: {SchedulerPopFromBackoffQ: false, SchedulerPreQueueingHints: false}"
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("flags", "file", "setting", "expected"),
     [
-        (["--leader-elect"], True),
-        (["--leader-elect=true"], True),
-        (["--leader-elect=false"], False),
-        (["--no-leader-elect"], False),
+        ("--scheduler-worker-count 4", "workerCount: 2", "worker_count", 4),
+        ("--agent_scheduler_worker_count 3", "", "worker_count", 3),
+        ("--port=0", "serving: {port: 1234}", "serving.port", 0),
+        ("--log-level debug", "logging:", "logging.level", "debug"),
+        ("--kube-api-qps 20.5", "", "client_connection.burst", 41),
+        ("--leader-elect", ON, "leader_election.leader_elect", True),
+        ("--leader-elect=true", ON, "leader_election.leader_elect", True),
+        ("--leader-elect=false", ON, "leader_election.leader_elect", False),
+        ("--no-leader-elect", ON, "leader_election.leader_elect", False),
+        # Where a shard has a lease, no other is wanted unless it is asked for.
+        ("--scheduler-sharding-mode hard", "", "leader_election.leader_elect", False),
+        ("--scheduler-sharding-mode hard --leader-elect", "", "leader_election.leader_elect", True),
+        ("--scheduler-sharding-mode hard", ON, "leader_election.leader_elect", True),
+        ("--lock-object-namespace locks", "", "leader_election.resource_namespace", "locks"),
+        ("--leader-elect-resource-namespace locks", "", "leader_election.resource_namespace", "locks"),
+        ("--leader-elect --scheduler-name x", "", "leader_election.resource_name", "x"),
+        ("--scheduler-name b", "profiles: [{schedulerName: a}]", "profiles.0.scheduler_name", "b"),
+        (
+            "--scheduler-name b",
+            "profiles: [{base: default-scheduler}]",
+            "profiles.0.base",
+            "default-scheduler",
+        ),
+        ("", OFF, BACKOFF, False),
+        ("--feature-gates SchedulerPopFromBackoffQ=true", OFF, BACKOFF, True),
+        ("", "", HINTS, True),
+        ("--feature-gates SchedulerPreQueueingHints=false", "", HINTS, False),
+        ("", OFF, HINTS, False),
     ],
 )
-def test_leader_election_can_be_asked_for_in_every_usual_way(
-    run: Load, words: list[str], expected: bool
-) -> None:
-    assert run(*words, file="leaderElection: {leaderElect: true}").leader_election.leader_elect is expected
-
-
-def test_the_lease_is_named_after_the_first_profile_and_lies_in_our_namespace(run: Load) -> None:
-    election = run("--leader-elect", "--scheduler-name", "x", namespace="agents").leader_election
-    assert (election.resource_name, election.resource_namespace) == ("x", "agents")
-
-
-def test_the_namespace_is_read_from_the_service_account(tmp_path: Path) -> None:
-    (tmp_path / "namespace").write_text("agents\n")
-    configuration = load(environ={}, namespace_file=tmp_path / "namespace")
-    assert configuration.leader_election.resource_namespace == "agents"
-
-
-def test_where_a_shard_has_a_lease_no_other_is_wanted_unless_it_is_asked_for(run: Load) -> None:
-    sharded = ("--scheduler-sharding-mode", "hard")
-    assert not run(*sharded).leader_election.leader_elect
-    assert run(*sharded, "--leader-elect").leader_election.leader_elect
-    assert run(*sharded, file="leaderElection: {leaderElect: true}").leader_election.leader_elect
+def test_a_flag_lies_over_the_file(run: Load, flags: str, file: str, setting: str, expected: object) -> None:
+    found: Any = run(*flags.split(), file=file)
+    for step in setting.split("."):
+        if isinstance(found, dict):
+            found = found[step]
+        else:
+            found = found[int(step)] if step.isdigit() else getattr(found, step)
+    assert found == expected and type(found) is type(expected)
 
 
 def test_a_pod_whose_namespace_cannot_be_told_has_to_be_given_it(tmp_path: Path) -> None:
@@ -144,55 +144,24 @@ def test_a_pod_whose_namespace_cannot_be_told_has_to_be_given_it(tmp_path: Path)
     assert not loaded("--leader-elect=false").leader_election.leader_elect
 
 
-def test_what_said_the_namespace_of_a_lease_is_known(tmp_path: Path) -> None:
+def test_the_namespace_of_a_lease_is_ours_and_what_said_it_is_known(tmp_path: Path) -> None:
     file, none = tmp_path / "scheduler.yaml", tmp_path / "none"
-    path = ("leaderElection", "resourceNamespace")
 
-    def origin(*words: str, namespace_file: Path = none, **environ: str) -> str:
+    def origin(*words: str, namespace_file: Path = none, **environ: str) -> tuple[str, str]:
         source = Source(run_arguments(*words), environ=environ, namespace_file=namespace_file)
-        source.load()
-        return source.origin(path)
+        found = source.load().leader_election.resource_namespace
+        return found, source.origin(("leaderElection", "resourceNamespace"))
 
-    assert origin() == "the default outside a cluster"
-    assert origin(POD_NAMESPACE="a") == "$POD_NAMESPACE"
+    assert origin() == ("kube-system", "the default outside a cluster")
+    assert origin(POD_NAMESPACE="a") == ("a", "$POD_NAMESPACE")
     mounted = tmp_path / "namespace"
     mounted.write_text("a\n")
-    assert origin(namespace_file=mounted) == str(mounted)
+    assert origin(namespace_file=mounted) == ("a", str(mounted))
     file.write_text(HEADER + "leaderElection:\n  resourceNamespace: b\n")
-    assert origin("--config", str(file), POD_NAMESPACE="a") == f"{file}:4: leaderElection.resourceNamespace"
+    said = f"{file}:4: leaderElection.resourceNamespace"
+    assert origin("--config", str(file), POD_NAMESPACE="a") == ("b", said)
     flag = "--leader-elect-resource-namespace"
-    assert origin("--config", str(file), flag, "c") == flag
-
-
-def test_outside_a_cluster_the_lease_lies_in_kube_system(run: Load) -> None:
-    assert run("--leader-elect").leader_election.resource_namespace == "kube-system"
-
-
-@pytest.mark.parametrize("flag", ["--lock-object-namespace", "--leader-elect-resource-namespace"])
-def test_the_namespace_of_the_lease_can_be_given(run: Load, flag: str) -> None:
-    assert run("--leader-elect", flag, "locks").leader_election.resource_namespace == "locks"
-
-
-def test_the_scheduler_name_flag_renames_the_only_profile(run: Load) -> None:
-    configuration = run(
-        "--scheduler-name", "b", file="profiles: [{schedulerName: a, base: default-scheduler}]"
-    )
-    assert configuration.profiles[0].scheduler_name == "b"
-    assert configuration.profiles[0].base == "default-scheduler"
-
-
-def test_feature_gates_of_flags_override_those_of_the_file(run: Load) -> None:
-    gate = "SchedulerPopFromBackoffQ"
-    assert run(file=f"featureGates: {{{gate}: false}}").feature_gates[gate] is False
-    flags = ["--feature-gates", f"{gate}=true"]
-    assert run(*flags, file=f"featureGates: {{{gate}: false}}").feature_gates[gate] is True
-
-
-def test_pre_queueing_hints_are_on_unless_switched_off(run: Load) -> None:
-    gate = "SchedulerPreQueueingHints"
-    assert run().feature_gates[gate] is True
-    assert run("--feature-gates", f"{gate}=false").feature_gates[gate] is False
-    assert run(file=f"featureGates: {{{gate}: false}}").feature_gates[gate] is False
+    assert origin("--config", str(file), flag, "c") == ("c", flag)
 
 
 def test_what_was_loaded_can_be_shown_and_loaded_again(run: Load) -> None:
@@ -220,32 +189,27 @@ def test_a_flag_says_the_default_of_its_setting(flag: str, said: str) -> None:
 # ---- how a mistake is told
 
 
-def test_a_mistyped_key_is_told_with_line_path_and_what_was_probably_meant() -> None:
-    text = refusal("serving:\n  prot: 1\n")
-    assert text.startswith(
-        "f.yaml:4: serving.prot: unknown key; did you mean port? allowed: authorizeMetrics,"
-    )
-
-
-def test_an_error_deep_in_a_profile_names_its_whole_path() -> None:
-    text = refusal(
-        "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: NodeAffinity\n"
-        "      - name: TaintToleration\n        weight: ten\n"
-    )
-    assert text == (
-        "f.yaml:9: profiles[0].plugins.score.enabled[1].weight: "
-        "found 'ten'; allowed: a whole number from 0 to 1000000"
-    )
-
-
-def test_an_argument_of_a_plugin_is_told_by_its_place_in_the_list() -> None:
-    text = refusal(
-        "profiles:\n- pluginConfig:\n  - name: NodeResourcesBalancedAllocation\n"
-        "  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: Random}}\n"
-    )
-    assert text.startswith(
-        "f.yaml:7: profiles[0].pluginConfig[1].args.scoringStrategy.type: found 'Random'; allowed: LeastAllocated"
-    )
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "serving:\n  prot: 1\n",
+            "4: serving.prot: unknown key; did you mean port? allowed: authorizeMetrics,",
+        ),
+        (
+            "profiles:\n- plugins:\n    score:\n      enabled:\n      - name: NodeAffinity\n"
+            "      - name: TaintToleration\n        weight: ten\n",
+            "9: profiles[0].plugins.score.enabled[1].weight: found 'ten'; allowed: a whole number from 0 to 1000000",
+        ),
+        (
+            "profiles:\n- pluginConfig:\n  - name: NodeResourcesBalancedAllocation\n"
+            "  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: Random}}\n",
+            "7: profiles[0].pluginConfig[1].args.scoringStrategy.type: found 'Random'; allowed: LeastAllocated",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_whole_path(text: str, told: str) -> None:
+    assert refusal(text).startswith(f"f.yaml:{told}")
 
 
 MISTAKES = {
