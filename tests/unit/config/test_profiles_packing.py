@@ -34,6 +34,12 @@ def profile(name: str = "", args: str = "") -> Profile:
     return build_profiles(load_text(HEADER + config, source="f.yaml"))["agent-scheduler"]
 
 
+def refused(name: str, args: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        profile(name, args)
+    return str(caught.value)
+
+
 def score(made: Profile, kind: type[Any]) -> Any:
     return next(each.plugin for each in made.scores if isinstance(each.plugin, kind))
 
@@ -65,12 +71,8 @@ def parts(plugin: Any) -> dict[str, float]:
 
 def test_what_is_not_given_is_the_default() -> None:
     made = profile()
-    assert [(each.plugin.name, each.weight) for each in made.scores] == [
-        ("Fragmentation", 100),
-        ("BestFit", 1),
-        ("DotProduct", 1),
-        ("GPUPacking", 1),
-    ]
+    weights = {each.plugin.name: each.weight for each in made.scores}
+    assert weights == {"Fragmentation": 100, "BestFit": 1, "DotProduct": 1, "GPUPacking": 1}
     third = pytest.approx(1 / 3, abs=0.02)
     assert parts(score(made, BestFit)) == {"cpu": third, "memory": third, GPU: third}
     assert score(made, Fragmentation).reads == {Reads.TARGET_WORKLOAD}
@@ -115,66 +117,60 @@ def test_a_target_workload_is_read_in_the_units_of_the_scheduler() -> None:
     assert (dict(third[0].requests), third[1]) == ({"example.com/x": 1}, 0.5 / 4.5)
 
 
-@pytest.mark.parametrize(
-    ("pod", "place", "message"),
-    [
-        ("{}", "requests", "is missing; allowed: an object"),
-        ("{requests: {}}", "requests", "found nothing; allowed: at least one resource and its quantity"),
-        ("{requests: [cpu]}", "requests", "allowed: an object"),
-        ("{requests: {cpu: true}}", "requests.cpu", "found true; allowed: a quantity such as 500m, 2 or 1Gi"),
-        ("{requests: {cpu: [1]}}", "requests.cpu", "allowed: a quantity such as 500m, 2 or 1Gi"),
-        ("{requests: {cpu: 1x}}", "requests.cpu", "1x"),
-        ("{requests: {cpu: .nan}}", "requests.cpu", "nan"),
-        ("{requests: {cpu: -1}}", "requests.cpu", "found -1; allowed: 0 or more"),
-        (
-            "{requests: {agent-scheduler.io/gpu-milli: 1500}}",
-            "requests.agent-scheduler.io/gpu-milli",
-            "1500 is neither a share of one GPU nor a number of whole ones; allowed: up to 1000, or a multiple of it",
-        ),
-        ("{requests: {cpu: 1}, weight: 0}", "weight", "found the number 0; allowed: a number above 0"),
-        ("{requests: {cpu: 1}, weight: -1}", "weight", "found the number -1; allowed"),
-        ("{requests: {cpu: 1}, weight: .inf}", "weight", "allowed"),
-        ("{requests: {cpu: 1}, weight: .nan}", "weight", "allowed"),
-        ("{requests: {cpu: 1}, number: 3}", "number", "unknown key"),
-        ("{requests: {cpu: 1}, nodeSelector: {zone: 3}}", "nodeSelector.zone", "allowed: a string"),
-        (
-            "{requests: {cpu: 1}, nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
-            "{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Is}]}]}}}",
-            "nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].operator",
-            "'Is' is unknown; allowed: In, NotIn",
-        ),
-    ],
-)
+TERM = "{matchExpressions: [{key: a, operator: Is}]}"
+AFFINITY = f"{{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{TERM}]}}}}"
+A_QUANTITY = "allowed: a quantity such as 500m, 2 or 1Gi"
+#: What is said of a pod, the place of the mistake, and what is told of it.
+MISTAKES = [
+    ("{}", "requests", "is missing; allowed: an object"),
+    ("{requests: {}}", "requests", "found nothing; allowed: at least one resource and its quantity"),
+    ("{requests: [cpu]}", "requests", "allowed: an object"),
+    ("{requests: {cpu: true}}", "requests.cpu", f"found true; {A_QUANTITY}"),
+    ("{requests: {cpu: [1]}}", "requests.cpu", A_QUANTITY),
+    ("{requests: {cpu: 1x}}", "requests.cpu", "1x"),
+    ("{requests: {cpu: .nan}}", "requests.cpu", "nan"),
+    ("{requests: {cpu: -1}}", "requests.cpu", "found -1; allowed: 0 or more"),
+    (
+        "{requests: {agent-scheduler.io/gpu-milli: 1500}}",
+        "requests.agent-scheduler.io/gpu-milli",
+        "1500 is neither a share of one GPU nor a number of whole ones; allowed: up to 1000, or a multiple of it",
+    ),
+    ("{requests: {cpu: 1}, weight: 0}", "weight", "found the number 0; allowed: a number above 0"),
+    ("{requests: {cpu: 1}, weight: -1}", "weight", "found the number -1; allowed"),
+    ("{requests: {cpu: 1}, weight: .inf}", "weight", "allowed"),
+    ("{requests: {cpu: 1}, weight: .nan}", "weight", "allowed"),
+    ("{requests: {cpu: 1}, number: 3}", "number", "unknown key"),
+    ("{requests: {cpu: 1}, nodeSelector: {zone: 3}}", "nodeSelector.zone", "allowed: a string"),
+    (
+        f"{{requests: {{cpu: 1}}, nodeAffinity: {AFFINITY}}}",
+        "nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].operator",
+        "'Is' is unknown; allowed: In, NotIn",
+    ),
+]
+
+
+@pytest.mark.parametrize(("pod", "place", "message"), MISTAKES)
 def test_a_mistake_in_the_target_workload_is_told_with_its_place_and_what_is_allowed(
     pod: str, place: str, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        profile("Fragmentation", f"{{targetWorkload: [{{requests: {{cpu: 1}}}}, {pod}]}}")
-    told = str(caught.value)
-    assert told.startswith("f.yaml:8: profiles[0].pluginConfig[0].args.targetWorkload[1]." + place + ": ")
+    told = refused("Fragmentation", f"{{targetWorkload: [{{requests: {{cpu: 1}}}}, {pod}]}}")
+    assert told.startswith(f"f.yaml:8: profiles[0].pluginConfig[0].args.targetWorkload[1].{place}: ")
     assert message in told
 
 
+MISTAKES_IN_RESOURCES = {
+    "{resources: [{name: cpu}, {name: cpu}]}": "resources[1].name: found 'cpu' a second time",
+    "{resources: [{name: cpu, weight: 101}]}": "resources[0].weight: found the number 101; allowed: a whole",
+    "{resources: [{weight: 1}]}": "resources[0].name: is missing",
+    "{resource: []}": "resource: unknown key; did you mean resources?",
+}
+
+
 @pytest.mark.parametrize("name", ["BestFit", "DotProduct", "Fragmentation"])
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ("{resources: [{name: cpu}, {name: cpu}]}", "resources[1].name: found 'cpu' a second time"),
-        (
-            "{resources: [{name: cpu, weight: 101}]}",
-            "resources[0].weight: found the number 101; allowed: a whole",
-        ),
-        ("{resources: [{weight: 1}]}", "resources[0].name: is missing"),
-        ("{resource: []}", "resource: unknown key; did you mean resources?"),
-    ],
-)
+@pytest.mark.parametrize(("args", "message"), MISTAKES_IN_RESOURCES.items())
 def test_a_mistake_in_resources_is_told_with_its_place(name: str, args: str, message: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        profile(name, args)
-    assert f"profiles[0].pluginConfig[0].args.{message}" in str(caught.value)
+    assert f"profiles[0].pluginConfig[0].args.{message}" in refused(name, args)
 
 
 def test_gpu_packing_takes_no_arguments() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        profile("GPUPacking", "{resources: []}")
-    assert "args.resources: unknown key; allowed: none" in str(caught.value)
+    assert "args.resources: unknown key; allowed: none" in refused("GPUPacking", "{resources: []}")
