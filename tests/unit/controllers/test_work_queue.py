@@ -74,47 +74,30 @@ async def test_a_key_that_is_put_again_before_its_turn_has_one_turn() -> None:
     assert len(it) == 0
 
 
+@pytest.mark.parametrize(
+    ("worker", "more", "puts", "turns"),
+    [
+        ({"seconds": 1.5}, {"workers": 3}, [0, 1], [0, 1.5]),
+        # Later ones do not put it off.
+        ({}, {"settle": 2.5}, [0, 1, 2], [2.5]),
+        ({"failures": 5}, {}, [0], [0, 1, 3, 7, 15, 23]),
+        ({"failures": 2}, {}, [0, 1.5], [0, 1, 1.5]),
+    ],
+    ids=["put in its turn", "put together", "failed", "put while it waits after a failure"],
+)
 @virtual_time
-async def test_a_key_that_is_put_during_its_turn_has_another() -> None:
-    worker = Worker(seconds=1.5)
-    it = queue(worker, workers=3)
-    start = asyncio.get_running_loop().time()
-    await running(it, 5, lambda: it.put("a"), lambda: it.put("a"))
-    assert [at - start for at in worker.times] == [0.0, 1.5]
-
-
-@virtual_time
-async def test_changes_that_come_together_are_one_turn_a_moment_later() -> None:
-    worker = Worker()
-    it = queue(worker, settle=2.5)
-    start = asyncio.get_running_loop().time()
-    await running(it, 8, lambda: it.put("a"), lambda: it.put("a"), lambda: it.put("a"))
-    # Later ones do not put it off.
-    assert [at - start for at in worker.times] == [2.5]
-
-
-@virtual_time
-async def test_a_key_that_failed_waits_longer_each_time_up_to_a_limit() -> None:
-    worker = Worker(failures=5)
-    it = queue(worker)
-    start = asyncio.get_running_loop().time()
-    await running(it, 40, lambda: it.put("a"))
-    assert [at - start for at in worker.times] == [0, 1, 3, 7, 15, 23]
-
-
-@virtual_time
-async def test_a_change_of_a_key_that_failed_is_not_held_up_by_its_waiting() -> None:
-    worker = Worker(failures=2)
-    it = queue(worker)
-    start = asyncio.get_running_loop().time()
-    task = asyncio.create_task(it.run())
-    it.put("a")
-    await asyncio.sleep(1.5)
-    it.put("a")
-    await asyncio.sleep(10)
-    it.stop()
-    await task
-    assert [at - start for at in worker.times] == [0, 1, 1.5]
+async def test_the_turns_of_a_key(
+    worker: dict[str, Any], more: dict[str, Any], puts: list[float], turns: list[float]
+) -> None:
+    """One at a time; a change is worked on at once or once it has settled, and what failed ever later up to a limit."""
+    made = Worker(**worker)
+    it = queue(made, **more)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    for at in puts:
+        loop.call_at(start + at, it.put, "a")
+    await running(it, 40)
+    assert [at - start for at in made.times] == turns
 
 
 @virtual_time
