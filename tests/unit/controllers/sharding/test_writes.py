@@ -292,15 +292,6 @@ async def test_a_shard_that_was_deleted_meanwhile_is_forgotten_and_the_kind_is_t
     assert await it.put("s", "b") is Result.CREATED
 
 
-async def test_an_older_version_changes_nothing(it: World) -> None:
-    await it.put("s", "a")
-    old = await it.known()
-    await it.put("s", "b")
-    new = await it.known()
-    assert not it.store.set(old)
-    assert it.store.get("s") == new
-
-
 async def test_a_new_status_is_no_news(it: World) -> None:
     await it.put("s", "a")
     await it.used("a")
