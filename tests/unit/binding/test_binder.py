@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from agent_scheduler.binding.result import ScheduleResult
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.plugin import PluginArgs
@@ -17,14 +16,6 @@ from tests.support.running import AGENT
 from .group_world import World, binding
 
 
-def submit(world: World, name: str) -> ScheduleResult:
-    """A worker has decided on a new pod, and its result waits for `judge`."""
-    (member,) = world.gang(world.pod(name))
-    result = member.result._replace(in_group=False)
-    world.binder.submit(result)
-    return result
-
-
 @pytest.mark.parametrize("policy", list(ConflictPolicy))
 async def test_results_are_judged_by_the_policy_of_the_last_configuration(policy: ConflictPolicy) -> None:
     (before,) = set(ConflictPolicy) - {policy}
@@ -32,7 +23,7 @@ async def test_results_are_judged_by_the_policy_of_the_last_configuration(policy
         world.nodes("a", cpu="4")
         world.binder.reconfigure(before, adapts=False)
         world.binder.reconfigure(policy, adapts=False)
-        submit(world, "x")
+        world.submit("x")
         # Another pod takes some of the node, and there is room for both.
         world.ledger.assume(world.pod("rival"), world.ledger.rows["a"])
         world.binder.judge()
@@ -45,7 +36,7 @@ async def test_results_are_judged_by_the_policy_of_the_last_configuration(policy
 async def test_a_pod_that_changes_between_decision_and_judgement_is_not_bound(change: str) -> None:
     async with binding(World(AGENT)) as world:
         world.nodes("a", cpu="4")
-        submit(world, "x")
+        world.submit("x")
         if change == "deleted":
             world.cluster.delete_pod("x")
         else:
