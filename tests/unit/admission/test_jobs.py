@@ -132,9 +132,6 @@ def test_a_job_whose_tasks_wait_for_others_is_marked(annotations: Any) -> None:
     if annotations is not None:
         given["metadata"]["annotations"] = annotations
     assert made(given)["metadata"]["annotations"] == {**(annotations or {}), "dependent-job": "true"}
-
-
-def test_a_job_whose_tasks_wait_for_none_is_not_marked() -> None:
     assert "annotations" not in made(job(task(), waiting("b")))["metadata"]
 
 

@@ -49,11 +49,8 @@ def load_files(
     return Source(run_arguments(*words, *flags), environ={}).load(warn=told.append)
 
 
-def test_without_the_section_there_is_no_batch_scheduler() -> None:
-    assert load_text(HEADER).batch is None
-
-
 def test_the_section_alone_has_the_defaults_of_volcano() -> None:
+    assert load_text(HEADER).batch is None
     batch = load_text(HEADER + "batch: {}\n").batch
     assert batch is not None
     assert (batch.scheduler_name, batch.schedule_period, batch.default_queue) == ("volcano", 1.0, "default")

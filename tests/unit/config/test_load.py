@@ -53,6 +53,7 @@ def test_a_file_sets_what_it_names_and_leaves_the_rest_at_its_default() -> None:
 profiles:
 - schedulerName: packer
   plugins:
+    filter: {disabled: [{name: NodePorts}]}
     score:
       disabled: [{name: "*"}]
       enabled: [{name: NodeResourcesFit, weight: 7}]
@@ -67,18 +68,13 @@ clientConnection: {qps: 50}
     )
     profiles = build_profiles(configuration)
     assert [score.weight for score in profiles["packer"].scores] == [7]
+    filters = {plugin.name for plugin in profiles["packer"].filters}
+    assert "NodePorts" not in filters and "NodeResourcesFit" in filters
     spread = {score.plugin.name for score in profiles["spreader"].scores}
     assert {"NodeResourcesFit", "NodeResourcesBalancedAllocation", "TaintToleration"} <= spread
     assert configuration.pod_max_in_unschedulable_pods_duration == 90
     assert configuration.client_connection.burst == 100
     assert configuration.pod_max_backoff_seconds == 10
-
-
-def test_a_filter_can_be_disabled() -> None:
-    configuration = load_text(HEADER + "profiles: [{plugins: {filter: {disabled: [{name: NodePorts}]}}}]")
-    names = {plugin.name for plugin in build_profiles(configuration)["agent-scheduler"].filters}
-    assert "NodePorts" not in names
-    assert "NodeResourcesFit" in names
 
 
 ON = "leaderElection: {leaderElect: true}"
