@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import load_text
+from agent_scheduler.config.namespace import OwnNamespace
 
 #: How every configuration of the scheduler begins: two lines.
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
@@ -65,6 +67,24 @@ def warnings(text: str, *, header: str = HEADER) -> list[str]:
     told: list[str] = []
     load_text(header + text, source="f.yaml", warn=told.append)
     return told
+
+
+class Meant:
+    """What the flags of a command mean, which `flags`, its module, adds and reads; in the namespace `here`."""
+
+    def __init__(self, flags: Any) -> None:
+        self._flags = flags
+
+    def __call__(self, line: str = "", *, namespace: str = "here") -> Any:
+        parser = argparse.ArgumentParser(allow_abbrev=False)
+        self._flags.add_arguments(parser)
+        own = OwnNamespace(namespace, "the test")
+        return self._flags.settings_of(parser.parse_args(line.split()), namespace=lambda: own)
+
+    def problem(self, line: str = "", **more: str) -> str:
+        with pytest.raises(ConfigurationError) as caught:
+            self(line, **more)
+        return str(caught.value)
 
 
 class Command:
