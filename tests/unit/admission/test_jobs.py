@@ -250,23 +250,11 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         volumes=[{"mountPath": "/d"}, {"mountPath": "/d", "volumeClaimName": "Bad"}],
         queue="above",
     )
-    assert [each.split(": ")[0] for each in told(wrong)] == [
-        "spec.tasks[0].minAvailable",
-        "spec.tasks[0].policies[0].action",
-        "spec.tasks[1].name",
-        "spec.tasks[1].partitionPolicy.totalPartitions",
-        "spec.tasks[1].partitionPolicy.partitionSize",
-        "spec.minAvailable",
-        "spec.policies[0].event",
-        "spec.policies[1].action",
-        "spec.policies",
-        "spec.plugins",
-        "spec.volumes[0]",
-        "spec.volumes[1].mountPath",
-        "spec.volumes[1].volumeClaimName",
-        "spec.queue",
-        "spec.minAvailable",
-    ]
+    places = """tasks[0].minAvailable tasks[0].policies[0].action tasks[1].name
+        tasks[1].partitionPolicy.totalPartitions tasks[1].partitionPolicy.partitionSize minAvailable
+        policies[0].event policies[1].action policies plugins volumes[0] volumes[1].mountPath
+        volumes[1].volumeClaimName queue minAvailable"""
+    assert fields(wrong) == [f"spec.{place}" for place in places.split()]
 
 
 OPEN = "can only submit job to queue with state `Open`, queue `shut` status is `Closed`"

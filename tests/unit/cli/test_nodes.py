@@ -64,18 +64,12 @@ async def test_a_wider_table_has_all_resources_and_the_fullest_may_come_first(sh
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 async def test_programs_get_exact_amounts(show: Show, output: str, read: Any) -> None:
     _, out, _ = await show(f"a -o {output}")
-    assert read(out) == {
-        "nodes": [
-            {
-                "name": "a",
-                "ready": True,
-                "unschedulable": False,
-                "pods": 1,
-                "allocatable": {"cpu": 4000, "memory": 8 << 30, "pods": 10},
-                "requested": {"cpu": 1500, "memory": 1 << 30, "pods": 1},
-            }
-        ]
+    amounts = {
+        "allocatable": {"cpu": 4000, "memory": 8 << 30, "pods": 10},
+        "requested": {"cpu": 1500, "memory": 1 << 30, "pods": 1},
     }
+    one = {"name": "a", "ready": True, "unschedulable": False, "pods": 1, **amounts}
+    assert read(out) == {"nodes": [one]}
 
 
 async def test_a_name_of_no_node_is_told(show: Show) -> None:

@@ -104,16 +104,8 @@ def test_who_may_not_read_pods_is_shown_the_queues_all_the_same(
 def test_the_tree_is_shown_with_parents_before_children(show: Command) -> None:
     code, out, err = show()
     assert (code, err) == (0, "")
-    assert [line.split("   ")[0].rstrip() for line in out.splitlines()[1:]] == [
-        "lost",
-        "root",
-        "├─ default",
-        "└─ teams",
-        "",
-        "",
-        "that",
-        "this",
-    ]
+    names = [line.split("   ")[0].rstrip() for line in out.splitlines()[1:]]
+    assert names == ["lost", "root", "├─ default", "└─ teams", "", "", "that", "this"]
     assert "└─ training" in out and "├─ agents" in out and "cpu=4,memory=8Gi" in out
 
 
