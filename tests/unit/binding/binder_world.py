@@ -186,12 +186,8 @@ class Messages:
     def __init__(self, world: World, messenger: KubeMessenger) -> None:
         self._world = world
         self.scheduled_uids: list[str] = []
-        for name, check in (
-            ("refused", self._refused),
-            ("binding", self._binding),
-            ("scheduled", self._scheduled),
-        ):
-            setattr(messenger, name, self._checked(check, getattr(messenger, name)))
+        for name in ("refused", "binding", "scheduled"):
+            setattr(messenger, name, self._checked(getattr(self, f"_{name}"), getattr(messenger, name)))
 
     @staticmethod
     def _checked(check: Callable[..., None], call: Callable[..., None]) -> Callable[..., None]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.plugin import PluginArgs
-from tests.features.fastpath.test_own_reserve import Licences
+from tests.features.fastpath.test_own_reserve import Licences, with_licences
 from tests.support.running import AGENT
 
 from .group_world import World, binding
@@ -66,13 +65,7 @@ class Slow(Licences):
 @pytest.mark.parametrize("for_others", [False, True])
 async def test_what_waits_for_others_is_not_under_way_until_it_is_written_or_bound(for_others: bool) -> None:
     plugin = Slow(for_others=for_others)
-    profile = replace(
-        AGENT,
-        filters=(*AGENT.filters, plugin),
-        reserves=(*AGENT.reserves, plugin),
-        pre_binds=(*AGENT.pre_binds, plugin),
-    )
-    async with binding(World(profile)) as world:
+    async with binding(World(with_licences(plugin))) as world:
         world.nodes("a")
 
         async def is_drained() -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -15,7 +14,10 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.kube.pace import TICK
-from tests.features.fastpath.test_own_reserve import Licences
+from agent_scheduler.plugin import PluginArgs
+from tests.features.fastpath.test_own_reserve import Licences, with_licences
+from tests.features.fastpath.test_permit import Together
+from tests.support.running import profile_of
 from tests.support.virtual import virtual_time
 
 from .group_world import World, binding
@@ -34,14 +36,8 @@ async def grouped(*nodes: str, cpu: str = "1", concurrency: int = 8) -> AsyncIte
 
 def licensed() -> tuple[Licences, World]:
     """A world with a plugin that reserves one licence a node and notes it before the bind."""
-    plugin = Licences({})
-    profile = replace(
-        PROFILE,
-        filters=(*PROFILE.filters, plugin),
-        reserves=(*PROFILE.reserves, plugin),
-        pre_binds=(*PROFILE.pre_binds, plugin),
-    )
-    return plugin, World(profile)
+    plugin = Licences(PluginArgs())
+    return plugin, World(with_licences(plugin))
 
 
 async def test_all_members_are_assumed_before_any_bind_is_sent() -> None:
@@ -262,3 +258,15 @@ async def test_members_leave_room_for_the_nominations_of_others() -> None:
         world.cluster.queue.nominate(world.pod("other"), node_name)
         assert "kept for pods that are nominated" in world.commit(members, 2)["y"]
         assert world.placed == {}
+
+
+async def test_a_pod_of_a_group_that_is_not_bound_after_all_does_not_wait_for_permit_any_more() -> None:
+    plugin = Together(PluginArgs())
+    plugin.least = 10
+    async with binding(World(profile_of(plugin, points=("filter", "reserve", "permit")))) as world:
+        world.nodes("a", "b")
+        members = [each._replace(reservations=()) for each in world.gang(world.pod("x"), world.pod("y"))]
+        plugin.reserved.clear()
+        world.cluster.delete_node(members[1].result.placement.candidates[0].node_name)
+        assert world.commit(members, 2).keys() == {"x", "y"}
+        assert not world.placed and not plugin.reserved and not plugin.waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -50,14 +50,9 @@ def queue(worker: Worker, **more: Any) -> WorkQueue:
     return WorkQueue(worker, timing=Timing(clock=loop.time), **{"workers": 1, "backoff": NO_JITTER, **more})
 
 
-async def running(it: WorkQueue, seconds: float, *steps: Callable[[], None]) -> None:
-    """Run it for so long; the steps are taken a second apart, the first one at once."""
+async def running(it: WorkQueue, seconds: float) -> None:
     task = asyncio.create_task(it.run())
-    for step in steps:
-        await asyncio.sleep(0)
-        step()
-        await asyncio.sleep(1)
-    await asyncio.sleep(max(seconds - len(steps), 0))
+    await asyncio.sleep(seconds)
     it.stop()
     await task
 
@@ -130,7 +125,9 @@ async def test_a_key_that_waits_behind_one_at_work_has_the_free_worker_when_it_i
 async def test_stop_lets_what_is_worked_on_end_and_begins_nothing() -> None:
     worker = Worker(seconds=5)
     it = queue(worker)
-    await running(it, 1, lambda: [it.put(key) for key in "ab"] and None)
+    for key in "ab":
+        it.put(key)
+    await running(it, 1)
     assert [key for _, key in worker.began] == ["a"]
     assert worker.busy.total() == 0
     assert len(it) == 1
