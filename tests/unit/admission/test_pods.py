@@ -105,9 +105,7 @@ def test_an_affinity_that_a_pod_has_stays() -> None:
     ("before", "after", "gated"),
     [("default-scheduler", "volcano", True), ("volcano", "default-scheduler", False)],
 )
-def test_the_scheduler_that_a_group_gives_decides_about_the_gate(
-    before: str, after: str, gated: bool
-) -> None:
+def test_the_scheduler_that_a_group_gives_decides_on_the_gate(before: str, after: str, gated: bool) -> None:
     rules = grouped(ResourceGroup(namespaces=frozenset({"default"}), scheduler_name=after))
     assert gates(pod(scheduler=before), rules) == ([GATE] if gated else [])
 

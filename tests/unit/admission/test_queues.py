@@ -85,9 +85,7 @@ def test_a_hierarchy_has_a_weight_for_each_level_and_none_is_below_another_queue
         ({"guarantee": {"resource": {"cpu": "2"}}, "deserved": {"cpu": "1"}}, "must be >= guarantee[cpu]=2"),
     ],
 )
-def test_what_is_guaranteed_is_deserved_and_what_is_deserved_is_within_the_capability(
-    spec: Any, problem: str
-) -> None:
+def test_what_is_guaranteed_is_deserved_and_that_is_within_the_capability(spec: Any, problem: str) -> None:
     for told in (made(queue(**spec)), changed(queue(), queue(**spec))):
         assert told.endswith(problem) and bool(told) == bool(problem)
 

@@ -180,9 +180,7 @@ async def test_a_claim_that_is_taken_back_from_its_last_pod_is_deallocated() -> 
     assert world.is_settled
 
 
-async def test_a_claim_that_others_had_allocated_for_a_pod_that_is_gone_is_deallocated_once_nobody_has_it() -> (
-    None
-):
+async def test_a_claim_that_was_allocated_for_a_pod_that_is_gone_is_deallocated_once_nobody_has_it() -> None:
     world = Claims(Patched("8"))
     await world.writer.leave(world.reservation)
     assert world.sent == [], "the API server has it as reserved, and a controller takes that back"

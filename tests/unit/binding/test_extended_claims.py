@@ -152,9 +152,7 @@ async def test_something_is_left_when_the_status_cannot_be_written() -> None:
 @pytest.mark.parametrize(
     ("failure", "is_gone"), [(Failure(FailureClass.NOT_FOUND), True), (FORBIDDEN, False)]
 )
-async def test_a_claim_whose_protection_cannot_be_taken_off_is_not_deleted(
-    failure: Failure, is_gone: bool
-) -> None:
+async def test_a_claim_whose_protection_stays_on_is_not_deleted(failure: Failure, is_gone: bool) -> None:
     world = await made_and_not_seen()
     world.fails[f"PATCH {CLAIMS}/{FIRST}"] = failure
     assert await world.take_back() is is_gone

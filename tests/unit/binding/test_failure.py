@@ -120,9 +120,7 @@ def test_an_error_that_was_told_before_is_not_told_again() -> None:
 @pytest.mark.parametrize(
     ("known", "on_object", "cleared"), [("", "", False), ("n1", "", True), ("", "n1", True)]
 )
-def test_a_pod_whose_queue_is_full_keeps_no_nomination_whoever_knows_of_it(
-    known: str, on_object: str, cleared: bool
-) -> None:
+def test_a_pod_whose_queue_is_full_keeps_no_nomination(known: str, on_object: str, cleared: bool) -> None:
     world = World(waits=True)
     if known:
         world.known[POD.uid] = known
@@ -133,9 +131,7 @@ def test_a_pod_whose_queue_is_full_keeps_no_nomination_whoever_knows_of_it(
 
 
 @pytest.mark.parametrize("waits_for_queue", [False, True])
-def test_a_pod_that_failed_gives_up_its_room_in_its_queue_unless_it_is_for_that_that_it_waits(
-    waits_for_queue: bool,
-) -> None:
+def test_a_pod_that_failed_gives_up_its_room_in_a_queue_unless_it_waits_for_it(waits_for_queue: bool) -> None:
     world, unplaced = World(waits=True), list[str]()
     world.handler._usage = cast(Any, SimpleNamespace(active=True, unplaced=unplaced.append))
     pod = cast(Any, SimpleNamespace(**vars(POD), nominated_node_name=""))

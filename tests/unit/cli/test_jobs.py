@@ -151,9 +151,7 @@ def test_flags_have_vcctls_usual_values(shell: Shell) -> None:
     assert container["resources"] == {"requests": usual, "limits": {"cpu": "4"}}
 
 
-def test_a_job_is_made_of_a_file_or_of_standard_input(
-    shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_is_made_of_a_file_or_input(shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = job("of-file", task("m", 1), task("w", 2, dependsOn={"name": ["m"]}))
     file.write_text("---\n" + yaml.safe_dump(body))
     assert shell(f"run -f {file}") == (0, "job default/of-file is made\n", "")
@@ -181,9 +179,7 @@ def test_a_job_is_made_of_a_file_or_of_standard_input(
         ("-f FILE -n elsewhere", "--namespace elsewhere: the job's is default; leave one of the two out"),
     ],
 )
-def test_a_job_that_cannot_be_made_is_one_line_that_says_what_can(
-    shell: Shell, file: Path, line: str, told: str
-) -> None:
+def test_a_job_that_cannot_be_made_is_one_line(shell: Shell, file: Path, line: str, told: str) -> None:
     file.write_text(yaml.safe_dump(job("j")))
     code, out, err = shell("run " + line.replace("FILE", str(file)))
     assert (code, out) == (2, "")
@@ -402,9 +398,7 @@ async def test_pods_that_an_earlier_job_of_the_name_left_are_not_shown(ordered: 
 # ---- rights
 
 
-def test_who_has_the_role_of_the_samples_can_do_all_of_it_and_no_more(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_who_has_the_role_of_the_samples_can_do_all_and_no_more(tmp_path: Path, capsys: Capture) -> None:
     with EmbeddedCluster(authorization_mode="RBAC") as cluster:
         shell = Shell(cluster, capsys)
         shell.install()

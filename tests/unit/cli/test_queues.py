@@ -90,9 +90,7 @@ def test_held_and_reserved_pods_are_counted_in_their_queues(show: Command, clust
     assert teams.split()[-2:] == ["-", "-"]
 
 
-def test_who_may_not_read_pods_is_shown_the_queues_all_the_same(
-    show: Command, cluster: EmbeddedCluster
-) -> None:
+def test_who_may_not_read_pods_is_shown_the_queues(show: Command, cluster: EmbeddedCluster) -> None:
     refused = {"match": {"resource": "pods"}, "fault": {"error": {"status": 403}}}
     cluster.inject({"rules": [refused]})
     code, out, err = show("agents")

@@ -124,9 +124,7 @@ async def test_a_url_that_is_none_is_told(url: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["explain ns/p", "check", "top"])
-def test_where_no_scheduler_answers_one_line_says_so(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_no_scheduler_answers_a_line_says_so(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, *more = command.split()
     assert main([name, *more, "--server", "http://127.0.0.1:1"]) == 2
     said = capsys.readouterr()
@@ -194,7 +192,7 @@ async def test_the_lease_leads_to_the_leaders_page_through_the_pods_proxy(tmp_pa
         (leader_pod(scheme="HTTP", port=8080), f"{LEADER}:8080"),
     ],
 )
-async def test_scheme_and_port_are_those_of_the_pods_probe(
+async def test_scheme_and_port_are_those_of_the_probe(
     tmp_path: Path, pod: dict[str, Any], target: str
 ) -> None:
     page, requests = await through(tmp_path, api(pod=pod))
@@ -259,9 +257,7 @@ async def test_a_leader_outside_the_cluster_is_asked_straight_if_it_is_on_this_h
     assert [request.target for request in scheduler.requests] == ["/debug/explain?pod=ns/p"]
 
 
-async def test_an_api_server_that_does_not_answer_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_api_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.cli.reach.PATIENCE", 0.2)
     told, _ = await through(tmp_path, lambda _: Hang())
     assert isinstance(told, str) and LEASE in told

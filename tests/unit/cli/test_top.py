@@ -139,7 +139,5 @@ def test_an_interval_is_some_seconds(interval: str, capsys: Capture) -> None:
         ([0, 0, 0, 10], 0.99, 4.0),
     ],
 )
-def test_percentiles_are_as_prometheus_has_them(
-    counts: list[int], share: float, expected: float | None
-) -> None:
+def test_percentiles_are_those_of_prometheus(counts: list[int], share: float, expected: float | None) -> None:
     assert percentile([1.0, 2.0, 4.0], counts, share) == expected

@@ -54,9 +54,7 @@ def test_what_is_not_there_is_refused_by_name_and_what_happens_anyway_is_not(nam
         ("--leader-elect-resource-lock=leases", "leader_election", "leader_elect", True),
     ],
 )
-def test_what_is_there_under_another_name_has_its_effect(
-    line: str, section: str, key: str, value: Any
-) -> None:
+def test_what_has_another_name_here_has_its_effect(line: str, section: str, key: str, value: Any) -> None:
     assert getattr(getattr(loaded(*line.split()), section), key) == value
 
 
@@ -82,7 +80,7 @@ def test_what_cannot_be_is_refused(words: list[str], problem: str) -> None:
     assert str(caught.value).startswith(problem)
 
 
-def test_the_effective_configuration_is_written_and_can_be_loaded_again(
+def test_what_is_in_effect_is_written_to_be_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "effective.yaml"

@@ -87,7 +87,7 @@ def test_what_is_not_given_is_the_default() -> None:
         ("[{name: cpu}, {name: example.com/nobody, weight: 9}]", {"cpu": 1.0}),
     ],
 )
-def test_resources_count_by_their_weight_among_those_that_are_there(
+def test_resources_count_by_weight_among_those_that_are_there(
     resources: str, expected: dict[str, float]
 ) -> None:
     made = score(profile("BestFit", f"{{resources: {resources}}}"), BestFit)
@@ -150,9 +150,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("pod", "place", "message"), MISTAKES)
-def test_a_mistake_in_the_target_workload_is_told_with_its_place_and_what_is_allowed(
-    pod: str, place: str, message: str
-) -> None:
+def test_a_mistake_in_the_target_workload_is_told_with_its_place(pod: str, place: str, message: str) -> None:
     told = refused("Fragmentation", f"{{targetWorkload: [{{requests: {{cpu: 1}}}}, {pod}]}}")
     assert told.startswith(f"f.yaml:8: profiles[0].pluginConfig[0].args.targetWorkload[1].{place}: ")
     assert message in told

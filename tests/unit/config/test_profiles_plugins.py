@@ -157,9 +157,7 @@ ALL = "np.ones(len(rows), dtype=bool)"
         (PLAIN.replace("    depends", "    other"), "has no depends, which filter needs"),
     ],
 )
-def test_a_broken_plugin_makes_the_configuration_refused_by_its_name(
-    install: Install, code: str, expected: str
-) -> None:
+def test_a_configuration_with_a_broken_plugin_is_refused(install: Install, code: str, expected: str) -> None:
     install("mine", code, entry("Mine", "mine:registration"))
     text = refusal(ENABLED.format("Mine"))
     assert text.startswith("scheduler.yaml:3: profiles[0]")
@@ -235,9 +233,7 @@ async def test_a_plugin_that_fails_in_a_decision_is_named_to_the_pod(
         ("filter", 1, "feasible_row answered 1; allowed: one bool"),
     ],
 )
-def test_an_answer_about_one_row_is_judged_as_those_about_many(
-    point: str, answer: object, expected: str
-) -> None:
+def test_an_answer_about_one_row_is_judged_as_about_many(point: str, answer: object, expected: str) -> None:
     base, method = {"score": (Score, "score_row"), "filter": (Filter, "feasible_row")}[point]
     asked = {"name": "Mine", "depends": Depends.USAGE, "normalize": None, method: lambda *_: answer}
     mine = type("Mine", (base,), asked)

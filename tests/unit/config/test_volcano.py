@@ -160,9 +160,7 @@ FULLNESS = {
 
 
 @pytest.mark.parametrize(("said", "expected"), FULLNESS.items())
-def test_what_is_said_of_fullness_becomes_one_strategy(
-    said: str, expected: tuple[str, int, dict[str, int]] | None
-) -> None:
+def test_fullness_becomes_one_strategy(said: str, expected: tuple[str, int, dict[str, int]] | None) -> None:
     plugins = [each if each[1] else each[0] for each in yaml.safe_load(said).items()]
     made = strategy(conf("predicates", *plugins))
     assert made == (expected and {"type": expected[0], "weight": expected[1], **expected[2]})

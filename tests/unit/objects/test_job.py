@@ -20,7 +20,7 @@ from agent_scheduler.objects.job import TaskSpec
         ({"replicas": 6, "minAvailable": 1, "partitionPolicy": {"minPartitions": 2, "partitionSize": 2}}, 1),
     ],
 )
-def test_a_task_has_to_run_with_what_it_says_or_its_least_partitions_or_whole(
+def test_a_task_runs_with_what_it_says_its_least_partitions_or_whole(
     spec: dict[str, Any], minimum: int
 ) -> None:
     assert msgspec.convert(spec, TaskSpec).minimum == minimum

@@ -291,9 +291,7 @@ async def test_a_collector_that_does_not_answer_holds_up_neither_pods_nor_the_en
 
 
 @pytest.mark.wide
-async def test_the_environment_says_where_to_if_the_section_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_environment_says_where_to_if_no_section_does(monkeypatch: pytest.MonkeyPatch) -> None:
     tracing()
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     with collector() as into:

@@ -87,9 +87,7 @@ async def coordinated(shared: SharedCluster, shard: str) -> AsyncIterator[tuple[
             await running
 
 
-async def test_a_claim_that_was_erased_is_not_held_while_it_is_made_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_claim_that_was_erased_is_not_held_until_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "_RESYNC", 0.05)
     async with shared_cluster(2) as shared:
         await shared.desire("a", ["n0", "n1"])

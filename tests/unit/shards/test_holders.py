@@ -86,18 +86,14 @@ async def test_who_comes_back_lives(watcher: Watcher) -> None:
         ("", 1, 60),
     ],
 )
-async def test_a_longer_lease_than_ours_is_waited_for(
-    watcher: Watcher, holder: str, seconds: int, dead: int
-) -> None:
+async def test_a_longer_lease_is_waited_for(watcher: Watcher, holder: str, seconds: int, dead: int) -> None:
     await watcher.lease(holderIdentity=holder, leaseDurationSeconds=seconds)
     await watcher.at(0)
     assert await watcher.at(dead - 1) is Liveness.ALIVE
     assert await watcher.at(dead) is Liveness.DEAD
 
 
-async def test_without_a_lease_nothing_is_known_and_one_that_was_deleted_begins_anew(
-    watcher: Watcher,
-) -> None:
+async def test_without_a_lease_nothing_is_known_and_a_deleted_one_begins_anew(watcher: Watcher) -> None:
     assert await watcher.at(1000) is Liveness.UNKNOWN
     await watcher.lease(holderIdentity="x", leaseDurationSeconds=15)
     await watcher.at(1000)

@@ -48,9 +48,7 @@ async def test_an_unused_shard_goes_when_nothing_of_it_has_changed_for_a_while(i
     assert await it.may_go(changed, after=0.1)
 
 
-async def test_a_shard_in_use_stays_while_its_lease_is_renewed_and_goes_when_it_has_ended_for_long(
-    it: Leaving,
-) -> None:
+async def test_a_shard_in_use_stays_while_its_lease_is_renewed_and_goes_long_after(it: Leaving) -> None:
     for version in range(5):
         await it.lease(holderIdentity="x", leaseDurationSeconds=15, renewTime=f"2026-01-01T00:00:0{version}Z")
         assert not await it.may_go(USED)

@@ -146,7 +146,7 @@ async def test_a_deletion_without_an_answer_is_left_for_later(it: World) -> None
 
 
 @pytest.mark.parametrize("carried_out", [False, True])
-async def test_a_write_whose_answer_was_lost_is_looked_for_and_sent_again(
+async def test_a_write_whose_answer_is_lost_is_looked_for_and_sent_again(
     it: World, carried_out: bool
 ) -> None:
     await it.put("s", "a")
@@ -184,9 +184,7 @@ async def test_a_shard_given_away_before_a_lost_answer_was_looked_for_is_not_wri
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
-    it: World, method: str
-) -> None:
+async def test_nodes_of_a_write_that_may_be_carried_out_go_to_nobody_else(it: World, method: str) -> None:
     if method == "PATCH":
         await it.put("s")
     it.lost.update({method: False, "GET": False})
@@ -208,7 +206,7 @@ async def test_nodes_of_a_write_that_may_still_be_carried_out_go_to_nobody_else(
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-async def test_nodes_of_a_write_that_got_no_answer_are_for_others_once_nothing_can_be_carried_out(
+async def test_nodes_of_a_write_without_an_answer_are_for_others_after_the_fence(
     it: World, method: str
 ) -> None:
     """Nobody may ever write that shard again: it may be to have what it has."""
@@ -237,9 +235,7 @@ async def test_nodes_of_a_write_to_a_shard_that_another_has_taken_meanwhile_are_
     assert it.doubted == {}
 
 
-async def test_nodes_of_a_shard_that_may_still_be_made_go_to_nobody_else_though_the_next_request_is_refused(
-    it: World,
-) -> None:
+async def test_nodes_of_a_shard_that_may_be_made_go_to_nobody_though_the_next_is_refused(it: World) -> None:
     async def meanwhile() -> None:
         it.lost.clear()
         it.refused.add("POST")
