@@ -147,9 +147,7 @@ def test_a_job_whose_tasks_wait_for_others_is_marked(annotations: Any) -> None:
         ((task(minAvailable=1),), 2, "1 (a 1)"),
     ],
 )
-def test_a_minimum_that_is_no_sum_is_refused_or_told(
-    tasks: tuple[Any, ...], minimum: int, wanted: str
-) -> None:
+def test_a_minimum_that_is_no_sum_is_told_of(tasks: tuple[Any, ...], minimum: int, wanted: str) -> None:
     given = job(*tasks, minimum=minimum)
     strict = validate(request(given), QUEUES, STRICT)
     assert strict.message == (

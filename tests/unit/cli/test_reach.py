@@ -192,9 +192,7 @@ async def test_the_lease_leads_to_the_leaders_page_through_the_pods_proxy(tmp_pa
         (leader_pod(scheme="HTTP", port=8080), f"{LEADER}:8080"),
     ],
 )
-async def test_scheme_and_port_are_those_of_the_probe(
-    tmp_path: Path, pod: dict[str, Any], target: str
-) -> None:
+async def test_scheme_and_port_are_the_probes(tmp_path: Path, pod: dict[str, Any], target: str) -> None:
     page, requests = await through(tmp_path, api(pod=pod))
     assert page == PAGE
     assert requests[-1].path == f"{PODS}/{target}/proxy/debug/explain"

@@ -68,14 +68,7 @@ class World:
         self.cluster.set_pod(pod)
         return pod
 
-    def refused(
-        self,
-        name: str,
-        *,
-        by: str = "NodeResourcesFit",
-        cpu: str = "1",
-        requests: dict[str, str] | None = None,
-    ) -> PodInfo:
+    def refused(self, name: str, by: str = "NodeResourcesFit", cpu: str = "1", **requests: str) -> PodInfo:
         """A pod that was tried and got no node."""
         pod = self.seen(pod_json(name, requests=requests or {"cpu": cpu}))
         entry = self.queue.pop()
@@ -150,7 +143,7 @@ def test_a_pod_that_is_seen_on_another_device_than_it_was_assumed_on_frees_that(
 ) -> None:
     world, body = sharing()
     world.assumed(body, "n1")
-    world.refused("b", by="GPUShare", requests={GPU: "700"})
+    world.refused("b", by="GPUShare", **{GPU: "700"})
     if devices is not None:
         body["metadata"]["annotations"] = {GPU_INDEX: devices}
     world.seen(body, nodeName="n1")
@@ -162,7 +155,7 @@ def test_a_pod_that_turns_out_to_be_on_another_device_frees_the_one_that_it_was_
     world, body = sharing()
     body["metadata"]["annotations"] = {GPU_INDEX: "0"}
     world.seen(body, nodeName="n1")
-    world.refused("b", by="GPUShare", requests={GPU: "700"})
+    world.refused("b", by="GPUShare", **{GPU: "700"})
     world.seen(body)
     assert not world.woken()
     body["metadata"]["annotations"] = {GPU_INDEX: "1"}

@@ -80,9 +80,7 @@ def test_what_cannot_be_is_refused(words: list[str], problem: str) -> None:
     assert str(caught.value).startswith(problem)
 
 
-def test_what_is_in_effect_is_written_to_be_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_in_effect_is_written_and_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "effective.yaml"
     line = "--scheduler-worker-count 3 --leader-elect-resource-namespace here --kube-api-qps 5"
     words = line.split()

@@ -87,9 +87,7 @@ def test_what_is_not_given_is_the_default() -> None:
         ("[{name: cpu}, {name: example.com/nobody, weight: 9}]", {"cpu": 1.0}),
     ],
 )
-def test_resources_count_by_weight_among_those_that_are_there(
-    resources: str, expected: dict[str, float]
-) -> None:
+def test_resources_count_by_weight_among_those_there(resources: str, expected: dict[str, float]) -> None:
     made = score(profile("BestFit", f"{{resources: {resources}}}"), BestFit)
     assert parts(made) == {name: pytest.approx(part, abs=0.02) for name, part in expected.items()}
 

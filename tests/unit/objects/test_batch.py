@@ -253,7 +253,5 @@ def test_a_native_pod_group_is_a_gang_or_basic() -> None:
         ({"replicas": 6, "minAvailable": 1, "partitionPolicy": {"minPartitions": 2, "partitionSize": 2}}, 1),
     ],
 )
-def test_a_task_runs_with_what_it_says_its_least_partitions_or_whole(
-    spec: dict[str, Any], minimum: int
-) -> None:
+def test_a_task_needs_what_it_says_its_least_partitions_or_all(spec: dict[str, Any], minimum: int) -> None:
     assert msgspec.convert(spec, TaskSpec).minimum == minimum

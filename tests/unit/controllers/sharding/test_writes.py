@@ -146,9 +146,7 @@ async def test_a_deletion_without_an_answer_is_left_for_later(it: World) -> None
 
 
 @pytest.mark.parametrize("carried_out", [False, True])
-async def test_a_write_whose_answer_is_lost_is_looked_for_and_sent_again(
-    it: World, carried_out: bool
-) -> None:
+async def test_a_write_whose_answer_is_lost_is_looked_for_and_repeated(it: World, carried_out: bool) -> None:
     await it.put("s", "a")
     it.meanwhile = it.answers
     it.lost["PATCH"] = carried_out
@@ -206,9 +204,7 @@ async def test_nodes_of_a_write_that_may_be_carried_out_go_to_nobody_else(it: Wo
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-async def test_nodes_of_a_write_without_an_answer_are_for_others_after_the_fence(
-    it: World, method: str
-) -> None:
+async def test_nodes_of_a_write_without_answer_are_for_others_after_a_while(it: World, method: str) -> None:
     """Nobody may ever write that shard again: it may be to have what it has."""
     if method == "PATCH":
         await it.put("s")
