@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,16 @@ def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: str) -
     return file
 
 
+def problem(read: Callable[..., object], *arguments: Any, **named: Any) -> str:
+    """Why it refuses what is said."""
+    with pytest.raises(ConfigurationError) as caught:
+        read(*arguments, **named)
+    return str(caught.value)
+
+
 def refusal(text: str, *, header: str = HEADER) -> str:
     """Why a configuration `f.yaml` is refused."""
-    with pytest.raises(ConfigurationError) as caught:
-        load_text(header + text, source="f.yaml")
-    return str(caught.value)
+    return problem(load_text, header + text, source="f.yaml")
 
 
 def saying(path: str, value: str) -> str:
@@ -82,9 +88,7 @@ class Meant:
         return self._flags.settings_of(parser.parse_args(line.split()), namespace=lambda: own)
 
     def problem(self, line: str = "", **more: str) -> str:
-        with pytest.raises(ConfigurationError) as caught:
-            self(line, **more)
-        return str(caught.value)
+        return problem(self, line, **more)
 
 
 class Command:

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from agent_scheduler.config.codec import decode
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import load_text
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.args import FragmentationArgs
@@ -17,6 +16,7 @@ from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.best_fit import BestFit
 from agent_scheduler.engine.plugins.fragmentation import Fragmentation
 from agent_scheduler.engine.state.targetworkload import kind_of
+from tests.support.command_line import problem
 from tests.support.engine import GPU, World, node
 
 HEADER = """apiVersion: agent-scheduler/v1
@@ -32,12 +32,6 @@ profiles:
 def profile(name: str = "", args: str = "") -> Profile:
     config = f"  pluginConfig: [{{name: {name}, args: {args}}}]\n" if name else ""
     return build_profiles(load_text(HEADER + config, source="f.yaml"))["agent-scheduler"]
-
-
-def refused(name: str, args: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        profile(name, args)
-    return str(caught.value)
 
 
 def score(made: Profile, kind: type[Any]) -> Any:
@@ -149,7 +143,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("pod", "place", "message"), MISTAKES)
 def test_a_mistake_in_the_target_workload_is_told_with_its_place(pod: str, place: str, message: str) -> None:
-    told = refused("Fragmentation", f"{{targetWorkload: [{{requests: {{cpu: 1}}}}, {pod}]}}")
+    told = problem(profile, "Fragmentation", f"{{targetWorkload: [{{requests: {{cpu: 1}}}}, {pod}]}}")
     assert told.startswith(f"f.yaml:8: profiles[0].pluginConfig[0].args.targetWorkload[1].{place}: ")
     assert message in told
 
@@ -165,8 +159,8 @@ MISTAKES_IN_RESOURCES = {
 @pytest.mark.parametrize("name", ["BestFit", "DotProduct", "Fragmentation"])
 @pytest.mark.parametrize(("args", "message"), MISTAKES_IN_RESOURCES.items())
 def test_a_mistake_in_resources_is_told_with_its_place(name: str, args: str, message: str) -> None:
-    assert f"profiles[0].pluginConfig[0].args.{message}" in refused(name, args)
+    assert f"profiles[0].pluginConfig[0].args.{message}" in problem(profile, name, args)
 
 
 def test_gpu_packing_takes_no_arguments() -> None:
-    assert "args.resources: unknown key; allowed: none" in refused("GPUPacking", "{resources: []}")
+    assert "args.resources: unknown key; allowed: none" in problem(profile, "GPUPacking", "{resources: []}")

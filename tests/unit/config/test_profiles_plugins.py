@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import load_text
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile, Score
 from agent_scheduler.engine.framework.registration import Registration
 from agent_scheduler.engine.profiles.guard import PluginError, guarded
-from tests.support.command_line import HEADER
+from tests.support.command_line import HEADER, problem
 from tests.support.embedded import NODES, embedded_cluster, until
 from tests.support.objects import container, node
 from tests.support.places import DOCS
@@ -62,9 +61,7 @@ def entry(name: str, value: str) -> str:
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        load_text(text, source="scheduler.yaml")
-    return str(caught.value)
+    return problem(load_text, text, source="scheduler.yaml")
 
 
 async def told(profile: Profile, *nodes: str) -> tuple[dict[str, Any], list[Exception]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.resource_groups import read_resource_groups
+from tests.support.command_line import problem
 
 VOLCANOS = """
 resourceGroups:
@@ -67,6 +67,4 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("text", "expected"), MISTAKES.items())
 def test_what_cannot_be_used_is_named_with_its_line(text: str, expected: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        read_resource_groups(text, source="file")
-    assert str(caught.value) == f"file:{expected}"
+    assert problem(read_resource_groups, text, source="file") == f"file:{expected}"
