@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from agent_scheduler.admission.jobs import JobRules, mutate, validate
 from agent_scheduler.admission.review import UnreadableObject, write_review
-from agent_scheduler.objects.batch import Queue
 from agent_scheduler.objects.job import DEPENDS_ON_GANG
-from tests.support.reviews import patched, queue, request
+from tests.support.reviews import known, patched, queue, request
 
 STRICT = JobRules(scheduler="volcano")
 LAX = JobRules(scheduler="volcano", strict_min_available=False)
-QUEUES = {
-    each["metadata"]["name"]: msgspec.convert(each, Queue)
-    for each in (
-        *(queue("root", parent=""), queue("default"), queue("above"), queue("below", parent="above")),
-        queue("shut", state="Closed"),
-    )
-}
+QUEUES = known(
+    *(queue("root", parent=""), queue("default"), queue("above"), queue("below", parent="above")),
+    queue("shut", state="Closed"),
+)
 
 
 def task(name: str = "a", replicas: int = 2, **more: Any) -> Any:

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.admission.queues import QueueRules, mutate, validate
-from agent_scheduler.objects.batch import Queue
-from tests.support.reviews import patched, queue, request
+from tests.support.reviews import known, patched, queue, request
 
 RULES = QueueRules()
 
 
-def known(*queues: Any) -> dict[str, Queue]:
-    roots = [queue("root", parent=""), queue("default")]
-    return {each["metadata"]["name"]: msgspec.convert(each, Queue) for each in (*roots, *queues)}
+ROOTS = queue("root", parent=""), queue("default")
 
 
 def changed(old: Any, new: Any, *others: Any, rules: QueueRules = RULES) -> str:
     name = new["metadata"]["name"]
-    return validate(request(new, old=old, operation="UPDATE", name=name), known(old, *others), rules).message
+    return validate(
+        request(new, old=old, operation="UPDATE", name=name), known(*ROOTS, old, *others), rules
+    ).message
 
 
 def made(new: Any, *others: Any, rules: QueueRules = RULES) -> str:
-    return validate(request(new, name=new["metadata"]["name"]), known(*others), rules).message
+    return validate(request(new, name=new["metadata"]["name"]), known(*ROOTS, *others), rules).message
 
 
 def test_a_queue_is_given_what_it_leaves_out() -> None:
@@ -164,7 +162,7 @@ def test_a_queue_is_as_deep_as_it_may_be_and_below_one_that_may_have_it() -> Non
 )
 def test_a_queue_that_is_needed_is_not_deleted(name: str, keeps: bool, problem: str) -> None:
     busy = {**queue("busy"), "status": {"state": "Open", "allocated": {"pods": 2}}}
-    there = known(busy, queue("parent"), queue("two", parent="parent"), queue("one", parent="parent"))
+    there = known(*ROOTS, busy, queue("parent"), queue("two", parent="parent"), queue("one", parent="parent"))
     asked = request(None, operation="DELETE", name=name)
     assert validate(asked, there, QueueRules(keep_allocated=keeps)).message == problem
 
@@ -227,7 +225,7 @@ def test_an_amount_that_is_none_is_refused() -> None:
 
 
 def test_an_operation_that_is_none_of_a_queues_is_refused() -> None:
-    answer = validate(request(None, operation="CONNECT"), known(), RULES)
+    answer = validate(request(None, operation="CONNECT"), known(*ROOTS), RULES)
     expected = "invalid operation `CONNECT`, expect operation to be `CREATE`, `UPDATE` or `DELETE`"
     assert (answer.allowed, answer.message) == (False, expected)
 
@@ -251,7 +249,7 @@ def test_no_moves_that_are_allowed_make_a_circle(moves: list[tuple[str, str]]) -
         there = [queue(each, parent=parents[each]) for each in parents]
         if validate(
             request(queue(name, parent=parent), old=queue(name, parent=parents[name]), operation="UPDATE"),
-            known(*there),
+            known(*ROOTS, *there),
             RULES,
         ).allowed:
             parents[name] = parent

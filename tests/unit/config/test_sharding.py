@@ -128,7 +128,7 @@ def test_leftover_nodes_go_to_the_first_shard_unless_the_file_says_otherwise() -
 @pytest.mark.parametrize(
     ("said", "resource", "least"), [("minCPUUtil: 0.7", "cpu", 0.7), ("minMemoryUtil: 0.5", "memory", 0.5)]
 )
-def test_an_upper_end_is_1_and_what_is_not_named_counts_not(said: str, resource: str, least: float) -> None:
+def test_only_what_is_named_counts_and_up_to_1(said: str, resource: str, least: float) -> None:
     (found,) = arguments(load(rate(said)).plan.shards[0])
     assert isinstance(found, AllocationRateArgs)
     assert found.ranges == {resource: Range(min=least, max=1.0)}
