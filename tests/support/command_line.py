@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent_scheduler.cli.main import main
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.flags import add_run_arguments
 from agent_scheduler.config.load import load_text
+from agent_scheduler.config.namespace import OwnNamespace
 
 #: How every configuration of the scheduler begins: two lines.
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
@@ -38,11 +43,29 @@ def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: str) -
     return file
 
 
+def problem(read: Callable[..., object], *arguments: Any, **named: Any) -> str:
+    """Why it refuses what is said."""
+    with pytest.raises(ConfigurationError) as caught:
+        read(*arguments, **named)
+    return str(caught.value)
+
+
 def refusal(text: str, *, header: str = HEADER) -> str:
     """Why a configuration `f.yaml` is refused."""
-    with pytest.raises(ConfigurationError) as caught:
-        load_text(header + text, source="f.yaml")
-    return str(caught.value)
+    return problem(load_text, header + text, source="f.yaml")
+
+
+def saying(path: str, value: str) -> str:
+    """A configuration that says `value` at a path such as `profiles[0].base`; behind it others may follow."""
+    first, *steps = path.split(".")
+    for step in reversed(steps):
+        value = f"{{{_entry(step, value)}}}"
+    return _entry(first, value)
+
+
+def _entry(step: str, value: str) -> str:
+    name, bracket, _ = step.partition("[")
+    return f"{name}: [{value}]" if bracket else f"{name}: {value}"
 
 
 def warnings(text: str, *, header: str = HEADER) -> list[str]:
@@ -50,3 +73,37 @@ def warnings(text: str, *, header: str = HEADER) -> list[str]:
     told: list[str] = []
     load_text(header + text, source="f.yaml", warn=told.append)
     return told
+
+
+class Meant:
+    """What the flags of a command mean, which `flags`, its module, adds and reads; in the namespace `here`."""
+
+    def __init__(self, flags: Any) -> None:
+        self._flags = flags
+
+    def __call__(self, line: str = "", *, namespace: str = "here") -> Any:
+        parser = argparse.ArgumentParser(allow_abbrev=False)
+        self._flags.add_arguments(parser)
+        own = OwnNamespace(namespace, "the test")
+        return self._flags.settings_of(parser.parse_args(line.split()), namespace=lambda: own)
+
+    def problem(self, line: str = "", **more: str) -> str:
+        return problem(self, line, **more)
+
+
+class Command:
+    """`agent-scheduler` with these words, as a shell sees it: exit code, standard output and standard error."""
+
+    def __init__(self, words: str, kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._words = words.split()
+        self.kubeconfig = kubeconfig
+        self._capsys = capsys
+
+    def __call__(self, line: str = "") -> tuple[int, str, str]:
+        code = main([*self._words, *line.split(), "--kubeconfig", str(self.kubeconfig)])
+        shown = self._capsys.readouterr()
+        return code, shown.out, shown.err
+
+    async def beside(self, line: str = "") -> tuple[int, str, str]:
+        """While the loop goes on."""
+        return await asyncio.to_thread(self, line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -13,8 +13,10 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 from embedded_kubernetes import kubelet
 from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
+from embedded_kubernetes.requests import Disturbance, Request
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
 from embedded_kubernetes.store import Store
@@ -139,6 +141,16 @@ class EmbeddedCluster(Client):
         for name, value in values.items():
             path = "/apis/scheduling.k8s.io/v1/priorityclasses"
             await self.add(path, {"metadata": {"name": name}, "value": value})
+
+
+def forbids(path: str, when: Callable[[], bool] = lambda: True) -> Callable[[Request], Disturbance | None]:
+    """What `disturb` is given so that nobody may read `path`."""
+
+    def disturb(request: Request) -> Disturbance | None:
+        refused = request.path == path and when()
+        return Disturbance(error=ApiError(403, "Forbidden", "no")) if refused else None
+
+    return disturb
 
 
 @asynccontextmanager

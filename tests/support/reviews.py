@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from agent_scheduler.admission.review import Answer, Request
+from agent_scheduler.objects.batch import Queue
 from embedded_kubernetes.patch import json_patch
 from tests.support import objects
 
@@ -40,3 +41,8 @@ def pod(*gates: str, scheduler: str = "volcano", annotation: str | None = "true"
 def queue(name: str = "it", *, state: str = "Open", **spec: Any) -> Any:
     given = {"weight": 1, "reclaimable": True, "parent": "root", **spec}
     return objects.queue(name, status={"state": state}, **given)
+
+
+def known(*queues: Any) -> dict[str, Queue]:
+    """As a review knows them."""
+    return {each["metadata"]["name"]: msgspec.convert(each, Queue) for each in queues}

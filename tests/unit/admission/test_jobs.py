@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from agent_scheduler.admission.jobs import JobRules, mutate, validate
 from agent_scheduler.admission.review import UnreadableObject, write_review
-from agent_scheduler.objects.batch import Queue
 from agent_scheduler.objects.job import DEPENDS_ON_GANG
-from tests.support.reviews import patched, queue, request
+from tests.support.reviews import known, patched, queue, request
 
 STRICT = JobRules(scheduler="volcano")
 LAX = JobRules(scheduler="volcano", strict_min_available=False)
-QUEUES = {
-    each["metadata"]["name"]: msgspec.convert(each, Queue)
-    for each in (
-        *(queue("root", parent=""), queue("default"), queue("above"), queue("below", parent="above")),
-        queue("shut", state="Closed"),
-    )
-}
+QUEUES = known(
+    *(queue("root", parent=""), queue("default"), queue("above"), queue("below", parent="above")),
+    queue("shut", state="Closed"),
+)
 
 
 def task(name: str = "a", replicas: int = 2, **more: Any) -> Any:
@@ -36,6 +31,10 @@ def job(*tasks: Any, minimum: int | None = None, **spec: Any) -> Any:
         "metadata": {"name": "j"},
         "spec": {"queue": "default", "tasks": list(tasks or (task(),)), **given, **spec},
     }
+
+
+def partitions(total: int, size: int, least: int = 0) -> dict[str, int]:
+    return {"totalPartitions": total, "partitionSize": size, "minPartitions": least}
 
 
 def waiting(name: str, *others: str, **more: Any) -> Any:
@@ -63,11 +62,8 @@ def fields(given: Any, *, old: Any = None) -> list[str]:
 
 
 def test_a_job_that_says_little_is_given_the_rest() -> None:
-    bare = {
-        "metadata": {"name": "j"},
-        "spec": {"tasks": [{"replicas": 2}, {"replicas": 3, "minAvailable": 1}]},
-    }
-    assert made(bare)["spec"] == {
+    tasks = [{"replicas": 2}, {"replicas": 3, "minAvailable": 1}]
+    assert made({"metadata": {"name": "j"}, "spec": {"tasks": tasks}})["spec"] == {
         "queue": "default",
         "schedulerName": "volcano",
         "maxRetry": 3,
@@ -94,11 +90,7 @@ def test_what_a_job_says_stays() -> None:
         ((task(),), 1, (1, [1])),
         ((task(), task("b", 3)), 5, (5, [2, 3])),
         ((task(minAvailable=0), task("b", 3)), None, (3, [0, 3])),
-        (
-            (task("p", 4, partitionPolicy={"totalPartitions": 2, "partitionSize": 2, "minPartitions": 1}),),
-            4,
-            (4, [2]),
-        ),
+        ((task("p", 4, partitionPolicy=partitions(2, 2, 1)),), 4, (4, [2])),
     ],
 )
 def test_minimums_that_are_missing_follow_from_those_that_are_there(
@@ -135,9 +127,6 @@ def test_a_job_whose_tasks_wait_for_others_is_marked(annotations: Any) -> None:
     if annotations is not None:
         given["metadata"]["annotations"] = annotations
     assert made(given)["metadata"]["annotations"] == {**(annotations or {}), "dependent-job": "true"}
-
-
-def test_a_job_whose_tasks_wait_for_none_is_not_marked() -> None:
     assert "annotations" not in made(job(task(), waiting("b")))["metadata"]
 
 
@@ -153,9 +142,7 @@ def test_a_job_whose_tasks_wait_for_none_is_not_marked() -> None:
         ((task(minAvailable=1),), 2, "1 (a 1)"),
     ],
 )
-def test_a_minimum_that_is_not_the_sum_of_the_tasks_is_refused_or_warned_of(
-    tasks: tuple[Any, ...], minimum: int, wanted: str
-) -> None:
+def test_a_minimum_that_is_no_sum_is_told_of(tasks: tuple[Any, ...], minimum: int, wanted: str) -> None:
     given = job(*tasks, minimum=minimum)
     strict = validate(request(given), QUEUES, STRICT)
     assert strict.message == (
@@ -249,47 +236,35 @@ def test_an_iteration_is_any_or_all() -> None:
 def test_all_that_is_wrong_is_told_at_once() -> None:
     wrong = job(
         task(minAvailable=3, policies=[{"action": "SyncJob", "exitCode": 3}]),
-        task("a", partitionPolicy={"totalPartitions": 0, "partitionSize": 0}),
+        task("a", partitionPolicy=partitions(0, 0)),
         minimum=9,
         policies=[{"action": "RestartJob", "event": "No"}, {"action": "Nope", "event": "*"}],
         plugins={"bogus": []},
         volumes=[{"mountPath": "/d"}, {"mountPath": "/d", "volumeClaimName": "Bad"}],
         queue="above",
     )
-    assert [each.split(": ")[0] for each in told(wrong)] == [
-        "spec.tasks[0].minAvailable",
-        "spec.tasks[0].policies[0].action",
-        "spec.tasks[1].name",
-        "spec.tasks[1].partitionPolicy.totalPartitions",
-        "spec.tasks[1].partitionPolicy.partitionSize",
-        "spec.minAvailable",
-        "spec.policies[0].event",
-        "spec.policies[1].action",
-        "spec.policies",
-        "spec.plugins",
-        "spec.volumes[0]",
-        "spec.volumes[1].mountPath",
-        "spec.volumes[1].volumeClaimName",
-        "spec.queue",
-        "spec.minAvailable",
-    ]
+    places = """tasks[0].minAvailable tasks[0].policies[0].action tasks[1].name
+        tasks[1].partitionPolicy.totalPartitions tasks[1].partitionPolicy.partitionSize minAvailable
+        policies[0].event policies[1].action policies plugins volumes[0] volumes[1].mountPath
+        volumes[1].volumeClaimName queue minAvailable"""
+    assert fields(wrong) == [f"spec.{place}" for place in places.split()]
+
+
+OPEN = "can only submit job to queue with state `Open`, queue `shut` status is `Closed`"
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "problem"),
     [
-        ("root", ["spec.queue: can not submit job to root queue"]),
-        ("above", ["spec.queue: can only submit job to leaf queue, queue `above` has 1 child queues"]),
-        ("none", ['spec.queue: unable to find job queue: queue.scheduling.volcano.sh "none" not found']),
-        (
-            "shut",
-            ["spec.queue: can only submit job to queue with state `Open`, queue `shut` status is `Closed`"],
-        ),
-        ("below", []),
+        ("root", "can not submit job to root queue"),
+        ("above", "can only submit job to leaf queue, queue `above` has 1 child queues"),
+        ("none", 'unable to find job queue: queue.scheduling.volcano.sh "none" not found'),
+        ("shut", OPEN),
+        ("below", ""),
     ],
 )
-def test_a_job_is_in_a_queue_that_takes_pods(name: str, expected: list[str]) -> None:
-    assert told(job(queue=name)) == expected
+def test_a_job_is_in_a_queue_that_takes_pods(name: str, problem: str) -> None:
+    assert told(job(queue=name)) == ([f"spec.queue: {problem}"] if problem else [])
 
 
 def container(*, cpu: Any = None, task_of: Any = None, host_network: bool = False, **more: Any) -> Any:
@@ -298,6 +273,13 @@ def container(*, cpu: Any = None, task_of: Any = None, host_network: bool = Fals
     spec = given["template"]["spec"]
     spec["containers"][0] |= more if cpu is None else {"resources": {"requests": {"cpu": cpu}}}
     return given if not host_network else {**given, "template": {"spec": {**spec, "hostNetwork": True}}}
+
+
+def asks(requests: Any, limits: Any) -> Any:
+    return {"resources": {"requests": requests, "limits": limits}}
+
+
+RESTRICTED = {"topologyPolicy": "restricted"}
 
 
 @pytest.mark.parametrize(
@@ -317,29 +299,23 @@ def container(*, cpu: Any = None, task_of: Any = None, host_network: bool = Fals
         ({"cpu": "0"}, ""),
         ({"cpu": "-1"}, "resources.requests[cpu]"),
         ({"cpu": "much"}, "resources.requests[cpu]"),
-        ({"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}, ""),
-        ({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}, "resources.requests"),
+        (asks({"cpu": "1"}, {"cpu": "1"}), ""),
+        (asks({"cpu": "2"}, {"cpu": "1"}), "resources.requests"),
         ({"resources": {"limits": {"cpu": "-1"}}}, "resources.limits[cpu]"),
         ({"resources": {"requests": {"a.example/gpu": 1}}}, "resources.limits"),
         ({"resources": {"requests": {"hugepages-2Mi": "2Mi"}}}, "resources.limits"),
-        ({"resources": {"requests": {"a.example/gpu": 1}, "limits": {"a.example/gpu": 1}}}, ""),
-        (
-            {"resources": {"requests": {"a.example/gpu": 1}, "limits": {"a.example/gpu": 2}}},
-            "resources.requests",
-        ),
+        (asks({"a.example/gpu": 1}, {"a.example/gpu": 1}), ""),
+        (asks({"a.example/gpu": 1}, {"a.example/gpu": 2}), "resources.requests"),
         ({"volumeMounts": [{"name": "", "mountPath": "/"}]}, "volumeMounts[0].name"),
         ({"volumeMounts": [{"name": "v", "mountPath": "/"}]}, "volumeMounts[0].name"),
         ({"readinessProbe": {"timeoutSeconds": 0}}, ""),
         ({"readinessProbe": {"timeoutSeconds": -1}}, "readinessProbe.timeoutSeconds"),
         # With a topology policy CPUs are whole.
-        *(({"cpu": cpu, "task_of": {"topologyPolicy": "restricted"}}, "") for cpu in ("1", 2, "3000m")),
-        *(
-            ({"cpu": cpu, "task_of": {"topologyPolicy": "restricted"}}, "resources.requests[cpu]")
-            for cpu in ("0", "500m", "1500m")
-        ),
-        ({"task_of": {"topologyPolicy": "restricted"}}, "resources.requests[cpu]"),
+        *(({"cpu": cpu, "task_of": RESTRICTED}, "") for cpu in ("1", 2, "3000m")),
+        *(({"cpu": cpu, "task_of": RESTRICTED}, "resources.requests[cpu]") for cpu in ("0", "500m", "1500m")),
+        ({"task_of": RESTRICTED}, "resources.requests[cpu]"),
         ({"cpu": "500m", "task_of": {"topologyPolicy": "none"}}, ""),
-        ({"resources": {"limits": {"cpu": "2"}}, "task_of": {"topologyPolicy": "restricted"}}, ""),
+        ({"resources": {"limits": {"cpu": "2"}}, "task_of": RESTRICTED}, ""),
     ],
 )
 def test_a_template_of_which_no_pod_could_be_made_is_refused(given: Any, field: str) -> None:
@@ -347,9 +323,8 @@ def test_a_template_of_which_no_pod_could_be_made_is_refused(given: Any, field: 
     assert fields(job(container(**given))) == ([f"{place}.{field}"] if field else [])
 
 
-def parted(total: int, size: int, least: int = 0, **more: Any) -> Any:
-    policy = {"totalPartitions": total, "partitionSize": size, "minPartitions": least}
-    return job(task(partitionPolicy=policy, **more))
+def parted(*sizes: int, **more: Any) -> Any:
+    return job(task(partitionPolicy=partitions(*sizes), **more))
 
 
 def policies(*given: Any) -> Any:
@@ -362,6 +337,7 @@ def policies(*given: Any) -> Any:
 
 
 TIERS = {"highestTierAllowed": 1, "highestTierName": "n"}
+MOUNT = {"mountPath": "/b"}
 
 
 @pytest.mark.parametrize(
@@ -390,12 +366,7 @@ TIERS = {"highestTierAllowed": 1, "highestTierName": "n"}
         (job(plugins={"mpi": ["--master=a"]}), []),
         (job(plugins={"mpi": ["-master", "a"]}), []),
         (job(plugins={"mpi": ["--master=a", "--master=b"]}), ["spec.plugins[mpi]"]),
-        (
-            job(
-                volumes=[{"mountPath": "/a", "volumeClaim": {}}, {"mountPath": "/b", "volumeClaimName": "c"}]
-            ),
-            [],
-        ),
+        (job(volumes=[{"mountPath": "/a", "volumeClaim": {}}, {**MOUNT, "volumeClaimName": "c"}]), []),
         (job(volumes=[{"volumeClaim": {}}]), ["spec.volumes[0].mountPath"]),
         (job(networkTopology=TIERS), ["spec.networkTopology"]),
         (job(networkTopology={"highestTierAllowed": 1}), []),
@@ -430,7 +401,7 @@ def was(*tasks: Any, minimum: int = 3, **spec: Any) -> Any:
     return job(*(tasks or (task(minAvailable=1), task("b", 3, minAvailable=2))), minimum=minimum, **spec)
 
 
-B = task("b", 3, minAvailable=2)
+A, B = task(minAvailable=1), task("b", 3, minAvailable=2)
 STRICT_FIELD = "spec.minAvailable"
 
 
@@ -442,7 +413,7 @@ STRICT_FIELD = "spec.minAvailable"
         (was(task(minAvailable=2), B, minimum=4), []),
         # Each of the numbers alone is noticed.
         (was(task(minAvailable=2), B), [STRICT_FIELD]),
-        (was(task(minAvailable=1), task("b", 3, minAvailable=1)), [STRICT_FIELD]),
+        (was(A, task("b", 3, minAvailable=1)), [STRICT_FIELD]),
         (was(task(), B), [STRICT_FIELD]),
         (was(minimum=2), [STRICT_FIELD]),
         (was(minimum=5), [STRICT_FIELD]),
@@ -450,7 +421,7 @@ STRICT_FIELD = "spec.minAvailable"
         (was(task(replicas=0, minAvailable=1), B), ["spec.tasks[0].minAvailable"]),
         (was(task(replicas=-1, minAvailable=1), B), ["spec.tasks[0].replicas", STRICT_FIELD]),
         (was(B), ["spec.tasks", STRICT_FIELD]),
-        (was(task(minAvailable=1), B, task("c", 1, minAvailable=0)), ["spec.tasks"]),
+        (was(A, B, task("c", 1, minAvailable=0)), ["spec.tasks"]),
         # And nothing else may change.
         (was(queue="below"), ["spec.queue"]),
         (was(schedulerName="x", maxRetry=9), ["spec.maxRetry, spec.schedulerName"]),
@@ -459,17 +430,14 @@ STRICT_FIELD = "spec.minAvailable"
         (was(volumes=[{"mountPath": "/d", "volumeClaimName": "c"}]), ["spec.volumes"]),
         (was(volumes=[]), []),
         (was(task(minAvailable=1, maxRetry=1), B), ["spec.tasks[0].maxRetry"]),
-        (
-            was(task(minAvailable=1), waiting("b", "a", replicas=3, minAvailable=2)),
-            ["spec.tasks[1].dependsOn"],
-        ),
+        (was(A, waiting("b", "a", replicas=3, minAvailable=2)), ["spec.tasks[1].dependsOn"]),
         (was(task("x", minAvailable=1), B), ["spec.tasks[0].name"]),
         (was(container(cpu="2", task_of={"minAvailable": 1}), B), ["spec.tasks[0].template"]),
         (was(container(resources={}, task_of={"minAvailable": 1}), B), []),
         (was(task(minAvailable=1, template={**task()["template"], "metadata": {}}), B), []),
         (was(container(securityContext={}, task_of={"minAvailable": 1}), B), ["spec.tasks[0].template"]),
         (
-            was(task(minAvailable=1, partitionPolicy={"totalPartitions": 0, "partitionSize": 1}), B),
+            was(task(minAvailable=1, partitionPolicy=partitions(0, 1)), B),
             ["spec.tasks[0].partitionPolicy.totalPartitions", "spec.tasks[0].partitionPolicy"],
         ),
     ],

@@ -24,6 +24,10 @@ def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
 
 
+_SIZES = {
+    **dict.fromkeys(("totalPartitions", "partitionSize"), st.integers(1, 3)),
+    "minPartitions": st.integers(0, 3),
+}
 _TASKS = st.fixed_dictionaries(
     {
         "name": st.none() | _NAMES,
@@ -31,14 +35,7 @@ _TASKS = st.fixed_dictionaries(
         "minAvailable": st.none() | st.integers(0, 5),
         "maxRetry": st.none() | st.integers(0, 3),
         "dependsOn": st.none() | st.fixed_dictionaries({"name": st.lists(_NAMES, max_size=3)}),
-        "partitionPolicy": st.none()
-        | st.fixed_dictionaries(
-            {
-                "totalPartitions": st.integers(1, 3),
-                "partitionSize": st.integers(1, 3),
-                "minPartitions": st.integers(0, 3),
-            }
-        ),
+        "partitionPolicy": st.none() | st.fixed_dictionaries(_SIZES),
     }
 ).map(_without_none)
 _PLUGINS = st.dictionaries(st.sampled_from(("mpi", "ray", "svc", "env")), st.just([]), max_size=3)

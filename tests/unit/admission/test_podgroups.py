@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from agent_scheduler.admission.podgroups import mutate, validate
-from agent_scheduler.objects.batch import Queue
 from tests.support import objects
-from tests.support.reviews import patched, queue, request
+from tests.support.reviews import known, patched, queue, request
 
 NAMESPACES = {"default": {"scheduling.volcano.sh/queue-name": "research"}, "plain": {}}
 
@@ -34,10 +32,7 @@ def test_any_other_stays_where_it_is(queue_name: str, namespace: str) -> None:
 
 
 def test_a_group_is_let_into_an_open_queue_alone() -> None:
-    queues = {
-        each["metadata"]["name"]: msgspec.convert(each, Queue)
-        for each in (queue("open"), queue("shut", state="Closed"))
-    }
+    queues = known(queue("open"), queue("shut", state="Closed"))
     assert validate(request(group("open")), queues).allowed
     assert validate(request(group("")), queues).allowed
     assert validate(request(group("shut")), queues).message == (

@@ -27,8 +27,7 @@ def test_an_annotated_pod_of_ours_is_gated(scheduler: str) -> None:
 @pytest.mark.promise("GATE-19")
 @pytest.mark.parametrize("annotation", [None, "True", "TRUE", "1", "yes", "", "false", " true"])
 def test_only_the_word_true_asks_for_the_gate(annotation: str | None) -> None:
-    made = pod(annotation=annotation)
-    assert mutate(request(made), RULES).patch == ()
+    assert mutate(request(pod(annotation=annotation)), RULES).patch == ()
 
 
 @pytest.mark.promise("GATE-18")
@@ -37,9 +36,9 @@ def test_a_pod_of_another_scheduler_is_not_gated_as_nobody_would_take_it_off(sch
     assert mutate(request(pod(scheduler=scheduler)), RULES).patch == ()
 
 
-def test_without_the_feature_no_pod_is_gated() -> None:
+def test_without_the_feature_no_pod_is_gated_and_one_that_says_nothing_is_read() -> None:
     rules = PodRules(schedulers=RULES.schedulers, gates=False)
-    assert mutate(request(pod()), rules).patch == ()
+    assert mutate(request(pod()), rules).patch == mutate(request({}), RULES).patch == ()
 
 
 @pytest.mark.parametrize("missing", [{}, {"schedulingGates": None}])
@@ -50,12 +49,7 @@ def test_a_pod_without_a_list_of_gates_gets_one(missing: dict[str, Any]) -> None
 
 
 def test_an_empty_list_of_gates_is_added_to() -> None:
-    made = pod(schedulingGates=[])
-    assert gates(made) == [GATE]
-
-
-def test_a_pod_is_read_whatever_it_leaves_out() -> None:
-    assert mutate(request({}), RULES).patch == ()
+    assert gates(pod(schedulingGates=[])) == [GATE]
 
 
 @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT"])
@@ -111,9 +105,7 @@ def test_an_affinity_that_a_pod_has_stays() -> None:
     ("before", "after", "gated"),
     [("default-scheduler", "volcano", True), ("volcano", "default-scheduler", False)],
 )
-def test_the_scheduler_that_a_group_gives_decides_about_the_gate(
-    before: str, after: str, gated: bool
-) -> None:
+def test_the_scheduler_that_a_group_gives_decides_on_the_gate(before: str, after: str, gated: bool) -> None:
     rules = grouped(ResourceGroup(namespaces=frozenset({"default"}), scheduler_name=after))
     assert gates(pod(scheduler=before), rules) == ([GATE] if gated else [])
 

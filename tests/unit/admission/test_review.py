@@ -44,25 +44,20 @@ def test_a_request_is_read_with_its_object_as_it_is() -> None:
     assert bytes(found.old_object) == b"null"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (b"", "not an AdmissionReview: Input data was truncated"),
-        (b"[]", "not an AdmissionReview: Expected `object`, got `array`"),
-        (
-            body(request={"uid": "u"}),
-            "not an AdmissionReview: Object missing required field `operation` - at `$.request`",
-        ),
-        (
-            body(apiVersion="admission.k8s.io/v1beta1"),
-            "found admission.k8s.io/v1beta1, AdmissionReview; allowed: admission.k8s.io/v1, AdmissionReview",
-        ),
-        (
-            body(kind=""),
-            "found admission.k8s.io/v1, no kind; allowed: admission.k8s.io/v1, AdmissionReview",
-        ),
-    ],
-)
+NO_REVIEWS = {
+    b"": "not an AdmissionReview: Input data was truncated",
+    b"[]": "not an AdmissionReview: Expected `object`, got `array`",
+    body(request={"uid": "u"}): (
+        "not an AdmissionReview: Object missing required field `operation` - at `$.request`"
+    ),
+    body(apiVersion="admission.k8s.io/v1beta1"): (
+        "found admission.k8s.io/v1beta1, AdmissionReview; allowed: admission.k8s.io/v1, AdmissionReview"
+    ),
+    body(kind=""): "found admission.k8s.io/v1, no kind; allowed: admission.k8s.io/v1, AdmissionReview",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), NO_REVIEWS.items())
 def test_what_is_no_review_is_told_why(text: bytes, expected: str) -> None:
     with pytest.raises(UnreadableReview) as caught:
         read_review(text)

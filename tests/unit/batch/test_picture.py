@@ -91,9 +91,7 @@ def test_what_has_changed_is_looked_at_again(happens: Callable[[Shown], object])
     ],
     ids=["being bound", "being evicted", "status being written"],
 )
-def test_what_is_known_beyond_what_is_shown_keeps_a_group_from_standing(
-    happens: Callable[[Shown], object],
-) -> None:
+def test_what_is_known_but_not_shown_keeps_a_group_from_standing(happens: Callable[[Shown], object]) -> None:
     """What comes of it may be shown by no other object."""
     world = Shown()
     happens(world)

@@ -258,9 +258,7 @@ def test_a_status_that_is_not_what_was_decided_is_due() -> None:
     ("priority", "scheduler", "due"),
     [(0, "agent-scheduler", True), (0, "volcano", False), (-1, "agent-scheduler", False)],
 )
-def test_the_end_of_a_nomination_is_due_for_whom_a_session_kept_away(
-    priority: int, scheduler: str, due: bool
-) -> None:
+def test_a_nominations_end_is_due_for_whom_it_kept_away(priority: int, scheduler: str, due: bool) -> None:
     world = World("a")
     world.group()
     pod = world.pod("p")

@@ -186,12 +186,8 @@ class Messages:
     def __init__(self, world: World, messenger: KubeMessenger) -> None:
         self._world = world
         self.scheduled_uids: list[str] = []
-        for name, check in (
-            ("refused", self._refused),
-            ("binding", self._binding),
-            ("scheduled", self._scheduled),
-        ):
-            setattr(messenger, name, self._checked(check, getattr(messenger, name)))
+        for name in ("refused", "binding", "scheduled"):
+            setattr(messenger, name, self._checked(getattr(self, f"_{name}"), getattr(messenger, name)))
 
     @staticmethod
     def _checked(check: Callable[..., None], call: Callable[..., None]) -> Callable[..., None]:
@@ -229,6 +225,16 @@ class HeldBinds(Binds):
         self.bind = world.bind
 
 
+def fast_path_of(world: Any, network: Any, *, concurrency: int, **settings: Any) -> FastPath:
+    """A fast path as it ships, whose binds, so many at a time, are answered by the world."""
+    # With a limit, which is not reached, the number at a time stays as it is.
+    settings["binds"] = RateLimit(qps=1e9, burst=None, concurrency=concurrency)
+    made = replace(settings_of(load(), identity="model"), **settings)
+    with patch.object(calls, "Binds", partial(HeldBinds, world)):
+        observers = {"observer": world.reports, "recorder": world.reports}
+        return FastPath(made, transport=network, timing=world.timing, **observers)
+
+
 class World:
     """The fast path as it ships, with all that it has around its binder, but the network and the watches."""
 
@@ -243,26 +249,9 @@ class World:
         self._sent_at_once: dict[str, asyncio.Future[BindResult]] = {}
         self.sleepers: list[tuple[float, asyncio.Future[None]]] = []
         self.reports = Reports()
-        settings = replace(
-            settings_of(load(), identity="model"),
-            workers=2,
-            candidates=candidates,
-            policy=policy,
-            max_urgent_retries=2,
-            # With a limit, which is not reached, the number at a time stays as it is said here.
-            binds=RateLimit(qps=1e9, burst=None, concurrency=concurrency),
-        )
-        network: Any = NoNetwork()
-        # The one seam: what binds are answered is said by this world.
-        with patch.object(calls, "Binds", partial(HeldBinds, self)):
-            self.fast_path = FastPath(
-                settings,
-                transport=network,
-                observer=self.reports,
-                recorder=self.reports,
-                timing=self.timing,
-            )
-        path = self.fast_path
+        more: dict[str, Any] = {"workers": 2, "candidates": candidates, "policy": policy}
+        path = fast_path_of(self, NoNetwork(), concurrency=concurrency, max_urgent_retries=2, **more)
+        self.fast_path = path
         self.queue, self.ledger, self.cluster = path.queue, path.ledger, path.cluster
         self.binder, self.history, self.workers = path.binder, path.history, path._workers
         self.messages = Messages(self, path._messages.messenger)

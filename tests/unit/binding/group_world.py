@@ -5,25 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
-from functools import partial
 from typing import Any, cast
-from unittest.mock import patch
 
-from agent_scheduler.binding import calls
-from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.binding.groups import Admission, Member
 from agent_scheduler.binding.result import Owner, ScheduleResult
 from agent_scheduler.cluster.cluster import Entry
-from agent_scheduler.config.load import load
 from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ClassViews, ConflictPolicy
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.trial import Trial
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
 from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.retry import Timing
@@ -31,7 +23,7 @@ from agent_scheduler.kube.transport import Headers, Response
 from tests.support.engine import node, pod_json, read_pod
 from tests.support.running import Reports
 
-from .binder_world import HeldBinds, NoNetwork
+from .binder_world import NoNetwork, fast_path_of
 
 Ended = Callable[[BindResult | AlreadySent], None]
 
@@ -85,22 +77,9 @@ class World:
         #: What comes of a bind whose request has failed, by UID.
         self.later: dict[str, BindResult] = {}
         self.now = 0.0
-        settings = replace(
-            settings_of(load(), identity="groups"),
-            profiles=(profile,),
-            policy=ConflictPolicy.REVALIDATE,
-            # With a limit, which is not reached, the number at a time stays as it is.
-            binds=RateLimit(qps=1e9, burst=None, concurrency=concurrency),
-        )
-        network: Any = Answering()
-        with patch.object(calls, "Binds", partial(HeldBinds, self)):
-            path = FastPath(
-                settings,
-                transport=network,
-                observer=self.reports,
-                recorder=self.reports,
-                timing=Timing(clock=lambda: self.now, sleep=self._sleep),
-            )
+        self.timing = Timing(clock=lambda: self.now, sleep=self._sleep)
+        more = {"profiles": (profile,), "policy": ConflictPolicy.REVALIDATE}
+        path = fast_path_of(self, Answering(), concurrency=concurrency, **more)
         self.fast_path, self.binder = path, path.binder
         self.ledger, self.cluster, self.snapshot = path.ledger, path.cluster, path.snapshot
         self.classes = PodClasses()
@@ -151,6 +130,13 @@ class World:
             members.append(Member(result, self.profile, self.trial.hand_over(pod)))
         self.trial.reset()
         return members
+
+    def submit(self, name: str) -> ScheduleResult:
+        """A worker has decided on a new pod, and its result waits for `judge`."""
+        (member,) = self.gang(self.pod(name))
+        result = member.result._replace(in_group=False)
+        self.binder.submit(result)
+        return result
 
     def commit(
         self, members: Sequence[Member], minimum: int, admission: Admission | None = None

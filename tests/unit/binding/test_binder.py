@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
-from agent_scheduler.binding.result import ScheduleResult
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.prebind import Attempt
 from agent_scheduler.plugin import PluginArgs
-from tests.features.fastpath.test_own_reserve import Licences
+from tests.features.fastpath.test_own_reserve import Licences, with_licences
 from tests.support.running import AGENT
 
 from .group_world import World, binding
-
-
-def submit(world: World, name: str) -> ScheduleResult:
-    """A worker has decided on a new pod, and its result waits for `judge`."""
-    (member,) = world.gang(world.pod(name))
-    result = member.result._replace(in_group=False)
-    world.binder.submit(result)
-    return result
 
 
 @pytest.mark.parametrize("policy", list(ConflictPolicy))
@@ -32,7 +22,7 @@ async def test_results_are_judged_by_the_policy_of_the_last_configuration(policy
         world.nodes("a", cpu="4")
         world.binder.reconfigure(before, adapts=False)
         world.binder.reconfigure(policy, adapts=False)
-        submit(world, "x")
+        world.submit("x")
         # Another pod takes some of the node, and there is room for both.
         world.ledger.assume(world.pod("rival"), world.ledger.rows["a"])
         world.binder.judge()
@@ -45,7 +35,7 @@ async def test_results_are_judged_by_the_policy_of_the_last_configuration(policy
 async def test_a_pod_that_changes_between_decision_and_judgement_is_not_bound(change: str) -> None:
     async with binding(World(AGENT)) as world:
         world.nodes("a", cpu="4")
-        submit(world, "x")
+        world.submit("x")
         if change == "deleted":
             world.cluster.delete_pod("x")
         else:
@@ -75,13 +65,7 @@ class Slow(Licences):
 @pytest.mark.parametrize("for_others", [False, True])
 async def test_what_waits_for_others_is_not_under_way_until_it_is_written_or_bound(for_others: bool) -> None:
     plugin = Slow(for_others=for_others)
-    profile = replace(
-        AGENT,
-        filters=(*AGENT.filters, plugin),
-        reserves=(*AGENT.reserves, plugin),
-        pre_binds=(*AGENT.pre_binds, plugin),
-    )
-    async with binding(World(profile)) as world:
+    async with binding(World(with_licences(plugin))) as world:
         world.nodes("a")
 
         async def is_drained() -> bool:

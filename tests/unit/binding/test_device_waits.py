@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -121,24 +120,6 @@ async def test_that_a_pod_waits_is_told_once_however_often_its_claim_changes() -
 
 
 @virtual_time
-async def test_a_failure_ends_it_in_the_words_of_the_driver() -> None:
-    world = Waiting()
-    await world.begin()
-    world.show(("a", "Down"))
-    assert await world.end() == 'device binding failed: claim=c, reason=R, message="m"'
-    assert Counter(how for _, how, _ in world.awaited) == {"failure": 2}
-
-
-@virtual_time
-async def test_it_ends_when_its_time_is_over_though_nothing_changes() -> None:
-    world = Waiting()
-    await world.begin()
-    world.show(("a", "Up"))
-    assert await world.end() == "device binding timeout: claim=c"
-    assert world.awaited == [("a", "timeout", 60.0), ("b", "timeout", 60.0)]
-
-
-@virtual_time
 async def test_the_time_counts_from_the_allocation_also_for_a_scheduler_that_came_later() -> None:
     world = Waiting(seconds_ago=50)
     await world.begin()
@@ -152,50 +133,38 @@ async def test_the_time_counts_from_the_allocation_also_for_a_scheduler_that_cam
     assert world.awaited[0] == ("a", "timeout", 10.5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shown", "wanted", "ended", "awaited"),
+    [
+        ("Down", {}, True, 'device binding failed: claim=c, reason=R, message="m"', ("failure", 0.5)),
+        ("Up", {}, True, "device binding timeout: claim=c", ("timeout", 60.0)),
+        # Nobody's success or failure.
+        ("Up", {"allocated": False}, True, "resourceclaim default/c was deallocated", None),
+        ("Up", {"uid": "another"}, True, "resourceclaim default/c does not exist any more", None),
+        ("Up", {}, False, "the pod no longer waits", None),
+    ],
+    ids=["failed", "late", "deallocated", "another of the name", "not wanted"],
+)
 @virtual_time
-async def test_an_allocation_that_goes_ends_it_and_is_no_ones_success_or_failure() -> None:
+async def test_how_the_wait_ends_otherwise(
+    kind: str, shown: dict[str, Any], wanted: bool, ended: str, awaited: tuple[str, float] | None
+) -> None:
     world = Waiting()
     await world.begin()
-    world.show(allocated=False)
-    assert await world.end() == "resourceclaim default/c was deallocated"
-    assert world.awaited == []
+    world.is_wanted = wanted
+    world.show(("a", kind), **shown)
+    assert await world.end() == ended
+    assert world.awaited == ([(driver, *awaited) for driver in "ab"] if awaited else [])
 
 
 @virtual_time
-async def test_a_claim_that_has_only_the_name_ends_it() -> None:
-    world = Waiting()
-    await world.begin()
-    world.show(("a", "Up"), ("b", "Up"), uid="another")
-    assert await world.end() == "resourceclaim default/c does not exist any more"
-
-
-@virtual_time
-async def test_a_pod_that_is_not_to_go_there_any_more_ends_it_with_the_next_change() -> None:
-    world = Waiting()
-    await world.begin()
-    world.is_wanted = False
-    world.show(("a", "Up"))
-    assert await world.end() == "the pod no longer waits"
-    assert world.awaited == []
-
-
-@virtual_time
-async def test_all_claims_are_waited_for_and_the_one_that_is_late_is_named() -> None:
+@pytest.mark.parametrize(("names", "late"), [("dc", "d"), ("cd", "d")])
+async def test_all_claims_are_waited_for_and_the_one_that_is_late_is_named(names: str, late: str) -> None:
     world = Waiting()
     world.show(name="d")
-    world.reservation = ReservedClaims(POD, "n1", (world.part("d"), world.part("c")))
+    world.reservation = ReservedClaims(POD, "n1", tuple(world.part(name) for name in names))
     await world.begin()
     world.show(("a", "Up"), ("b", "Up"))
     await asyncio.sleep(1.0)
     assert world.goes_on
-    assert await world.end() == "device binding timeout: claim=d"
-
-
-@virtual_time
-async def test_a_claim_that_is_ready_is_not_the_one_that_is_late() -> None:
-    world = Waiting()
-    world.show(name="d")
-    world.reservation = ReservedClaims(POD, "n1", (world.part("c"), world.part("d")))
-    await world.begin()
-    world.show(("a", "Up"), ("b", "Up"))
-    assert await world.end() == "device binding timeout: claim=d"
+    assert await world.end() == f"device binding timeout: claim={late}"

@@ -61,28 +61,16 @@ def refusal(*plugins: str) -> Refusal:
     return cast(Refusal, SimpleNamespace(plugins=frozenset(plugins), message="0/1 nodes are available."))
 
 
+def refused(*plugins: str, **more: bool) -> Callable[[FailureHandler], object]:
+    return lambda it: it.unschedulable(ENTRY, POD, refusal(*plugins), started=1.0, nominated="n1", **more)
+
+
+FULL = ("Unschedulable", "0/1 nodes are available.")
 #: How an attempt fails -> what the pod waits for, what is counted, and what people are told.
 FAILURES: list[tuple[Callable[[FailureHandler], object], set[str], str, tuple[str, str]]] = [
-    (
-        lambda it: it.unschedulable(ENTRY, POD, refusal("NodePorts"), started=1.0, nominated="n1"),
-        {"NodePorts"},
-        "unschedulable",
-        ("Unschedulable", "0/1 nodes are available."),
-    ),
-    (
-        lambda it: it.unschedulable(ENTRY, POD, refusal(), started=1.0, nominated="n1"),
-        {NO_NODES},
-        "unschedulable",
-        ("Unschedulable", "0/1 nodes are available."),
-    ),
-    (
-        lambda it: it.unschedulable(
-            ENTRY, POD, refusal("NodePorts"), started=1.0, nominated="n1", again=True
-        ),
-        set(),
-        "unschedulable",
-        ("Unschedulable", "0/1 nodes are available."),
-    ),
+    (refused("NodePorts"), {"NodePorts"}, "unschedulable", FULL),
+    (refused(), {NO_NODES}, "unschedulable", FULL),
+    (refused("NodePorts", again=True), set(), "unschedulable", FULL),
     (
         lambda it: it.without_shard(ENTRY, POD, "no shard", nodes=3, started=1.0),
         {NODE_SHARD},
@@ -100,29 +88,27 @@ FAILURES: list[tuple[Callable[[FailureHandler], object], set[str], str, tuple[st
 NAMES = ["refused", "no nodes", "refused and to be tried again", "without a shard", "unreadable", "error"]
 
 
+@pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize(("fails", "waits_for", "result", "told"), FAILURES, ids=NAMES)
-def test_a_pod_waits_for_what_refused_it_and_people_are_told_why(
-    fails: Callable[[FailureHandler], object], waits_for: set[str], result: str, told: tuple[str, str]
+def test_a_pod_waits_for_what_refused_it_and_people_are_told_why_unless_it_went_meanwhile(
+    fails: Callable[[FailureHandler], object],
+    waits_for: set[str],
+    result: str,
+    told: tuple[str, str],
+    waits: bool,
 ) -> None:
-    world = World(waits=True)
+    world = World(waits=waits)
     still_waits = fails(world.handler)
+    assert (world.queued, world.counted) == ([waits_for], [result])
+    if not waits:
+        assert not still_waits
+        assert world.told == [] and world.nominated == [] and world.history.of(POD.uid) == ()
+        return
     assert still_waits in (True, None)
-    assert world.queued == [waits_for]
-    assert world.counted == [result]
     assert world.told == [told]
     assert world.nominated == (["n1"] if still_waits else [])
     (attempt,) = world.history.of(POD.uid)
     assert (attempt.began, attempt.seconds, attempt.result, attempt.message) == (1.0, 4.0, result, told[1])
-
-
-@pytest.mark.parametrize(("fails", "waits_for", "result", "told"), FAILURES, ids=NAMES)
-def test_of_a_pod_that_went_meanwhile_nothing_is_told_nor_kept(
-    fails: Callable[[FailureHandler], object], waits_for: set[str], result: str, told: tuple[str, str]
-) -> None:
-    world = World(waits=False)
-    assert not fails(world.handler)
-    assert world.counted == [result]
-    assert world.told == [] and world.nominated == [] and world.history.of(POD.uid) == ()
 
 
 def test_an_error_that_was_told_before_is_not_told_again() -> None:
@@ -134,9 +120,7 @@ def test_an_error_that_was_told_before_is_not_told_again() -> None:
 @pytest.mark.parametrize(
     ("known", "on_object", "cleared"), [("", "", False), ("n1", "", True), ("", "n1", True)]
 )
-def test_a_pod_whose_queue_is_full_keeps_no_nomination_whoever_knows_of_it(
-    known: str, on_object: str, cleared: bool
-) -> None:
+def test_a_pod_whose_queue_is_full_keeps_no_nomination(known: str, on_object: str, cleared: bool) -> None:
     world = World(waits=True)
     if known:
         world.known[POD.uid] = known
@@ -147,9 +131,7 @@ def test_a_pod_whose_queue_is_full_keeps_no_nomination_whoever_knows_of_it(
 
 
 @pytest.mark.parametrize("waits_for_queue", [False, True])
-def test_a_pod_that_failed_gives_up_its_room_in_its_queue_unless_it_is_for_that_that_it_waits(
-    waits_for_queue: bool,
-) -> None:
+def test_a_pod_that_failed_gives_up_its_room_in_a_queue_unless_it_waits_for_it(waits_for_queue: bool) -> None:
     world, unplaced = World(waits=True), list[str]()
     world.handler._usage = cast(Any, SimpleNamespace(active=True, unplaced=unplaced.append))
     pod = cast(Any, SimpleNamespace(**vars(POD), nominated_node_name=""))

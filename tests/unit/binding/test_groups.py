@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,7 +14,10 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.kube.bind import BindOutcome
 from agent_scheduler.kube.pace import TICK
-from tests.features.fastpath.test_own_reserve import Licences
+from agent_scheduler.plugin import PluginArgs
+from tests.features.fastpath.test_own_reserve import Licences, with_licences
+from tests.features.fastpath.test_permit import Together
+from tests.support.running import profile_of
 from tests.support.virtual import virtual_time
 
 from .group_world import World, binding
@@ -23,21 +27,21 @@ PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 pytestmark = pytest.mark.promise("S27")
 
 
+@asynccontextmanager
+async def grouped(*nodes: str, cpu: str = "1", concurrency: int = 8) -> AsyncIterator[World]:
+    async with binding(World(PROFILE, concurrency=concurrency)) as world:
+        world.nodes(*nodes, cpu=cpu)
+        yield world
+
+
 def licensed() -> tuple[Licences, World]:
     """A world with a plugin that reserves one licence a node and notes it before the bind."""
-    plugin = Licences({})
-    profile = replace(
-        PROFILE,
-        filters=(*PROFILE.filters, plugin),
-        reserves=(*PROFILE.reserves, plugin),
-        pre_binds=(*PROFILE.pre_binds, plugin),
-    )
-    return plugin, World(profile)
+    plugin = Licences(PluginArgs())
+    return plugin, World(with_licences(plugin))
 
 
 async def test_all_members_are_assumed_before_any_bind_is_sent() -> None:
-    async with binding(World(PROFILE, concurrency=2)) as world:
-        world.nodes("a", "b", "c")
+    async with grouped("a", "b", "c", concurrency=2) as world:
         members = world.gang(*(world.pod(name) for name in "xyz"))
         assert world.commit(members, 3) == {}
         assert world.placed.keys() == {"x", "y", "z"} and world.ledger.assumed == 3
@@ -51,8 +55,7 @@ async def test_all_members_are_assumed_before_any_bind_is_sent() -> None:
 
 
 async def test_fewer_than_the_minimum_change_nothing() -> None:
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a", "b", "c")
+    async with grouped("a", "b", "c") as world:
         members = world.gang(*(world.pod(name) for name in "xyz"))
         rival = world.pod("rival")
         world.ledger.assume(rival, world.ledger.rows[members[0].result.placement.candidates[0].node_name])
@@ -66,8 +69,7 @@ async def test_fewer_than_the_minimum_change_nothing() -> None:
 
 
 async def test_what_is_above_the_minimum_may_be_left_out() -> None:
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a", "b", "c")
+    async with grouped("a", "b", "c") as world:
         members = world.gang(*(world.pod(name) for name in "xyz"))
         world.cluster.delete_pod("y")
         assert world.commit(members, 2) == {"y": "it no longer waits"}
@@ -75,8 +77,7 @@ async def test_what_is_above_the_minimum_may_be_left_out() -> None:
 
 
 async def test_a_member_that_was_changed_or_whose_node_is_gone_does_not_stand() -> None:
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a", "b", "c")
+    async with grouped("a", "b", "c") as world:
         members = world.gang(*(world.pod(name) for name in "xyz"))
         world.pod("x", cpu="500m")
         world.cluster.delete_node(members[1].result.placement.candidates[0].node_name)
@@ -89,8 +90,7 @@ async def test_a_member_that_was_changed_or_whose_node_is_gone_does_not_stand() 
 async def test_members_that_keep_one_another_away_are_judged_one_beside_the_other() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a", "b", cpu="4")
+    async with grouped("a", "b", cpu="4") as world:
         members = world.gang(*(world.pod(name, labels={"app": "g"}, affinity=apart) for name in "xy"))
         nodes = [each.result.placement.candidates[0] for each in members]
         assert {each.node_name for each in nodes} == {"a", "b"}
@@ -107,8 +107,7 @@ async def test_members_that_keep_one_another_away_are_judged_one_beside_the_othe
 
 
 async def test_a_refused_bind_of_one_member_leaves_the_others_and_is_told() -> None:
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a", "b")
+    async with grouped("a", "b") as world:
         assert world.commit(world.gang(world.pod("x"), world.pod("y")), 2) == {}
         await world.answer("x", BindOutcome.REFUSED)
         await world.answer("y")
@@ -118,8 +117,7 @@ async def test_a_refused_bind_of_one_member_leaves_the_others_and_is_told() -> N
 
 
 async def test_a_member_whose_outcome_is_unknown_keeps_its_room_until_the_watch_tells() -> None:
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a")
+    async with grouped("a") as world:
         assert world.commit(world.gang(world.pod("x")), 1) == {}
         await world.answer("x", BindOutcome.UNKNOWN)
         assert world.ledger.assumed == 1 and world.binder.in_flight == 1
@@ -145,8 +143,7 @@ class Full:
 
 
 async def test_a_queue_that_cannot_hold_the_minimum_holds_none() -> None:
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a", "b", "c")
+    async with grouped("a", "b", "c") as world:
         members = world.gang(*(world.pod(name) for name in "xyz"))
         queue = Full(2)
         assert world.commit(members, 3, queue)["z"] == "queue q has too little capability left"
@@ -182,14 +179,12 @@ async def test_what_a_group_reserves_in_vain_is_given_back() -> None:
 
 
 async def test_groups_leave_room_for_binds_of_the_fast_path() -> None:
-    async with binding(World(PROFILE, concurrency=4)) as world:
-        world.nodes(*"abcdefgh")
+    async with grouped(*"abcdefgh", concurrency=4) as world:
         assert world.commit(world.gang(*(world.pod(f"g{number}") for number in range(6))), 6) == {}
         assert world.order == ["g0", "g1"]
         assert world.binder.has_room()
         for name in ("p0", "p1"):
-            (single,) = world.gang(world.pod(name))
-            world.binder.submit(single.result._replace(in_group=False))
+            world.submit(name)
             world.binder.judge()
         world.binder.send()
         assert world.order == ["g0", "g1", "p0", "p1"]
@@ -201,10 +196,8 @@ async def test_groups_leave_room_for_binds_of_the_fast_path() -> None:
 
 @virtual_time
 async def test_groups_are_sent_one_after_the_other_and_few_at_a_time_while_others_come() -> None:
-    async with binding(World(PROFILE, concurrency=64)) as world:
-        world.nodes(*(f"n{number}" for number in range(30)))
-        (single,) = world.gang(world.pod("p"))
-        world.binder.submit(single.result._replace(in_group=False))
+    async with grouped(*(f"n{number}" for number in range(30)), concurrency=64) as world:
+        world.submit("p")
         world.binder.judge()
         world.binder.send()
         assert world.commit(world.gang(*(world.pod(f"g{number}") for number in range(20))), 20) == {}
@@ -222,10 +215,8 @@ async def test_groups_are_sent_one_after_the_other_and_few_at_a_time_while_other
 
 @virtual_time
 async def test_members_that_wait_their_turn_are_sent_though_no_other_bind_ends() -> None:
-    async with binding(World(PROFILE, concurrency=64)) as world:
-        world.nodes(*"abcd")
-        (single,) = world.gang(world.pod("p"))
-        world.binder.submit(single.result._replace(in_group=False))
+    async with grouped(*"abcd", concurrency=64) as world:
+        world.submit("p")
         world.binder.judge()
         world.binder.send()
         await world.answer("p")
@@ -246,8 +237,7 @@ async def test_without_run_no_group_is_committed() -> None:
 
 
 async def test_members_do_not_leave_room_for_one_anothers_nominations() -> None:
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a", "b")
+    async with grouped("a", "b") as world:
         x, y = world.pod("x"), world.pod("y")
         members = world.gang(x, y)
         first, second = (each.result.placement.candidates[0].node_name for each in members)
@@ -262,10 +252,21 @@ async def test_members_do_not_leave_room_for_one_anothers_nominations() -> None:
 
 
 async def test_members_leave_room_for_the_nominations_of_others() -> None:
-    async with binding(World(PROFILE)) as world:
-        world.nodes("a", "b")
+    async with grouped("a", "b") as world:
         members = world.gang(world.pod("x"), world.pod("y"))
         node_name = members[1].result.placement.candidates[0].node_name
         world.cluster.queue.nominate(world.pod("other"), node_name)
         assert "kept for pods that are nominated" in world.commit(members, 2)["y"]
         assert world.placed == {}
+
+
+async def test_a_pod_of_a_group_that_is_not_bound_after_all_does_not_wait_for_permit_any_more() -> None:
+    plugin = Together(PluginArgs())
+    plugin.least = 10
+    async with binding(World(profile_of(plugin, points=("filter", "reserve", "permit")))) as world:
+        world.nodes("a", "b")
+        members = [each._replace(reservations=()) for each in world.gang(world.pod("x"), world.pod("y"))]
+        plugin.reserved.clear()
+        world.cluster.delete_node(members[1].result.placement.candidates[0].node_name)
+        assert world.commit(members, 2).keys() == {"x", "y"}
+        assert not world.placed and not plugin.reserved and not plugin.waiting

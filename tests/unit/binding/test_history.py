@@ -27,13 +27,6 @@ def world() -> World:
     return World()
 
 
-def test_a_pod_that_is_bound_at_once_leaves_no_trace(world: World) -> None:
-    world.history.scheduled("a", "n1", started=world.now)
-    world.history.leaves("a", gone=False)
-    assert world.history.of("a") == ()
-    assert len(world.history) == 0
-
-
 def test_an_attempt_says_when_it_began_what_it_took_and_how_it_ended(world: World) -> None:
     world.fails("a")
     (attempt,) = world.history.of("a")
@@ -125,8 +118,12 @@ def test_a_pod_whose_nodes_went_to_others_has_an_attempt_that_says_so(world: Wor
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_pod_that_never_failed_leaves_without_a_trace(world: World, gone: bool) -> None:
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_pod_that_never_failed_leaves_without_a_trace(world: World, bound: bool, gone: bool) -> None:
+    if bound:
+        world.history.scheduled("a", "n1", started=world.now)
     world.history.leaves("a", gone=gone)
+    assert world.history.of("a") == () and len(world.history) == 0
     world.now += LINGERS + 1
     world.history.expire()
     assert world.history.of("a") == () and len(world.history) == 0

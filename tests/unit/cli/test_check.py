@@ -21,10 +21,8 @@ from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.serving.http import HttpServer
 from agent_scheduler.serving.sources import logged_check
 from agent_scheduler.telemetry.logs import get_logger
-from embedded_kubernetes.errors import ApiError
-from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, running
-from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import NODES, EmbeddedCluster, embedded_cluster, forbids, until
 
 
 @pytest.fixture(autouse=True)
@@ -69,26 +67,16 @@ async def test_it_says_that_nothing_differs_or_every_difference(capsys: pytest.C
             assert last.startswith("1 differences among ")
             assert await check("--server", url, "-o", "json") == 1
             found = json.loads(capsys.readouterr().out)
-            assert found["differences"] == [
-                {
-                    "where": "queue",
-                    "kind": "Pod",
-                    "name": "default/large",
-                    "problem": "does not have it, and it waits",
-                }
-            ]
+            problem = "does not have it, and it waits"
+            difference = {"where": "queue", "kind": "Pod", "name": "default/large", "problem": problem}
+            assert found["differences"] == [difference]
             assert (found["leading"], found["unsettled"], found["not_listed"]) == (True, [], {})
 
 
 async def test_what_cannot_be_listed_is_no_all_clear(capsys: pytest.CaptureFixture[str]) -> None:
     refusing = False
-
-    def refuse(request: Request) -> Disturbance | None:
-        if refusing and request.path == "/api/v1/persistentvolumes":
-            return Disturbance(error=ApiError(403, "Forbidden", "no"))
-        return None
-
-    async with embedded_cluster(disturb=refuse) as cluster, running(cluster) as process:
+    disturb = forbids("/api/v1/persistentvolumes", lambda: refusing)
+    async with embedded_cluster(disturb=disturb) as cluster, running(cluster) as process:
         await waiting(cluster, process.runtime)
         refusing = True
         async with served(process.runtime) as url:
@@ -97,12 +85,7 @@ async def test_what_cannot_be_listed_is_no_all_clear(capsys: pytest.CaptureFixtu
 
 
 async def test_one_that_has_not_listed_all_yet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    def refuse(request: Request) -> Disturbance | None:
-        return (
-            Disturbance(error=ApiError(403, "Forbidden", "no")) if request.path == "/api/v1/nodes" else None
-        )
-
-    async with embedded_cluster(disturb=refuse) as cluster, running(cluster) as process:
+    async with embedded_cluster(disturb=forbids(NODES)) as cluster, running(cluster) as process:
         await until(lambda: process.runtime.fast_path)
         async with served(process.runtime) as url:
             assert await check("--server", url) == 2
@@ -138,11 +121,8 @@ async def test_a_signal_has_every_difference_logged() -> None:
                 os.kill(os.getpid(), signal.SIGUSR2)
                 await until(lambda: [line for line in lines if line["event"] == "self-check"])
             (difference,) = [line for line in lines if line["event"] == "self-check difference"]
-            assert (difference["log_level"], difference["where"], difference["name"]) == (
-                "warning",
-                "queue",
-                "default/large",
-            )
+            told = difference["log_level"], difference["where"], difference["name"]
+            assert told == ("warning", "queue", "default/large")
             (summary,) = [line for line in lines if line["event"] == "self-check"]
             assert (summary["differences"], summary["leading"]) == (1, True)
             runtime.stop()

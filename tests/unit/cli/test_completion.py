@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +32,3 @@ def test_a_shell_that_there_is_no_script_for_is_told(capsys: pytest.CaptureFixtu
         main(["completion", "cmd"])
     assert ended.value.code == 2
     assert "bash" in capsys.readouterr().err
-
-
-def test_operations_say_how() -> None:
-    assert "agent-scheduler completion bash" in Path("docs/operations.md").read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_scheduler.cli.main import main
-from tests.support.command_line import kubeconfig
+from tests.support.command_line import Command, kubeconfig
 from tests.support.embedded import embedded_cluster
 from tests.support.scripted import Action, Answer, serving
 
@@ -84,30 +84,23 @@ async def test_a_pod_is_explained_without_a_scheduler_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with embedded_cluster() as cluster:
-        user = str(kubeconfig(tmp_path, cluster.server.url))
+        afresh = Command("explain --from-cluster", kubeconfig(tmp_path, cluster.server.url), capsys).beside
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("large", cpu="2")
         await cluster.add_pod("small")
         before = cluster.api.store.rv
-
-        async def afresh(*words: str) -> int:
-            line = ["explain", "--from-cluster", "--kubeconfig", user, *words]
-            return await asyncio.to_thread(main, line)
-
-        assert await afresh("default/large") == 0
-        said = capsys.readouterr().out
-        assert "0/1 nodes are available: 1 Insufficient cpu." in said
-        assert "decided afresh by this command" in said
-        assert await afresh("default/small") == 0
-        assert "It fits on 1 of 1 nodes." in capsys.readouterr().out
-        assert await afresh("default/nobody") == 1
-        capsys.readouterr()
-        assert await afresh("podgroup/default/g") == 2
-        assert "explains pods" in capsys.readouterr().err
+        code, out, _ = await afresh("default/large")
+        assert code == 0 and "decided afresh by this command" in out
+        assert "0/1 nodes are available: 1 Insufficient cpu." in out
+        code, out, _ = await afresh("default/small")
+        assert code == 0 and "It fits on 1 of 1 nodes." in out
+        assert (await afresh("default/nobody"))[0] == 1
+        code, _, err = await afresh("podgroup/default/g")
+        assert code == 2 and "explains pods" in err
         file = tmp_path / "scheduler.yaml"
         file.write_text("{apiVersion: agent-scheduler/v1, kind: Other}", encoding="utf-8")
-        assert await afresh("default/small", "--config", str(file)) == 2
-        assert "scheduler.yaml:1: kind: found 'Other'" in capsys.readouterr().err
+        code, _, err = await afresh(f"default/small --config {file}")
+        assert code == 2 and "scheduler.yaml:1: kind: found 'Other'" in err
         assert cluster.api.store.rv == before
 
 

@@ -3,65 +3,47 @@
 from __future__ import annotations
 
 import json
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from agent_scheduler.cli.main import main
-from embedded_kubernetes import EmbeddedCluster
-from tests.support.objects import container, node
+from tests.support.command_line import Command, kubeconfig
+from tests.support.embedded import NODES, PODS, embedded_cluster
+from tests.support.objects import Object, container, node
 from tests.support.objects import pod as make_pod
 
 Capture = pytest.CaptureFixture[str]
+Show = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
-def pod(name: str, on: str, **requests: str) -> str:
+def pod(name: str, on: str, **requests: str) -> Object:
     first = container("i", requests={"cpu": "1500m"})
-    return json.dumps(make_pod(name, namespace="default", node=on, requests=requests, initContainers=[first]))
-
-
-def end(cluster: EmbeddedCluster, name: str) -> None:
-    """As its kubelet says it."""
-    request = urllib.request.Request(
-        f"{cluster.url}/api/v1/namespaces/default/pods/{name}/status",
-        json.dumps({"status": {"phase": "Succeeded"}}).encode(),
-        {"Content-Type": "application/merge-patch+json"},
-        method="PATCH",
-    )
-    with urllib.request.urlopen(request) as answer:
-        assert answer.status == 200
+    return make_pod(name, node=on, requests=requests, initContainers=[first])
 
 
 @pytest.fixture
-def show(capsys: Capture) -> Iterator[Any]:
-    """Runs the command; exit code, standard output and standard error."""
-    with EmbeddedCluster(kubelets=False) as cluster:
-        cluster.apply(json.dumps(node("a", pods="10", ready=True)))
-        gpus = {"nvidia.com/gpu": "8"}
+async def show(tmp_path: Path, capsys: Capture) -> AsyncIterator[Show]:
+    gpus = {"nvidia.com/gpu": "8"}
+    async with embedded_cluster() as cluster:
+        await cluster.add(NODES, node("a", pods="10", ready=True))
         other = node("b", cpu="2", pods="10", extended=gpus, unschedulable=True, ready=True)
-        cluster.apply(json.dumps(other))
-        cluster.apply(pod("one", "a", cpu="1", memory="1Gi"))
-        cluster.apply(pod("two", "b", cpu="500m", memory="2Gi"))
-        cluster.apply(pod("ended", "b", cpu="2"))
-        end(cluster, "ended")
-
-        def run(*line: str) -> tuple[int, str, str]:
-            code = main(["nodes", "--kubeconfig", str(cluster.kubeconfig), *line])
-            shown = capsys.readouterr()
-            return code, shown.out, shown.err
-
-        yield run
+        await cluster.add(NODES, other)
+        await cluster.add(PODS, pod("one", "a", cpu="1", memory="1Gi"))
+        await cluster.add(PODS, pod("two", "b", cpu="500m", memory="2Gi"))
+        await cluster.add(PODS, pod("ended", "b", cpu="2"))
+        await cluster.patch(f"{PODS}/ended/status", {"status": {"phase": "Succeeded"}})
+        yield Command("nodes", kubeconfig(tmp_path, cluster.server.url), capsys).beside
 
 
 def cells(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_pods_take_what_the_scheduler_counts_them_as(show: Any) -> None:
-    code, out, err = show()
+async def test_pods_take_what_the_scheduler_counts_them_as(show: Show) -> None:
+    code, out, err = await show()
     assert (code, err) == (0, "")
     assert cells(out) == [
         ["NAME", "STATUS", "PODS", "CPU", "CPU%", "MEMORY", "MEMORY%"],
@@ -71,8 +53,8 @@ def test_pods_take_what_the_scheduler_counts_them_as(show: Any) -> None:
     ]
 
 
-def test_a_wider_table_has_all_resources_and_the_fullest_may_come_first(show: Any) -> None:
-    _, out, _ = show("-o", "wide", "--sort-by", "cpu")
+async def test_a_wider_table_has_all_resources_and_the_fullest_may_come_first(show: Show) -> None:
+    _, out, _ = await show("-o wide --sort-by cpu")
     head, first, second = cells(out)
     assert head[-1] == "NVIDIA.COM/GPU"
     assert (first[0], first[-1]) == ("b", "0/8")
@@ -80,21 +62,15 @@ def test_a_wider_table_has_all_resources_and_the_fullest_may_come_first(show: An
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_programs_get_exact_amounts(show: Any, output: str, read: Any) -> None:
-    _, out, _ = show("a", "-o", output)
-    assert read(out) == {
-        "nodes": [
-            {
-                "name": "a",
-                "ready": True,
-                "unschedulable": False,
-                "pods": 1,
-                "allocatable": {"cpu": 4000, "memory": 8 << 30, "pods": 10},
-                "requested": {"cpu": 1500, "memory": 1 << 30, "pods": 1},
-            }
-        ]
+async def test_programs_get_exact_amounts(show: Show, output: str, read: Any) -> None:
+    _, out, _ = await show(f"a -o {output}")
+    amounts = {
+        "allocatable": {"cpu": 4000, "memory": 8 << 30, "pods": 10},
+        "requested": {"cpu": 1500, "memory": 1 << 30, "pods": 1},
     }
+    one = {"name": "a", "ready": True, "unschedulable": False, "pods": 1, **amounts}
+    assert read(out) == {"nodes": [one]}
 
 
-def test_a_name_of_no_node_is_told(show: Any) -> None:
-    assert show("a", "nope") == (2, "", "agent-scheduler nodes: there is no node nope; there are 2\n")
+async def test_a_name_of_no_node_is_told(show: Show) -> None:
+    assert await show("a nope") == (2, "", "agent-scheduler nodes: there is no node nope; there are 2\n")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from agent_scheduler.cli.main import main
 from embedded_kubernetes import EmbeddedCluster
+from tests.support.command_line import Command
 from tests.support.objects import pod as make_pod
 from tests.support.objects import pod_group, queue
 
@@ -29,21 +30,18 @@ TREE = (
 
 
 @pytest.fixture
-def show(tmp_path: Path, capsys: Capture) -> Any:
-    """Runs the command; exit code, standard output and standard error."""
+def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster() as cluster:
         for crd in sorted(Path("config/crd").glob("scheduling.*.yaml")):
             cluster.apply(crd.read_text())
         for spec in TREE:
             cluster.apply(yaml.safe_dump(queue(**spec)))
+        yield cluster
 
-        def run(*line: str) -> tuple[int, str, str]:
-            code = main(["queues", "--kubeconfig", str(cluster.kubeconfig), *line])
-            shown = capsys.readouterr()
-            return code, shown.out, shown.err
 
-        run.cluster = cluster  # type: ignore[attr-defined]
-        yield run
+@pytest.fixture
+def show(cluster: EmbeddedCluster, capsys: Capture) -> Command:
+    return Command("queues", cluster.kubeconfig, capsys)
 
 
 def pod(name: str, queue: str = "", **more: Any) -> dict[str, Any]:
@@ -59,7 +57,7 @@ def held(name: str, queue: str = "", **more: Any) -> dict[str, Any]:
     return pod(name, queue, gates=[GATE], **more)
 
 
-def test_held_and_reserved_pods_are_counted_in_their_queues(show: Any) -> None:
+def test_held_and_reserved_pods_are_counted_in_their_queues(show: Command, cluster: EmbeddedCluster) -> None:
     grouped = held("of-group", scheduler="volcano", group="g")
     group = pod_group("g", namespace="default", minimum=1, queue="training")
     objects = (
@@ -73,8 +71,8 @@ def test_held_and_reserved_pods_are_counted_in_their_queues(show: Any) -> None:
         grouped,
     )
     for each in objects:
-        show.cluster.apply(yaml.safe_dump(each))
-    code, out, err = show("-o", "json")
+        cluster.apply(yaml.safe_dump(each))
+    code, out, err = show("-o json")
     assert (code, err) == (0, "")
     found = {each["name"]: each["gatedPods"] for each in json.loads(out)["queues"]}
     nothing = {"pods": 0, "resources": {}}
@@ -92,47 +90,39 @@ def test_held_and_reserved_pods_are_counted_in_their_queues(show: Any) -> None:
     assert teams.split()[-2:] == ["-", "-"]
 
 
-def test_who_may_not_read_pods_is_shown_the_queues_all_the_same(show: Any) -> None:
+def test_who_may_not_read_pods_is_shown_the_queues(show: Command, cluster: EmbeddedCluster) -> None:
     refused = {"match": {"resource": "pods"}, "fault": {"error": {"status": 403}}}
-    show.cluster.inject({"rules": [refused]})
+    cluster.inject({"rules": [refused]})
     code, out, err = show("agents")
     assert code == 0 and "gated pods cannot be shown" in err and "\n" not in err[:-1]
     assert out.splitlines()[1].split()[-2:] == ["?", "?"]
-    assert json.loads(show("agents", "-o", "json")[1])["queues"][0]["gatedPods"] is None
+    assert json.loads(show("agents -o json")[1])["queues"][0]["gatedPods"] is None
 
 
-def test_the_tree_is_shown_with_parents_before_children(show: Any) -> None:
+def test_the_tree_is_shown_with_parents_before_children(show: Command) -> None:
     code, out, err = show()
     assert (code, err) == (0, "")
-    assert [line.split("   ")[0].rstrip() for line in out.splitlines()[1:]] == [
-        "lost",
-        "root",
-        "├─ default",
-        "└─ teams",
-        "",
-        "",
-        "that",
-        "this",
-    ]
+    names = [line.split("   ")[0].rstrip() for line in out.splitlines()[1:]]
+    assert names == ["lost", "root", "├─ default", "└─ teams", "", "", "that", "this"]
     assert "└─ training" in out and "├─ agents" in out and "cpu=4,memory=8Gi" in out
 
 
-def test_programs_get_json_and_yaml_alike(show: Any) -> None:
-    of_json = json.loads(show("-o", "json")[1])
-    assert of_json == yaml.safe_load(show("-o", "yaml")[1])
+def test_programs_get_json_and_yaml_alike(show: Command) -> None:
+    of_json = json.loads(show("-o json")[1])
+    assert of_json == yaml.safe_load(show("-o yaml")[1])
     found = {each["name"]: each for each in of_json["queues"]}
     assert found["agents"]["parent"] == "teams" and found["agents"]["weight"] == 2
     assert found["training"]["reclaimable"] is False and found["training"]["guarantee"] == {"cpu": "1"}
     assert found["root"]["parent"] is None and found["default"]["parent"] == "root"
 
 
-def test_a_part_of_the_tree_can_be_asked_for(show: Any) -> None:
-    code, out, _ = show("teams", "-o", "wide")
+def test_a_part_of_the_tree_can_be_asked_for(show: Command) -> None:
+    code, out, _ = show("teams -o wide")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["QUEUE", "teams", "├─", "└─"]
 
 
-def test_a_queue_that_there_is_not_is_told_with_those_that_there_are(show: Any) -> None:
+def test_a_queue_that_there_is_not_is_told_with_those_that_there_are(show: Command) -> None:
     code, out, err = show("team")
     assert (code, out) == (2, "")
     assert err == (
@@ -143,9 +133,8 @@ def test_a_queue_that_there_is_not_is_told_with_those_that_there_are(show: Any) 
 
 def test_a_cluster_without_the_kind_is_told_what_to_install(capsys: Capture) -> None:
     with EmbeddedCluster() as cluster:
-        code = main(["queues", "--kubeconfig", str(cluster.kubeconfig)])
-    assert code == 2
-    assert capsys.readouterr().err == (
-        "agent-scheduler queues: the API server has no Queue (scheduling.volcano.sh/v1beta1); install it: "
-        "kubectl apply -k config/crd\n"
+        code, _, err = Command("queues", cluster.kubeconfig, capsys)()
+    told = (
+        "the API server has no Queue (scheduling.volcano.sh/v1beta1); install it: kubectl apply -k config/crd"
     )
+    assert (code, err) == (2, f"agent-scheduler queues: {told}\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -17,14 +16,12 @@ from agent_scheduler.cli.tables import age, table
 from agent_scheduler.controllers.sharding import writes
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.shard import NODE_SHARDS
-from tests.support.command_line import kubeconfig
+from tests.support.command_line import Command, kubeconfig
 from tests.support.sharded import CRDS, NAME, NAMESPACE, limits
 from tests.support.sharding import World, world
 
 Capture = pytest.CaptureFixture[str]
 ALL = "all:volcano:0.0:1.0:false:0:0"
-_CONFIG = ("--sharding-configmap-namespace", NAMESPACE, "--sharding-configmap", NAME)
-_LEASES = ("--sharding-lease-namespace", "default")
 
 
 def items(answer: Response) -> Any:
@@ -38,28 +35,35 @@ class Shell:
     def __init__(self, it: World, folder: Path, capsys: Capture) -> None:
         self.it = it
         self.folder = folder
-        self._capsys = capsys
-        self.point_to(it.cluster.server.url)
+        self._command = Command("shards", kubeconfig(folder, it.cluster.server.url), capsys)
 
-    def point_to(self, url: str) -> None:
-        self._kubeconfig = kubeconfig(self.folder, url)
-
-    async def run(self, *line: str, leases: tuple[str, ...] = _LEASES) -> tuple[int, str, str]:
+    async def run(
+        self, line: str = "", *, leases: str = "--sharding-lease-namespace default"
+    ) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         before = await self.it.call("GET", NODE_SHARDS)
-        code = await asyncio.to_thread(
-            main,
-            ["shards", "--kubeconfig", str(self._kubeconfig), *leases, *_CONFIG, *line],
-        )
+        config_map = f"--sharding-configmap-namespace {NAMESPACE} --sharding-configmap {NAME}"
+        ended = await self._command.beside(f"{line} {leases} {config_map}")
         after = await self.it.call("GET", NODE_SHARDS)
         assert items(before) == items(after)
-        shown = self._capsys.readouterr()
-        return code, shown.out, shown.err
+        return ended
 
-    async def table(self, *line: str) -> list[list[str]]:
-        code, out, err = await self.run(*line)
+    async def shows(self, line: str = "", **more: str) -> str:
+        code, out, err = await self.run(line, **more)
         assert (code, err) == (0, "")
-        return [[cell.strip() for cell in row.split("   ") if cell.strip()] for row in out.splitlines()]
+        return out
+
+    async def refuses(self, line: str = "") -> str:
+        """What it says in its only line."""
+        code, out, err = await self.run(line)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        command, said = err.split(": ", 1)
+        assert command == "agent-scheduler shards"
+        return said
+
+    async def table(self, line: str = "") -> list[list[str]]:
+        rows = (await self.shows(line)).splitlines()
+        return [[cell.strip() for cell in row.split("   ") if cell.strip()] for row in rows]
 
 
 @pytest.fixture
@@ -73,11 +77,8 @@ async def lease(
 ) -> None:
     renewed = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
-    await it.ask(
-        "POST",
-        f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
-        {"metadata": {"name": f"nodeshard-{shard}"}, "spec": spec},
-    )
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    await it.add(path, {"metadata": {"name": f"nodeshard-{shard}"}, "spec": spec})
 
 
 async def some_shards(it: World) -> None:
@@ -102,7 +103,7 @@ async def test_shards_are_shown_in_counts_with_who_holds_them(shell: Shell) -> N
 async def test_a_holder_whose_lease_has_ended_is_marked(shell: Shell) -> None:
     await some_shards(shell.it)
     await lease(shell.it, "a", age=3600)
-    rows = await shell.table("-o", "wide")
+    rows = await shell.table("-o wide")
     assert rows[0][-3:] == ["RENEWED", "MANAGED BY", "AGE"]
     assert rows[1][5:9] == ["pod-a_1 (expired)", "5m", "60m", "agent-scheduler-sharding"]
     assert rows[2][5:9] == ["-", "-", "-", "-"]
@@ -111,11 +112,10 @@ async def test_a_holder_whose_lease_has_ended_is_marked(shell: Shell) -> None:
 async def test_of_several_leases_of_a_shard_the_one_that_was_renewed_last_is_shown(shell: Shell) -> None:
     await some_shards(shell.it)
     for namespace, holder, seconds in (("one", "old", 3600), ("two", "now", 1), ("three", "older", 7200)):
-        await shell.it.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        await shell.it.add("/api/v1/namespaces", {"metadata": {"name": namespace}})
         await lease(shell.it, "a", age=seconds, holder=holder, namespace=namespace)
-    code, out, _ = await shell.run("-o", "json", leases=())
-    assert code == 0
-    assert {each["name"]: each["holder"] for each in json.loads(out)["shards"]} == {"a": "now", "b": None}
+    found = json.loads(await shell.shows("-o json", leases=""))["shards"]
+    assert {each["name"]: each["holder"] for each in found} == {"a": "now", "b": None}
 
 
 async def test_nodes_are_shown_with_their_shards(shell: Shell) -> None:
@@ -129,51 +129,35 @@ async def test_nodes_are_shown_with_their_shards(shell: Shell) -> None:
         ["n002", "a", "-", "cordoned"],
         ["n003", "b", "a", "ready"],
     ]
-    code, out, _ = await shell.run("--nodes", "-o", "json")
-    assert code == 0
-    assert json.loads(out)["nodes"][-1] == {
-        "name": "n003",
-        "desiredBy": ["b"],
-        "usedBy": ["a"],
-        "state": "ready",
-    }
+    last = json.loads(await shell.shows("--nodes -o json"))["nodes"][-1]
+    assert last == {"name": "n003", "desiredBy": ["b"], "usedBy": ["a"], "state": "ready"}
 
 
 async def test_a_shard_that_cannot_be_read_is_an_error_and_never_left_out(shell: Shell) -> None:
     await some_shards(shell.it)
     path = f"{CRDS}/nodeshards.shard.volcano.sh"
-    definition = await shell.it.ask("GET", path)
+    definition = await shell.it.get(path)
     for version in definition["spec"]["versions"]:
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version["schema"] = {"openAPIV3Schema": anything}
     await shell.it.ask("PUT", path, definition)
     await shell.it.change_shard("b", {"spec": {"nodesDesired": "n003"}})
-    code, out, err = await shell.run()
-    assert (code, out) == (2, "")
-    assert f"list {NODE_SHARDS}: an object cannot be read: " in err
+    assert f"list {NODE_SHARDS}: an object cannot be read: " in await shell.refuses()
 
 
 async def test_json_has_the_names(shell: Shell) -> None:
     await some_shards(shell.it)
-    code, out, err = await shell.run("-o", "json")
-    assert (code, err) == (0, "")
-    first, second = json.loads(out)["shards"]
-    assert first["toAdd"] == ["n000", "n002"]
-    assert first["toRemove"] == ["n003"]
-    assert second["managedBy"] is None
-    assert second["holder"] is None
+    first, second = json.loads(await shell.shows("-o json"))["shards"]
+    assert (first["toAdd"], first["toRemove"]) == (["n000", "n002"], ["n003"])
+    assert (second["managedBy"], second["holder"]) == (None, None)
 
 
-@pytest.mark.parametrize("line", [(), ("--nodes",), ("plan",)])
-async def test_programs_get_json_and_yaml_alike(shell: Shell, line: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("line", ["", "--nodes", "plan"])
+async def test_programs_get_json_and_yaml_alike(shell: Shell, line: str) -> None:
     await some_shards(shell.it)
-    code, of_json, err = await shell.run(*line, "-o", "json")
-    assert (code, err) == (0, "")
-    told = json.loads(of_json)
+    told = json.loads(await shell.shows(f"{line} -o json"))
     assert told["nodes" if "--nodes" in line else "shards"]
-    code, of_yaml, err = await shell.run(*line, "-o", "yaml")
-    assert (code, err) == (0, "")
-    assert yaml.safe_load(of_yaml) == told
+    assert yaml.safe_load(await shell.shows(f"{line} -o yaml")) == told
 
 
 async def test_no_shards_are_told(shell: Shell) -> None:
@@ -191,8 +175,7 @@ async def test_a_dry_run_says_what_would_move_and_why_and_writes_nothing(shell: 
     await it.add_shard("a", ["n000", "n001", "n002"])
     await it.add_shard("old", ["n003"])
     await it.configure(limits(a=2, b=1))
-    code, out, err = await shell.run("plan")
-    assert (code, err) == (0, "")
+    out = await shell.shows("plan")
     parts = [[line.split() for line in part.splitlines()] for part in out.split("\n\n")]
     assert out.startswith(f"by ConfigMap {NAMESPACE}/{NAME}, sharding.yaml\n\n")
     assert parts[1] == [
@@ -216,88 +199,63 @@ async def test_a_dry_run_is_what_the_controller_does(shell: Shell) -> None:
     await it.load("n007", "9")
     await it.add_shard("theirs", ["n001"], ours=False)
     configs = "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"
-    code, out, _ = await shell.run("plan", "-o", "json", "--scheduler-configs", configs)
-    assert code == 0
-    told = json.loads(out)
+    told = json.loads(await shell.shows(f"plan -o json --scheduler-configs {configs}"))
     planned = {each["name"]: each["planned"] for each in told["shards"]}
     assert planned == {"low": 9, "high": 2, "theirs": None}
     assert told["unassigned"] == {"n001": "wanted by the foreign shard theirs"}
     it.start(configs=configs)
     specs = await it.until_counts(low=9, high=2, theirs=1)
     assert specs["high"] == [move["node"] for move in told["moves"] if move["to"] == "high"]
-    code, out, _ = await shell.run("plan", "--scheduler-configs", configs)
-    assert code == 0
-    assert "no node would move" in out
+    code, out, _ = await shell.run(f"plan --scheduler-configs {configs}")
+    assert code == 0 and "no node would move" in out
 
 
 async def test_a_dry_run_takes_a_file_and_says_where_it_is_wrong(shell: Shell) -> None:
     await shell.it.add_nodes(2)
     file = shell.folder / "sharding.yaml"
     file.write_text(yaml.safe_dump(limits(one=1)))
-    code, out, _ = await shell.run("plan", "--sharding-config", str(file))
-    assert code == 0
-    assert out.startswith(f"by {file}\n")
+    assert (await shell.shows(f"plan --sharding-config {file}")).startswith(f"by {file}\n")
     file.write_text("schedulerConfigs:\n- name: a\n  policies:\n  - name: no-such\n")
-    code, out, err = await shell.run("plan", "--sharding-config", str(file))
-    assert (code, out) == (2, "")
-    assert err.startswith(f"agent-scheduler shards: {file}:4: schedulerConfigs[0].policies[0].name: ")
-    assert err.count("\n") == 1
+    err = await shell.refuses(f"plan --sharding-config {file}")
+    assert err.startswith(f"{file}:4: schedulerConfigs[0].policies[0].name: ")
 
 
 async def test_a_config_map_that_cannot_be_used_is_one_line_and_exit_code_2(shell: Shell) -> None:
     await shell.it.configure("schedulerConfigs: []")
-    code, out, err = await shell.run("plan")
-    assert (code, out) == (2, "")
-    assert err.startswith(f"agent-scheduler shards: ConfigMap {NAMESPACE}/{NAME}, sharding.yaml")
-    assert err.count("\n") == 1
+    assert (await shell.refuses("plan")).startswith(f"ConfigMap {NAMESPACE}/{NAME}, sharding.yaml")
 
 
 async def test_shards_that_are_all_somebody_elses_would_be_left_alone(shell: Shell) -> None:
     await shell.it.add_nodes(1)
     await shell.it.add_shard("all", [], ours=False)
-    code, out, _ = await shell.run("plan", "--scheduler-configs", ALL)
-    assert code == 0
+    out = await shell.shows(f"plan --scheduler-configs {ALL}")
     assert "configured, and somebody else's: left alone" in out
     assert out.endswith("every configured shard belongs to somebody else: nothing would be written\n")
 
 
 async def test_without_a_config_map_the_dry_run_says_what_it_goes_by(shell: Shell) -> None:
-    code, out, _ = await shell.run("plan")
-    assert code == 0
     head = f"by the default shards, for there is no ConfigMap {NAMESPACE}/{NAME}"
-    assert out.splitlines()[0] == head
+    assert (await shell.shows("plan")).splitlines()[0] == head
 
 
 async def test_a_shard_that_would_be_too_large_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writes, "MAX_BYTES", 20)
     await shell.it.add_nodes(3)
-    code, out, _ = await shell.run("plan", "--scheduler-configs", ALL)
-    assert code == 0
+    out = await shell.shows(f"plan --scheduler-configs {ALL}")
     assert "new, not written: the names of its 3 nodes take 22 bytes; allowed: 20" in out
 
 
 # ---- what goes wrong
 
 
-async def test_a_cluster_that_does_not_answer_is_one_line(shell: Shell) -> None:
-    shell.point_to("http://127.0.0.1:1")
-    for line in ((), ("--nodes",), ("plan",)):
-        code, out, err = await shell.run(*line)
-        assert (code, out) == (2, "")
-        assert err.startswith("agent-scheduler shards: list ")
-        assert err.count("\n") == 1
-
-
-async def test_a_cluster_without_the_kind_is_told_how_to_get_it(shell: Shell) -> None:
-    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeshards.shard.volcano.sh"
-    await shell.it.ask("DELETE", crd)
-    for line in ((), ("--nodes",), ("plan",)):
-        code, out, err = await shell.run(*line)
-        assert (code, out) == (2, "")
-        assert err == (
-            "agent-scheduler shards: the API server has no NodeShard (shard.volcano.sh/v1alpha1); "
-            "install it: kubectl apply -k config/crd\n"
-        )
+@pytest.mark.parametrize("line", ["", "--nodes", "plan"])
+async def test_a_cluster_without_the_kind_or_an_answer_is_told_in_one_line(shell: Shell, line: str) -> None:
+    await shell.it.delete(f"{CRDS}/nodeshards.shard.volcano.sh")
+    assert await shell.refuses(line) == (
+        "the API server has no NodeShard (shard.volcano.sh/v1alpha1); install it: kubectl apply -k config/crd\n"
+    )
+    kubeconfig(shell.folder, "http://127.0.0.1:1")
+    assert (await shell.refuses(line)).startswith("list ")
 
 
 @pytest.mark.parametrize(

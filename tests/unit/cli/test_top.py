@@ -36,10 +36,6 @@ async def top(*words: str) -> int:
     return await asyncio.to_thread(main, ["top", *words])
 
 
-async def placed(cluster: EmbeddedCluster, count: int) -> bool:
-    return len(await cluster.placed()) == count
-
-
 @asynccontextmanager
 async def looking(monkeypatch: pytest.MonkeyPatch, *words: str) -> AsyncIterator[None]:
     """The block is what happens between the two looks of a `top`, which takes as long as it needs."""
@@ -69,7 +65,7 @@ async def test_what_is_no_terminal_gets_one_look(capsys: Capture, monkeypatch: p
     async with at_work() as (cluster, url), looking(monkeypatch, "--server", url):
         for number in range(3):
             await cluster.add_pod(f"small-{number}")
-        await until(lambda: placed(cluster, 3))
+        await until(lambda: cluster.all_placed(3))
     # Before it stand lines of the scheduler's log.
     lines = capsys.readouterr().out.partition("agent-scheduler 0.")[2].splitlines()
     assert " leads" in lines[0]
@@ -83,7 +79,7 @@ async def test_what_is_no_terminal_gets_one_look(capsys: Capture, monkeypatch: p
 async def test_programs_get_numbers_and_rates(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     async with at_work() as (cluster, url), looking(monkeypatch, "--server", url, "-o", "json"):
         await cluster.add_pod("small")
-        await until(lambda: placed(cluster, 1))
+        await until(lambda: cluster.all_placed(1))
     # Before and behind it stand lines of the scheduler's log.
     out = capsys.readouterr().out
     found, _ = json.JSONDecoder().raw_decode(out[out.index("{\n") :])
@@ -143,7 +139,5 @@ def test_an_interval_is_some_seconds(interval: str, capsys: Capture) -> None:
         ([0, 0, 0, 10], 0.99, 4.0),
     ],
 )
-def test_percentiles_are_as_prometheus_has_them(
-    counts: list[int], share: float, expected: float | None
-) -> None:
+def test_percentiles_are_those_of_prometheus(counts: list[int], share: float, expected: float | None) -> None:
     assert percentile([1.0, 2.0, 4.0], counts, share) == expected

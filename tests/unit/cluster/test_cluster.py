@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,14 +68,7 @@ class World:
         self.cluster.set_pod(pod)
         return pod
 
-    def refused(
-        self,
-        name: str,
-        *,
-        by: str = "NodeResourcesFit",
-        cpu: str = "1",
-        requests: dict[str, str] | None = None,
-    ) -> PodInfo:
+    def refused(self, name: str, by: str = "NodeResourcesFit", cpu: str = "1", **requests: str) -> PodInfo:
         """A pod that was tried and got no node."""
         pod = self.seen(pod_json(name, requests=requests or {"cpu": cpu}))
         entry = self.queue.pop()
@@ -102,10 +95,15 @@ class World:
         return self.queue.pending().unschedulable == 0
 
 
-def test_a_pod_that_another_scheduler_bound_elsewhere_frees_the_room_that_was_assumed_for_it() -> None:
-    world = World("n1", "n2")
+def binding(*nodes: str) -> tuple[World, dict[str, Any], PodInfo]:
+    """A cluster of `n1` and these nodes, and a pod whose bind to `n1` is under way, which it fills."""
+    world = World("n1", *nodes)
     body = pod_json("a", requests={"cpu": "1"})
-    world.assumed(body, "n1")
+    return world, body, world.assumed(body, "n1")
+
+
+def test_a_pod_that_another_scheduler_bound_elsewhere_frees_the_room_that_was_assumed_for_it() -> None:
+    world, body, _ = binding("n2")
     world.refused("b")
     world.seen(body, nodeName="n2")
     assert (world.cpu("n1"), world.cpu("n2")) == (0, 1000)
@@ -113,9 +111,7 @@ def test_a_pod_that_another_scheduler_bound_elsewhere_frees_the_room_that_was_as
 
 
 def test_an_assumed_pod_that_turns_out_smaller_frees_the_difference() -> None:
-    world = World("n1")
-    body = pod_json("a", requests={"cpu": "1"})
-    world.assumed(body, "n1")
+    world, body, _ = binding()
     world.refused("b", cpu="500m")
     body["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "500m"
     world.seen(body, nodeName="n1")
@@ -124,13 +120,18 @@ def test_an_assumed_pod_that_turns_out_smaller_frees_the_difference() -> None:
 
 
 def test_a_confirmed_pod_wakes_nobody() -> None:
-    world = World("n1")
-    body = pod_json("a", requests={"cpu": "1"})
-    world.assumed(body, "n1")
+    world, body, _ = binding()
     world.refused("b")
     world.seen(body, nodeName="n1")
     assert world.cpu("n1") == 1000
     assert not world.woken()
+
+
+def sharing() -> tuple[World, dict[str, Any]]:
+    """A cluster of a node with two devices, and a pod that is to have most of one."""
+    world = World()
+    world.cluster.set_node(node("n1", extended={GPU: "2000"}))
+    return world, pod_json("a", requests={GPU: "600"})
 
 
 @pytest.mark.parametrize(
@@ -140,11 +141,9 @@ def test_a_confirmed_pod_wakes_nobody() -> None:
 def test_a_pod_that_is_seen_on_another_device_than_it_was_assumed_on_frees_that(
     devices: str | None, free: tuple[int, ...], wakes: bool
 ) -> None:
-    world = World()
-    world.cluster.set_node(node("n1", extended={GPU: "2000"}))
-    body = pod_json("a", requests={GPU: "600"})
+    world, body = sharing()
     world.assumed(body, "n1")
-    world.refused("b", by="GPUShare", requests={GPU: "700"})
+    world.refused("b", by="GPUShare", **{GPU: "700"})
     if devices is not None:
         body["metadata"]["annotations"] = {GPU_INDEX: devices}
     world.seen(body, nodeName="n1")
@@ -153,12 +152,10 @@ def test_a_pod_that_is_seen_on_another_device_than_it_was_assumed_on_frees_that(
 
 
 def test_a_pod_that_turns_out_to_be_on_another_device_frees_the_one_that_it_was_counted_on() -> None:
-    world = World()
-    world.cluster.set_node(node("n1", extended={GPU: "2000"}))
-    body = pod_json("a", requests={GPU: "600"})
+    world, body = sharing()
     body["metadata"]["annotations"] = {GPU_INDEX: "0"}
     world.seen(body, nodeName="n1")
-    world.refused("b", by="GPUShare", requests={GPU: "700"})
+    world.refused("b", by="GPUShare", **{GPU: "700"})
     world.seen(body)
     assert not world.woken()
     body["metadata"]["annotations"] = {GPU_INDEX: "1"}
@@ -184,22 +181,28 @@ def test_the_target_workload_counts_each_pod_once_and_only_while_it_is_wanted() 
     ]
 
 
-def test_a_pod_whose_bind_was_answered_is_not_queued_again_when_its_profile_comes_back() -> None:
-    world = World("n1")
-    body = pod_json("a", requests={"cpu": "1"})
-    pod = world.assumed(body, "n1")
-    world.queue.done(pod.uid)
-    world.ledger.confirm(pod.uid)
+def released_and_taken_on(world: World, body: dict[str, Any]) -> None:
     world.cluster.release(["agent-scheduler"])
     world.cluster.take_on(["agent-scheduler"])
+
+
+@pytest.mark.parametrize("happens", [World.seen, released_and_taken_on])
+def test_a_pod_whose_bind_was_answered_is_not_queued_by_what_was_said_before_nor_with_its_profile(
+    happens: Callable[[World, dict[str, Any]], object],
+) -> None:
+    world, body, pod = binding()
+    world.queue.done(pod.uid)
+    world.ledger.confirm(pod.uid)
+    happens(world, body)
     assert world.queue.where(pod.uid) is None
+    assert world.cpu("n1") == 1000
     world.seen(body, nodeName="n1")
     assert world.cpu("n1") == 1000
+    assert sum(world.queue.pending()) == 0
 
 
 def test_a_bind_that_came_to_nothing_wakes_those_who_wait_for_its_room() -> None:
-    world = World("n1")
-    pod = world.assumed(pod_json("a", requests={"cpu": "1"}), "n1")
+    world, _, pod = binding()
     world.refused("b")
     world.cluster.forget(pod)
     assert world.cpu("n1") == 0
@@ -243,22 +246,8 @@ def test_a_pod_whose_bind_was_undone_by_a_restore_waits_again() -> None:
     assert world.queue.pending().active >= 1
 
 
-def test_a_late_event_of_a_pod_that_was_bound_meanwhile_keeps_its_room() -> None:
-    world = World("n1")
-    body = pod_json("a", requests={"cpu": "1"})
-    pod = world.assumed(body, "n1")
-    world.ledger.confirm(pod.uid)
-    world.queue.done(pod.uid)
-    world.seen(body)
-    assert world.cpu("n1") == 1000
-    world.seen(body, nodeName="n1")
-    assert world.cpu("n1") == 1000
-    assert sum(world.queue.pending()) == 0
-
-
 def test_a_pod_made_again_under_its_name_while_its_bind_is_under_way_is_another_pod() -> None:
-    world = World("n1")
-    old = world.assumed(pod_json("a", requests={"cpu": "1"}), "n1")
+    world, _, old = binding()
     world.cluster.delete_pod(old.uid)
     assert world.cpu("n1") == 0
     new = world.seen(pod_json("a", requests={"cpu": "500m"}))
@@ -271,9 +260,7 @@ def test_a_pod_made_again_under_its_name_while_its_bind_is_under_way_is_another_
 
 
 def test_a_node_that_comes_back_while_a_bind_to_it_is_under_way_still_counts_the_pod() -> None:
-    world = World("n1")
-    body = pod_json("a", requests={"cpu": "1"})
-    world.assumed(body, "n1")
+    world, body, _ = binding()
     world.cluster.delete_node("n1")
     world.cluster.set_node(node("n1", cpu="1", uid="another"))
     assert world.cpu("n1") == 1000
@@ -333,19 +320,6 @@ def test_every_change_of_a_waiting_pod_is_taken_in_at_every_stage() -> None:
     assert world.settled == ["a"]
 
 
-def test_a_pod_whose_bind_was_answered_is_not_queued_by_what_was_said_before_it() -> None:
-    world = World("n1")
-    body = pod_json("a", requests={"cpu": "1"})
-    pod = world.assumed(body, "n1")
-    world.queue.done(pod.uid)
-    world.ledger.confirm(pod.uid)
-    world.seen(body, labels={"said": "before the bind"})
-    assert world.queue.where(pod.uid) is None
-    assert world.cpu("n1") == 1000
-    world.seen(body, nodeName="n1")
-    assert world.cpu("n1") == 1000
-
-
 def test_a_refused_pod_that_somebody_else_bound_leaves_the_queue() -> None:
     world = World("n1")
     body = pod_json("a", requests={"cpu": "8"})
@@ -359,9 +333,7 @@ def test_a_refused_pod_that_somebody_else_bound_leaves_the_queue() -> None:
 
 
 def test_a_nomination_that_others_made_holds_again_when_the_bind_there_comes_to_nothing() -> None:
-    world = World("n1")
-    body = pod_json("p", requests={"cpu": "1"})
-    pod = world.assumed(body, "n1")
+    world, body, pod = binding()
     body["status"] = {"nominatedNodeName": "n1"}
     world.seen(body)
     assert world.queue.nominator.nominated.get(pod.uid, "") == ""

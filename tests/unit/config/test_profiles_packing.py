@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from agent_scheduler.config.codec import decode
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import load_text
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.args import FragmentationArgs
@@ -17,6 +16,7 @@ from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.best_fit import BestFit
 from agent_scheduler.engine.plugins.fragmentation import Fragmentation
 from agent_scheduler.engine.state.targetworkload import kind_of
+from tests.support.command_line import problem
 from tests.support.engine import GPU, World, node
 
 HEADER = """apiVersion: agent-scheduler/v1
@@ -65,12 +65,8 @@ def parts(plugin: Any) -> dict[str, float]:
 
 def test_what_is_not_given_is_the_default() -> None:
     made = profile()
-    assert [(each.plugin.name, each.weight) for each in made.scores] == [
-        ("Fragmentation", 100),
-        ("BestFit", 1),
-        ("DotProduct", 1),
-        ("GPUPacking", 1),
-    ]
+    weights = {each.plugin.name: each.weight for each in made.scores}
+    assert weights == {"Fragmentation": 100, "BestFit": 1, "DotProduct": 1, "GPUPacking": 1}
     third = pytest.approx(1 / 3, abs=0.02)
     assert parts(score(made, BestFit)) == {"cpu": third, "memory": third, GPU: third}
     assert score(made, Fragmentation).reads == {Reads.TARGET_WORKLOAD}
@@ -85,9 +81,7 @@ def test_what_is_not_given_is_the_default() -> None:
         ("[{name: cpu}, {name: example.com/nobody, weight: 9}]", {"cpu": 1.0}),
     ],
 )
-def test_resources_count_by_their_weight_among_those_that_are_there(
-    resources: str, expected: dict[str, float]
-) -> None:
+def test_resources_count_by_weight_among_those_there(resources: str, expected: dict[str, float]) -> None:
     made = score(profile("BestFit", f"{{resources: {resources}}}"), BestFit)
     assert parts(made) == {name: pytest.approx(part, abs=0.02) for name, part in expected.items()}
 
@@ -115,66 +109,58 @@ def test_a_target_workload_is_read_in_the_units_of_the_scheduler() -> None:
     assert (dict(third[0].requests), third[1]) == ({"example.com/x": 1}, 0.5 / 4.5)
 
 
-@pytest.mark.parametrize(
-    ("pod", "place", "message"),
-    [
-        ("{}", "requests", "is missing; allowed: an object"),
-        ("{requests: {}}", "requests", "found nothing; allowed: at least one resource and its quantity"),
-        ("{requests: [cpu]}", "requests", "allowed: an object"),
-        ("{requests: {cpu: true}}", "requests.cpu", "found true; allowed: a quantity such as 500m, 2 or 1Gi"),
-        ("{requests: {cpu: [1]}}", "requests.cpu", "allowed: a quantity such as 500m, 2 or 1Gi"),
-        ("{requests: {cpu: 1x}}", "requests.cpu", "1x"),
-        ("{requests: {cpu: .nan}}", "requests.cpu", "nan"),
-        ("{requests: {cpu: -1}}", "requests.cpu", "found -1; allowed: 0 or more"),
-        (
-            "{requests: {agent-scheduler.io/gpu-milli: 1500}}",
-            "requests.agent-scheduler.io/gpu-milli",
-            "1500 is neither a share of one GPU nor a number of whole ones; allowed: up to 1000, or a multiple of it",
-        ),
-        ("{requests: {cpu: 1}, weight: 0}", "weight", "found the number 0; allowed: a number above 0"),
-        ("{requests: {cpu: 1}, weight: -1}", "weight", "found the number -1; allowed"),
-        ("{requests: {cpu: 1}, weight: .inf}", "weight", "allowed"),
-        ("{requests: {cpu: 1}, weight: .nan}", "weight", "allowed"),
-        ("{requests: {cpu: 1}, number: 3}", "number", "unknown key"),
-        ("{requests: {cpu: 1}, nodeSelector: {zone: 3}}", "nodeSelector.zone", "allowed: a string"),
-        (
-            "{requests: {cpu: 1}, nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
-            "{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Is}]}]}}}",
-            "nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].operator",
-            "'Is' is unknown; allowed: In, NotIn",
-        ),
-    ],
-)
-def test_a_mistake_in_the_target_workload_is_told_with_its_place_and_what_is_allowed(
-    pod: str, place: str, message: str
-) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        profile("Fragmentation", f"{{targetWorkload: [{{requests: {{cpu: 1}}}}, {pod}]}}")
-    told = str(caught.value)
-    assert told.startswith("f.yaml:8: profiles[0].pluginConfig[0].args.targetWorkload[1]." + place + ": ")
+TERM = "{matchExpressions: [{key: a, operator: Is}]}"
+AFFINITY = f"{{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{TERM}]}}}}"
+A_QUANTITY = "allowed: a quantity such as 500m, 2 or 1Gi"
+#: What is said of a pod, the place of the mistake, and what is told of it.
+MISTAKES = [
+    ("{}", "requests", "is missing; allowed: an object"),
+    ("{requests: {}}", "requests", "found nothing; allowed: at least one resource and its quantity"),
+    ("{requests: [cpu]}", "requests", "allowed: an object"),
+    ("{requests: {cpu: true}}", "requests.cpu", f"found true; {A_QUANTITY}"),
+    ("{requests: {cpu: [1]}}", "requests.cpu", A_QUANTITY),
+    ("{requests: {cpu: 1x}}", "requests.cpu", "1x"),
+    ("{requests: {cpu: .nan}}", "requests.cpu", "nan"),
+    ("{requests: {cpu: -1}}", "requests.cpu", "found -1; allowed: 0 or more"),
+    (
+        "{requests: {agent-scheduler.io/gpu-milli: 1500}}",
+        "requests.agent-scheduler.io/gpu-milli",
+        "1500 is neither a share of one GPU nor a number of whole ones; allowed: up to 1000, or a multiple of it",
+    ),
+    ("{requests: {cpu: 1}, weight: 0}", "weight", "found the number 0; allowed: a number above 0"),
+    ("{requests: {cpu: 1}, weight: -1}", "weight", "found the number -1; allowed"),
+    ("{requests: {cpu: 1}, weight: .inf}", "weight", "allowed"),
+    ("{requests: {cpu: 1}, weight: .nan}", "weight", "allowed"),
+    ("{requests: {cpu: 1}, number: 3}", "number", "unknown key"),
+    ("{requests: {cpu: 1}, nodeSelector: {zone: 3}}", "nodeSelector.zone", "allowed: a string"),
+    (
+        f"{{requests: {{cpu: 1}}, nodeAffinity: {AFFINITY}}}",
+        "nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].operator",
+        "'Is' is unknown; allowed: In, NotIn",
+    ),
+]
+
+
+@pytest.mark.parametrize(("pod", "place", "message"), MISTAKES)
+def test_a_mistake_in_the_target_workload_is_told_with_its_place(pod: str, place: str, message: str) -> None:
+    told = problem(profile, "Fragmentation", f"{{targetWorkload: [{{requests: {{cpu: 1}}}}, {pod}]}}")
+    assert told.startswith(f"f.yaml:8: profiles[0].pluginConfig[0].args.targetWorkload[1].{place}: ")
     assert message in told
 
 
+MISTAKES_IN_RESOURCES = {
+    "{resources: [{name: cpu}, {name: cpu}]}": "resources[1].name: found 'cpu' a second time",
+    "{resources: [{name: cpu, weight: 101}]}": "resources[0].weight: found the number 101; allowed: a whole",
+    "{resources: [{weight: 1}]}": "resources[0].name: is missing",
+    "{resource: []}": "resource: unknown key; did you mean resources?",
+}
+
+
 @pytest.mark.parametrize("name", ["BestFit", "DotProduct", "Fragmentation"])
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ("{resources: [{name: cpu}, {name: cpu}]}", "resources[1].name: found 'cpu' a second time"),
-        (
-            "{resources: [{name: cpu, weight: 101}]}",
-            "resources[0].weight: found the number 101; allowed: a whole",
-        ),
-        ("{resources: [{weight: 1}]}", "resources[0].name: is missing"),
-        ("{resource: []}", "resource: unknown key; did you mean resources?"),
-    ],
-)
+@pytest.mark.parametrize(("args", "message"), MISTAKES_IN_RESOURCES.items())
 def test_a_mistake_in_resources_is_told_with_its_place(name: str, args: str, message: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        profile(name, args)
-    assert f"profiles[0].pluginConfig[0].args.{message}" in str(caught.value)
+    assert f"profiles[0].pluginConfig[0].args.{message}" in problem(profile, name, args)
 
 
 def test_gpu_packing_takes_no_arguments() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        profile("GPUPacking", "{resources: []}")
-    assert "args.resources: unknown key; allowed: none" in str(caught.value)
+    assert "args.resources: unknown key; allowed: none" in problem(profile, "GPUPacking", "{resources: []}")

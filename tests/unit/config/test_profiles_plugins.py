@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.load import load_text
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile, Score
 from agent_scheduler.engine.framework.registration import Registration
 from agent_scheduler.engine.profiles.guard import PluginError, guarded
-from tests.support.command_line import HEADER
-from tests.support.embedded import embedded_cluster, until
+from tests.support.command_line import HEADER, problem
+from tests.support.embedded import NODES, embedded_cluster, until
+from tests.support.objects import container, node
 from tests.support.places import DOCS
 from tests.support.running import scheduling
 
@@ -61,9 +61,16 @@ def entry(name: str, value: str) -> str:
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        load_text(text, source="scheduler.yaml")
-    return str(caught.value)
+    return problem(load_text, text, source="scheduler.yaml")
+
+
+async def told(profile: Profile, *nodes: str) -> tuple[dict[str, Any], list[Exception]]:
+    """What is said to a pod of a cluster with these nodes, and the failures of decisions."""
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)) as running:
+        for name in nodes:
+            await cluster.add_node(name)
+        await cluster.add_pod("a")
+        return await until(lambda: cluster.condition("a")), running.reports.failures
 
 
 @pytest.fixture
@@ -81,23 +88,19 @@ def the_profile(text: str) -> Profile:
     return build_profiles(load_text(text))["agent-scheduler"]
 
 
-def test_the_plugin_that_the_page_shows_is_short() -> None:
+async def test_the_plugin_that_the_page_shows_is_short_and_decides(documented: str) -> None:
     assert len(block("python").splitlines()) < 40
-
-
-async def test_the_plugin_that_the_page_shows_decides(documented: str) -> None:
     accelerator = {"example.com/accelerator": "4"}
     profile = the_profile(documented)
     async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)) as running:
-        offered = {"cpu": "4", "memory": "8Gi", "pods": "10", **accelerator}
-        status = {"allocatable": offered, "capacity": offered}
-        await cluster.ask("POST", "/api/v1/nodes", {"metadata": {"name": "with"}, "status": status})
+        await cluster.add(NODES, node("with", extended=accelerator))
         await cluster.add_pod("plain")
         condition = await until(lambda: cluster.condition("plain"))
         assert condition["message"].startswith(
             "0/1 nodes are available: 1 node(s) were kept for pods with GPUs."
         )
-        await cluster.add_pod("learner", containers=[container(accelerator)])
+        learner = container(requests=accelerator, limits=accelerator)
+        await cluster.add_pod("learner", containers=[learner])
         await until(cluster.placed)
         assert await cluster.placed() == {"learner": "with"}
         await cluster.add_node("without")
@@ -105,10 +108,6 @@ async def test_the_plugin_that_the_page_shows_decides(documented: str) -> None:
         assert await cluster.placed() == {"learner": "with", "plain": "without"}
         assert running.reports.counts["after flush"] == 0
         assert running.reports.failures == []
-
-
-def container(limits: dict[str, str]) -> dict[str, Any]:
-    return {"name": "c", "image": "none", "resources": {"limits": limits, "requests": limits}}
 
 
 def test_what_the_page_says_of_a_module_that_is_not_there_is_what_is_said(install: Install) -> None:
@@ -138,6 +137,7 @@ class Mine(Filter):
 registration = Registration("Mine", {"filter": Mine})
 """
 )
+ALL = "np.ones(len(rows), dtype=bool)"
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,7 @@ registration = Registration("Mine", {"filter": Mine})
         (PLAIN.replace("    depends", "    other"), "has no depends, which filter needs"),
     ],
 )
-def test_a_broken_plugin_makes_the_configuration_refused_by_its_name(
-    install: Install, code: str, expected: str
-) -> None:
+def test_a_configuration_with_a_broken_plugin_is_refused(install: Install, code: str, expected: str) -> None:
     install("mine", code, entry("Mine", "mine:registration"))
     text = refusal(ENABLED.format("Mine"))
     assert text.startswith("scheduler.yaml:3: profiles[0]")
@@ -203,34 +201,24 @@ def test_arguments_of_a_plugin_are_checked_by_its_struct(install: Install) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("old", "new", "expected"),
     [
-        (("return np.ones(len(rows), dtype=bool)", "raise KeyError('x')"), "feasible raised KeyError: 'x'"),
-        (
-            ("np.ones(len(rows), dtype=bool)", "np.ones(len(rows) + 1, dtype=bool)"),
-            "feasible answered an array",
-        ),
-        (("np.ones(len(rows), dtype=bool)", "np.ones(len(rows))"), "one bool for each of 1 rows"),
-        (("np.ones(len(rows), dtype=bool)", "True"), "feasible answered a bool; allowed"),
-        (
-            ("prepare(self, pod, handle): return self", "prepare(self, pod): return self"),
-            "prepare raised TypeError",
-        ),
+        (f"return {ALL}", "raise KeyError('x')", "feasible raised KeyError: 'x'"),
+        (ALL, "np.ones(len(rows) + 1, dtype=bool)", "feasible answered an array"),
+        (ALL, "np.ones(len(rows))", "one bool for each of 1 rows"),
+        (ALL, "True", "feasible answered a bool; allowed"),
+        ("self, pod, handle): return self", "self, pod): return self", "prepare raised TypeError"),
     ],
 )
 async def test_a_plugin_that_fails_in_a_decision_is_named_to_the_pod(
-    install: Install, change: tuple[str, str], expected: str
+    install: Install, old: str, new: str, expected: str
 ) -> None:
-    install("mine", PLAIN.replace(*change), entry("Mine", "mine:registration"))
-    profile = the_profile(ENABLED.format("Mine"))
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)) as running:
-        await cluster.add_node("n1")
-        await cluster.add_pod("a")
-        condition = await until(lambda: cluster.condition("a"))
-        assert condition["reason"] == "SchedulerError"
-        assert "PluginError: plugin Mine (from mine 1.0, mine:registration): " in condition["message"]
-        assert expected in condition["message"]
-        assert isinstance(running.reports.failures[0], PluginError)
+    install("mine", PLAIN.replace(old, new), entry("Mine", "mine:registration"))
+    condition, failures = await told(the_profile(ENABLED.format("Mine")), "n1")
+    assert condition["reason"] == "SchedulerError"
+    assert "PluginError: plugin Mine (from mine 1.0, mine:registration): " in condition["message"]
+    assert expected in condition["message"]
+    assert isinstance(failures[0], PluginError)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +230,7 @@ async def test_a_plugin_that_fails_in_a_decision_is_named_to_the_pod(
         ("filter", 1, "feasible_row answered 1; allowed: one bool"),
     ],
 )
-def test_an_answer_about_one_row_is_judged_as_those_about_many(
-    point: str, answer: object, expected: str
-) -> None:
+def test_an_answer_about_one_row_is_judged_as_about_many(point: str, answer: object, expected: str) -> None:
     base, method = {"score": (Score, "score_row"), "filter": (Filter, "feasible_row")}[point]
     asked = {"name": "Mine", "depends": Depends.USAGE, "normalize": None, method: lambda *_: answer}
     mine = type("Mine", (base,), asked)
@@ -256,14 +242,12 @@ def test_an_answer_about_one_row_is_judged_as_those_about_many(
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("np.full(len(rows), 101)", None),
+        ("np.full(len(rows), 101)", "score answered 101 to 101; allowed: 0 to 100"),
         ("np.full(len(rows), 0.5)", "score answered an array of float64"),
         ("np.full(len(rows), 1, dtype=bool)", "score answered an array of bool"),
     ],
 )
-async def test_a_score_of_another_kind_is_refused(
-    install: Install, answer: str, expected: str | None
-) -> None:
+async def test_a_score_of_another_kind_is_refused(install: Install, answer: str, expected: str) -> None:
     code = f"""
 class Mine(Score):
     name = "Mine"
@@ -275,10 +259,5 @@ class Mine(Score):
 registration = Registration("Mine", {{"score": Mine}})
 """
     install("mine", HEAD + code, entry("Mine", "mine:registration"))
-    profile = the_profile(ENABLED.format("Mine"))
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)):
-        await cluster.add_node("n1")
-        await cluster.add_node("n2")
-        await cluster.add_pod("a")
-        condition = await until(lambda: cluster.condition("a"))
-        assert (expected or "score answered 101 to 101; allowed: 0 to 100") in condition["message"]
+    condition, _ = await told(the_profile(ENABLED.format("Mine")), "n1", "n2")
+    assert expected in condition["message"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.resource_groups import read_resource_groups
+from tests.support.command_line import problem
 
 VOLCANOS = """
 resourceGroups:
@@ -43,36 +43,28 @@ def test_a_file_may_have_none(text: str) -> None:
     assert read_resource_groups(text, source="file") == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            "resourceGroup: x",
-            "file:1: resourceGroup: unknown key; did you mean resourceGroups? allowed: resourceGroups",
-        ),
-        (
-            "resourceGroups:\n- labels: {}",
-            "file:2: resourceGroups[0].resourceGroup: is missing; allowed: a name without spaces",
-        ),
-        (
-            "resourceGroups:\n- resourceGroup: x\n  object: {key: pod}",
-            "file:3: resourceGroups[0].object.key: found 'pod'; allowed: annotation, namespace",
-        ),
-        (
-            "resourceGroups:\n- resourceGroup: x\n  object: {key: namespace}",
-            "file:3: resourceGroups[0].object.value: is empty; allowed: at least one namespace",
-        ),
-        (
-            "resourceGroups:\n- resourceGroup: x\n  object: {value: [tier]}",
-            "file:3: resourceGroups[0].object.value[0]: found 'tier'; allowed: an annotation, such as 'key: value'",
-        ),
-        (
-            "resourceGroups:\n- resourceGroup: x\n  affinity: '[]'",
-            "file:3: resourceGroups[0].affinity: found a list; allowed: the affinity of a pod as JSON",
-        ),
-    ],
-)
+HEAD = "resourceGroups:\n- resourceGroup: x\n  "
+#: By their line and place.
+MISTAKES = {
+    "resourceGroup: x": "1: resourceGroup: unknown key; did you mean resourceGroups? allowed: resourceGroups",
+    "resourceGroups:\n- labels: {}": (
+        "2: resourceGroups[0].resourceGroup: is missing; allowed: a name without spaces"
+    ),
+    f"{HEAD}object: {{key: pod}}": (
+        "3: resourceGroups[0].object.key: found 'pod'; allowed: annotation, namespace"
+    ),
+    f"{HEAD}object: {{key: namespace}}": (
+        "3: resourceGroups[0].object.value: is empty; allowed: at least one namespace"
+    ),
+    f"{HEAD}object: {{value: [tier]}}": (
+        "3: resourceGroups[0].object.value[0]: found 'tier'; allowed: an annotation, such as 'key: value'"
+    ),
+    f"{HEAD}affinity: '[]'": (
+        "3: resourceGroups[0].affinity: found a list; allowed: the affinity of a pod as JSON"
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES.items())
 def test_what_cannot_be_used_is_named_with_its_line(text: str, expected: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        read_resource_groups(text, source="file")
-    assert str(caught.value) == expected
+    assert problem(read_resource_groups, text, source="file") == f"file:{expected}"

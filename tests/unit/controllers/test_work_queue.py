@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -50,14 +50,9 @@ def queue(worker: Worker, **more: Any) -> WorkQueue:
     return WorkQueue(worker, timing=Timing(clock=loop.time), **{"workers": 1, "backoff": NO_JITTER, **more})
 
 
-async def running(it: WorkQueue, seconds: float, *steps: Callable[[], None]) -> None:
-    """Run it for so long; the steps are taken a second apart, the first one at once."""
+async def running(it: WorkQueue, seconds: float) -> None:
     task = asyncio.create_task(it.run())
-    for step in steps:
-        await asyncio.sleep(0)
-        step()
-        await asyncio.sleep(1)
-    await asyncio.sleep(max(seconds - len(steps), 0))
+    await asyncio.sleep(seconds)
     it.stop()
     await task
 
@@ -74,47 +69,30 @@ async def test_a_key_that_is_put_again_before_its_turn_has_one_turn() -> None:
     assert len(it) == 0
 
 
+@pytest.mark.parametrize(
+    ("worker", "more", "puts", "turns"),
+    [
+        ({"seconds": 1.5}, {"workers": 3}, [0, 1], [0, 1.5]),
+        # Later ones do not put it off.
+        ({}, {"settle": 2.5}, [0, 1, 2], [2.5]),
+        ({"failures": 5}, {}, [0], [0, 1, 3, 7, 15, 23]),
+        ({"failures": 2}, {}, [0, 1.5], [0, 1, 1.5]),
+    ],
+    ids=["put in its turn", "put together", "failed", "put while it waits after a failure"],
+)
 @virtual_time
-async def test_a_key_that_is_put_during_its_turn_has_another() -> None:
-    worker = Worker(seconds=1.5)
-    it = queue(worker, workers=3)
-    start = asyncio.get_running_loop().time()
-    await running(it, 5, lambda: it.put("a"), lambda: it.put("a"))
-    assert [at - start for at in worker.times] == [0.0, 1.5]
-
-
-@virtual_time
-async def test_changes_that_come_together_are_one_turn_a_moment_later() -> None:
-    worker = Worker()
-    it = queue(worker, settle=2.5)
-    start = asyncio.get_running_loop().time()
-    await running(it, 8, lambda: it.put("a"), lambda: it.put("a"), lambda: it.put("a"))
-    # Later ones do not put it off.
-    assert [at - start for at in worker.times] == [2.5]
-
-
-@virtual_time
-async def test_a_key_that_failed_waits_longer_each_time_up_to_a_limit() -> None:
-    worker = Worker(failures=5)
-    it = queue(worker)
-    start = asyncio.get_running_loop().time()
-    await running(it, 40, lambda: it.put("a"))
-    assert [at - start for at in worker.times] == [0, 1, 3, 7, 15, 23]
-
-
-@virtual_time
-async def test_a_change_of_a_key_that_failed_is_not_held_up_by_its_waiting() -> None:
-    worker = Worker(failures=2)
-    it = queue(worker)
-    start = asyncio.get_running_loop().time()
-    task = asyncio.create_task(it.run())
-    it.put("a")
-    await asyncio.sleep(1.5)
-    it.put("a")
-    await asyncio.sleep(10)
-    it.stop()
-    await task
-    assert [at - start for at in worker.times] == [0, 1, 1.5]
+async def test_the_turns_of_a_key(
+    worker: dict[str, Any], more: dict[str, Any], puts: list[float], turns: list[float]
+) -> None:
+    """One at a time; a change is worked on at once or once it has settled, and what failed ever later up to a limit."""
+    made = Worker(**worker)
+    it = queue(made, **more)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    for at in puts:
+        loop.call_at(start + at, it.put, "a")
+    await running(it, 40)
+    assert [at - start for at in made.times] == turns
 
 
 @virtual_time
@@ -147,7 +125,9 @@ async def test_a_key_that_waits_behind_one_at_work_has_the_free_worker_when_it_i
 async def test_stop_lets_what_is_worked_on_end_and_begins_nothing() -> None:
     worker = Worker(seconds=5)
     it = queue(worker)
-    await running(it, 1, lambda: [it.put(key) for key in "ab"] and None)
+    for key in "ab":
+        it.put(key)
+    await running(it, 1)
     assert [key for _, key in worker.began] == ["a"]
     assert worker.busy.total() == 0
     assert len(it) == 1

@@ -110,9 +110,7 @@ def test_no_turn_holds_the_loop_for_long() -> None:
     assert [len(turn) for turn in turns(wide)] == [32, 32, 0]
 
 
-def test_others_run_between_two_turns_while_more_pods_wait_and_no_pass_of_the_loop_is_spent_behind_the_last() -> (
-    None
-):
+def test_others_run_between_turns_while_more_pods_wait_and_no_pass_is_spent_behind_the_last() -> None:
     world = World(workers=1, pods=20)
 
     async def main() -> None:

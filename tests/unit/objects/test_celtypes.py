@@ -91,9 +91,7 @@ def test_quantities_are_added_and_subtracted_with_one_another_and_with_whole_num
         ("one", None, None),
     ],
 )
-def test_a_version_is_read_as_it_is_or_made_one(
-    text: str, plain: bytes | None, normalized: bytes | None
-) -> None:
+def test_a_version_is_read_or_made_one(text: str, plain: bytes | None, normalized: bytes | None) -> None:
     assert (version_value(text), version_value(text, normalize=True)) == (plain, normalized)
     assert function("isSemver", "string").does(text) is (plain is not None)
     assert function("isSemver", "string", "bool").does(text, True) is (normalized is not None)

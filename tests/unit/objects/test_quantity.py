@@ -10,6 +10,7 @@ from agent_scheduler.objects.quantity import (
     MAX_INT64,
     UNIT,
     QuantityError,
+    canonical,
     milli_value,
     parse,
     resource_value,
@@ -127,3 +128,39 @@ def test_an_amount_of_a_resource_is_read_in_its_unit_and_shown_as_people_write_i
 ) -> None:
     assert resource_value(resource, text) == amount
     assert text_of(resource, amount) == shown
+
+
+# ---- how they are written again, as apimachinery does
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", "0"),
+        ("1", "1"),
+        ("1000", "1k"),
+        ("1500m", "1500m"),
+        ("1.5", "1500m"),
+        ("0.1Gi", "107374182400m"),
+        ("1024", "1024"),
+        ("1024Ki", "1Mi"),
+        ("1536Mi", "1536Mi"),
+        ("512", "512"),
+        ("0.5Ki", "512"),
+        ("1e3", "1e3"),
+        ("12e6", "12e6"),
+        ("-2Gi", "-2Gi"),
+        ("100n", "100n"),
+        ("5E", "5E"),
+    ],
+)
+def test_a_quantity_has_one_form(text: str, expected: str) -> None:
+    assert canonical(parse(text)) == expected
+
+
+@given(st.integers(0, 10**15), st.sampled_from(["", "m", "k", "M", "Ki", "Mi", "Gi", "e3"]))
+def test_what_is_written_reads_as_the_same_amount_and_is_written_so_again(number: int, suffix: str) -> None:
+    amount = parse(f"{number}{suffix}")
+    text = canonical(amount)
+    assert parse(text).nano == amount.nano
+    assert canonical(parse(text)) == text

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import socket
 from pathlib import Path
 
 import pytest
 
-from agent_scheduler.cli.main import main
-from agent_scheduler.config.errors import ConfigurationError
-from agent_scheduler.config.namespace import OwnNamespace
-from agent_scheduler.process.controller_flags import (
-    ControllersSettings,
-    add_arguments,
-    settings_of,
-)
-from tests.support.command_line import kubeconfig
+from agent_scheduler.process import controller_flags
+from tests.support.command_line import Command, Meant, kubeconfig
 
-
-def settings(*line: str) -> ControllersSettings:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
-    return settings_of(parser.parse_args(line), namespace=lambda: OwnNamespace("here", "the test"))
-
-
-def problem(*line: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        settings(*line)
-    return str(caught.value)
+settings = Meant(controller_flags)
+SHARDING = "--enable sharding"
 
 
 def test_the_defaults_are_volcanos_with_a_lease_of_its_own() -> None:
-    found = settings("--enable", "sharding")
+    found = settings("--enable sharding")
     assert found.enabled == ("sharding",)
     election = found.election
+    name = "agent-scheduler-controllers"
     assert (election.leader_elect, election.resource_namespace, election.resource_name) == (
-        *(True, "here"),
-        "agent-scheduler-controllers",
+        True,
+        "here",
+        name,
     )
     assert (found.serving.bind_address, found.serving.port) == ("127.0.0.1", 10252)
     sharding = found.sharding
@@ -50,11 +35,10 @@ def test_the_defaults_are_volcanos_with_a_lease_of_its_own() -> None:
 
 def test_flags_say_something_else() -> None:
     found = settings(
-        *("--enable", "sharding,sharding", "--no-leader-elect", "--port", "0", "--authorize-metrics"),
-        *("--sharding-configmap", "c", "--sharding-configmap-namespace", "ns"),
-        *("--sharding-lease-namespace", "leases", "--shard-sync-period", "1m30s"),
-        *("--enable-node-event-trigger=false", "--scheduler-configs", "one:volcano:0.0:1.0:false:0:0"),
-        *("--log-level", "debug", "--kubeconfig", "file"),
+        "--enable sharding,sharding --no-leader-elect --port 0 --authorize-metrics --sharding-configmap c "
+        "--sharding-configmap-namespace ns --sharding-lease-namespace leases --shard-sync-period 1m30s "
+        "--enable-node-event-trigger=false --scheduler-configs one:volcano:0.0:1.0:false:0:0 "
+        "--log-level debug --kubeconfig file"
     )
     assert found.enabled == ("sharding",)
     assert not found.election.leader_elect
@@ -67,98 +51,59 @@ def test_flags_say_something_else() -> None:
     assert "--scheduler-configs is deprecated: use a ConfigMap with sharding.yaml" in found.warnings
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("", "--enable: no controller is named; allowed: job, podgroup, queue, sharding"),
-        ("--enable ,", "--enable: no controller is named; allowed: job, podgroup, queue, sharding"),
-        (
-            "--enable shrading",
-            "--enable: unknown controller 'shrading'; did you mean sharding? "
-            "allowed: job, podgroup, queue, sharding",
-        ),
-        (
-            "--enable sharding --shard-sync-period 5",
-            "--shard-sync-period: found '5'; allowed: a duration above 0, such as 500ms, 15s or 5m",
-        ),
-        (
-            "--enable sharding --shard-sync-period 0s",
-            "--shard-sync-period: found '0s'; allowed: a duration above 0, such as 500ms, 15s or 5m",
-        ),
-        (
-            "--enable sharding --enable-node-event-trigger=perhaps",
-            "--enable-node-event-trigger: found 'perhaps'; allowed: true, false",
-        ),
-        (
-            "--enable sharding --sharding-configmap a/b",
-            "--sharding-configmap: found 'a/b'; allowed: an object's name",
-        ),
-        (
-            "--enable sharding --leader-elect-renew-deadline 20s",
-            "--leader-elect-lease-duration: found 15s; allowed: more than renewDeadline (20s), so that a leader "
-            "stops before another may start",
-        ),
-        (
-            "--enable sharding --no-leader-elect --leader-elect-retry-period 1s",
-            "--leader-elect-retry-period: does nothing without leader election; leave it out",
-        ),
-        (
-            "--enable sharding --bind-address here",
-            "--bind-address: found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
-        ),
-    ],
-)
+NAMES = "job, podgroup, queue, sharding"
+DURATION = "allowed: a duration above 0, such as 500ms, 15s or 5m"
+MISTAKES = {
+    "": f"--enable: no controller is named; allowed: {NAMES}",
+    "--enable ,": f"--enable: no controller is named; allowed: {NAMES}",
+    "--enable shrading": f"--enable: unknown controller 'shrading'; did you mean sharding? allowed: {NAMES}",
+    f"{SHARDING} --shard-sync-period 5": f"--shard-sync-period: found '5'; {DURATION}",
+    f"{SHARDING} --shard-sync-period 0s": f"--shard-sync-period: found '0s'; {DURATION}",
+    f"{SHARDING} --enable-node-event-trigger=perhaps": (
+        "--enable-node-event-trigger: found 'perhaps'; allowed: true, false"
+    ),
+    f"{SHARDING} --sharding-configmap a/b": "--sharding-configmap: found 'a/b'; allowed: an object's name",
+    f"{SHARDING} --leader-elect-renew-deadline 20s": (
+        "--leader-elect-lease-duration: found 15s; allowed: more than renewDeadline (20s), so that a leader "
+        "stops before another may start"
+    ),
+    f"{SHARDING} --no-leader-elect --leader-elect-retry-period 1s": (
+        "--leader-elect-retry-period: does nothing without leader election; leave it out"
+    ),
+    f"{SHARDING} --bind-address here": (
+        "--bind-address: found 'here'; allowed: an IP address; 0.0.0.0 or :: for all"
+    ),
+    "--enable podgroup --scheduler-name a,b": "--scheduler-name: found 'a,b'; allowed: a scheduler's name",
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), MISTAKES.items())
 def test_what_cannot_be_used_is_told_with_the_flag(line: str, expected: str) -> None:
-    assert problem(*line.split()) == expected
+    assert settings.problem(line) == expected
 
 
 def test_jobs_have_the_plugin_ssh_only_where_it_is_switched_on() -> None:
-    assert settings("--enable", "job").job.ssh is False
-    assert settings("--enable", "job", "--enable-ssh-plugin").job.ssh is True
-
-
-def test_a_wrong_flag_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["controllers", "--enable", "cron"]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err == (
-        "agent-scheduler controllers: --enable: unknown controller 'cron'; "
-        "allowed: job, podgroup, queue, sharding\n"
-    )
-
-
-def test_a_kubeconfig_that_is_not_there_is_one_line_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["controllers", "--enable", "sharding", "--kubeconfig", "/no/such/file"]) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("agent-scheduler controllers: ")
-    assert "/no/such/file" in last
-
-
-def test_a_port_that_is_taken_is_exit_code_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        line = [
-            "controllers",
-            "--enable",
-            "sharding",
-            "--kubeconfig",
-            str(kubeconfig(tmp_path)),
-            "--port",
-            port,
-        ]
-        code = main(line)
-    assert code == 2
-    assert f"cannot serve on 127.0.0.1 port {port}" in capsys.readouterr().err
+    assert settings("--enable job").job.ssh is False
+    assert settings("--enable job --enable-ssh-plugin").job.ssh is True
 
 
 def test_names_of_schedulers_whose_pods_get_groups_are_a_list() -> None:
-    assert settings("--enable", "podgroup").podgroup.schedulers == ("volcano",)
-    found = settings("--enable", "queue,podgroup", "--scheduler-name", "a", "--scheduler-name", "b")
+    assert settings("--enable podgroup").podgroup.schedulers == ("volcano",)
+    found = settings("--enable queue,podgroup --scheduler-name a --scheduler-name b")
     assert (found.enabled, found.podgroup.schedulers) == (("queue", "podgroup"), ("a", "b"))
-    assert problem("--enable", "podgroup", "--scheduler-name", "a,b") == (
-        "--scheduler-name: found 'a,b'; allowed: a scheduler's name"
-    )
+
+
+def test_what_keeps_it_from_starting_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    start = Command("controllers", kubeconfig(tmp_path), capsys)
+    told = f"--enable: unknown controller 'cron'; allowed: {NAMES}"
+    assert start("--enable cron") == (2, "", f"agent-scheduler controllers: {told}\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = start(f"{SHARDING} --port {port}")
+    assert code == 2 and f"cannot serve on 127.0.0.1 port {port}" in err
+    start.kubeconfig = Path("/no/such/file")
+    code, _, err = start(SHARDING)
+    last = err.splitlines()[-1]
+    assert code == 2 and last.startswith("agent-scheduler controllers: ") and "/no/such/file" in last

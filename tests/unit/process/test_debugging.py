@@ -7,10 +7,8 @@ import functools
 import pytest
 
 from agent_scheduler.serving.sources import DebugQuery, NotReady
-from embedded_kubernetes.errors import ApiError
-from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import running
-from tests.support.embedded import embedded_cluster, until
+from tests.support.embedded import NODES, embedded_cluster, forbids, until
 from tests.support.installation import installed
 
 
@@ -56,11 +54,7 @@ async def test_the_queue_and_the_cache_are_shown_with_one_more_than_is_asked_for
 
 
 async def test_before_the_first_lists_nothing_is_explained_or_checked() -> None:
-    def refuse(request: Request) -> Disturbance | None:
-        refused = request.path == "/api/v1/nodes"
-        return Disturbance(error=ApiError(403, "Forbidden", "no")) if refused else None
-
-    async with embedded_cluster(disturb=refuse) as cluster, running(cluster) as process:
+    async with embedded_cluster(disturb=forbids(NODES)) as cluster, running(cluster) as process:
         await until(lambda: process.runtime.fast_path)
         sources = process.runtime.sources()
         assert sources.explain is not None and sources.check is not None

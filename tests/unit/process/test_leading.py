@@ -145,9 +145,7 @@ def test_the_leases_without_which_nothing_is_written(text: str, names: list[str]
 
 
 @pytest.mark.parametrize(("deadline", "timeout"), [("5s", 2.5), ("10s", 5.0), ("12s", 5.0)])
-def test_a_request_about_a_lease_may_fail_once_before_it_has_to_be_renewed(
-    deadline: str, timeout: float
-) -> None:
+def test_a_request_may_fail_once_before_its_lease_has_to_be_renewed(deadline: str, timeout: float) -> None:
     election = load_text(HEAD + f"leaderElection: {{renewDeadline: {deadline}}}\n").leader_election
     elector = elector_of(
         election,

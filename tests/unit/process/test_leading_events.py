@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.features.fastpath.test_runtime import ELECT, running
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.sharding import world as controllers
@@ -15,28 +13,17 @@ async def said(cluster: EmbeddedCluster, lease: str) -> list[str]:
     """The notes of events about a lease, each checked to be complete."""
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     uid = (await cluster.ask("GET", f"{leases}/{lease}"))["metadata"]["uid"]
-    found = [
-        each for each in (await cluster.ask("GET", EVENTS))["items"] if each["reason"] == "LeaderElection"
-    ]
+    found = [each for each in await cluster.items(EVENTS) if each["reason"] == "LeaderElection"]
+    about = {"kind": "Lease", "namespace": "default", "name": lease, "uid": uid}
     for event in found:
-        regarding: dict[str, Any] = event["regarding"]
-        assert regarding == {
-            "kind": "Lease",
-            "namespace": "default",
-            "name": lease,
-            "uid": uid,
-            "apiVersion": "coordination.k8s.io/v1",
-        }
+        assert event["regarding"] == {**about, "apiVersion": "coordination.k8s.io/v1"}
         assert (event["type"], event["action"]) == ("Normal", "LeaderElection")
     return [event["note"] for event in sorted(found, key=lambda each: each["eventTime"])]
 
 
 async def test_who_leads_says_when_it_begins_and_when_it_ends() -> None:
     async with embedded_cluster() as cluster:
-        async with running(
-            cluster,
-            ELECT,
-        ) as process:
+        async with running(cluster, ELECT) as process:
             await until(lambda: process.runtime.leases.names and process.runtime.leases.held)
             me = process.runtime.leases.identity
 
@@ -63,8 +50,7 @@ async def test_who_lost_its_lease_may_not_even_say_so() -> None:
         async with running(cluster, ELECT) as process:
             await until(lambda: process.runtime.leases.names and process.runtime.leases.held)
             lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
-            another = {"spec": {"holderIdentity": "another"}}
-            await cluster.ask("PATCH", lease, another, content_type="application/merge-patch+json")
+            await cluster.patch(lease, {"spec": {"holderIdentity": "another"}})
             await until(process.ending.done)
             assert process.ending.result() == 1
         assert [note for note in await said(cluster, "one") if "stopped" in note] == []

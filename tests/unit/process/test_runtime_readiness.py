@@ -10,7 +10,7 @@ import pytest
 from agent_scheduler.kube.leases import Leases
 from agent_scheduler.serving.health import Check, examine
 from tests.features.fastpath.test_runtime import ELECT, running
-from tests.support.embedded import embedded_cluster, until
+from tests.support.embedded import NODES, embedded_cluster, forbids, until
 from tests.support.sharding import world as controllers
 from tests.unit.kube.test_lease import Leases as LeaseServer
 from tests.unit.kube.test_lease import leading
@@ -42,14 +42,7 @@ async def test_controllers_are_not_ready_once_they_are_asked_to_end() -> None:
 
 
 async def test_what_is_not_listed_yet_is_named() -> None:
-    def refuse(request: object) -> object:
-        from embedded_kubernetes.errors import ApiError
-        from embedded_kubernetes.requests import Disturbance
-
-        path = request.path  # type: ignore[attr-defined]
-        return Disturbance(error=ApiError(403, "Forbidden", "no")) if path == "/api/v1/nodes" else None
-
-    async with embedded_cluster(disturb=refuse) as cluster, running(cluster) as process:
+    async with embedded_cluster(disturb=forbids(NODES)) as cluster, running(cluster) as process:
         await until(lambda: process.runtime.fast_path)
         ready = process.runtime.sources().ready
         await until(lambda: failing(ready) == ["sched-handler-sync failed: not synced yet: Node"])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -37,86 +41,90 @@ async def uid(cluster: EmbeddedCluster, name: str) -> str:
     return found
 
 
+@asynccontextmanager
+async def told_of(
+    text: str = "", rate: int = ALL
+) -> AsyncIterator[tuple[EmbeddedCluster, Process, Collector]]:
+    """A cluster, a scheduler with traces, and the collector that it tells of them."""
+    tracing()
+    with collector() as into:
+        async with embedded_cluster() as cluster, running(cluster, section(into.url, rate) + text) as process:
+            yield cluster, process, into
+
+
 async def traced(cluster: EmbeddedCluster, into: Collector, name: str) -> tuple[Span, list[Span]]:
-    """The root of a pod's trace, once that has ended, and all below it."""
-    pod_uid = await uid(cluster, name)
+    """The root of a pod's trace, once that has ended, and all below it; every span is within its parent."""
+    return await ended(into, await uid(cluster, name))
+
+
+async def ended(into: Collector, pod_uid: str) -> tuple[Span, list[Span]]:
     root = await until(lambda: into.root(pod_uid))
     assert isinstance(root, Span)
     rest = [span for span in into.trace(pod_uid) if span is not root]
-    return root, rest
-
-
-def check_tree(root: Span, rest: list[Span]) -> None:
-    """Every span is within its parent, which there is."""
     by_id = {span.id: span for span in (root, *rest)}
     assert len(by_id) == 1 + len(rest), "no ID twice"
     assert root.began <= root.ended
     for span in rest:
         parent = by_id[span.parent]
         assert parent.began <= span.began <= span.ended <= parent.ended, (span, parent)
+    return root, rest
 
 
 async def test_a_pod_that_is_bound_at_once_has_its_way_in_one_trace() -> None:
-    tracing()
-    with collector() as into:
-        async with embedded_cluster() as cluster, running(cluster, section(into.url)) as process:
-            await cluster.add_node("n1")
-            await until(lambda: process.metrics()['scheduler_cache_size{type="nodes"}'] == 1)
-            await cluster.add_pod("a")
-            root, rest = await traced(cluster, into, "a")
-            check_tree(root, rest)
-            assert [span.name for span in rest] == ["activeQ", "Scheduling", "Bind"]
-            queue, attempt, bind = rest
-            assert (queue.parent, attempt.parent, bind.parent) == (root.id, root.id, attempt.id)
-            assert root.name == "pod" and root.error == ""
-            created = (await cluster.pods())["a"]["metadata"]["creationTimestamp"]
-            assert root.attributes == {
-                "k8s.namespace.name": "default",
-                "k8s.pod.name": "a",
-                "k8s.pod.uid": await uid(cluster, "a"),
-                "k8s.pod.created": created,
-                "k8s.node.name": "n1",
-                "scheduling.profile": "agent-scheduler",
-                "scheduling.result": "scheduled",
-                "scheduling.attempts": 1,
-            }
-            assert queue.attributes == {"scheduling.event": "UnscheduledPodAdd"}
-            assert attempt.attributes == {"scheduling.result": "scheduled", "k8s.node.name": "n1"}
-            assert bind.attributes == {"bind.outcome": "bound", "k8s.node.name": "n1"}
-            assert root.resource["service.name"] == "agent-scheduler"
-            assert into.paths == {"/v1/traces"}
-            await until(lambda: process.metrics()[_SPANS.format("exported")] == 4)
+    async with told_of() as (cluster, process, into):
+        await cluster.add_node("n1")
+        await until(lambda: process.metrics()['scheduler_cache_size{type="nodes"}'] == 1)
+        await cluster.add_pod("a")
+        root, rest = await traced(cluster, into, "a")
+        assert [span.name for span in rest] == ["activeQ", "Scheduling", "Bind"]
+        queue, attempt, bind = rest
+        assert (queue.parent, attempt.parent, bind.parent) == (root.id, root.id, attempt.id)
+        assert root.name == "pod" and root.error == ""
+        created = (await cluster.pods())["a"]["metadata"]["creationTimestamp"]
+        assert root.attributes == {
+            "k8s.namespace.name": "default",
+            "k8s.pod.name": "a",
+            "k8s.pod.uid": await uid(cluster, "a"),
+            "k8s.pod.created": created,
+            "k8s.node.name": "n1",
+            "scheduling.profile": "agent-scheduler",
+            "scheduling.result": "scheduled",
+            "scheduling.attempts": 1,
+        }
+        assert queue.attributes == {"scheduling.event": "UnscheduledPodAdd"}
+        assert attempt.attributes == {"scheduling.result": "scheduled", "k8s.node.name": "n1"}
+        assert bind.attributes == {"bind.outcome": "bound", "k8s.node.name": "n1"}
+        assert root.resource["service.name"] == "agent-scheduler"
+        assert into.paths == {"/v1/traces"}
+        await until(lambda: process.metrics()[_SPANS.format("exported")] == 4)
 
 
 async def test_a_pod_that_waits_shows_what_for_before_it_is_bound() -> None:
-    tracing()
-    with collector() as into:
-        async with embedded_cluster() as cluster, running(cluster, section(into.url)):
-            await cluster.add_node("small", cpu="1")
-            await cluster.add_pod("large", cpu="2")
-            pod_uid = await uid(cluster, "large")
-            # The collector knows of the attempt while the pod waits.
-            await until(lambda: [span.name for span in into.trace(pod_uid)] == ["activeQ", "Scheduling"])
-            _, refused = into.trace(pod_uid)
-            assert refused.attributes["scheduling.result"] == "unschedulable"
-            assert refused.attributes["scheduling.plugins"] == ["NodeResourcesFit"]
-            assert "Insufficient cpu" in refused.attributes["scheduling.message"]
-            assert refused.error == "", "no node fits: that is an answer"
-            assert into.root(pod_uid) is None
-            await cluster.add_node("large", cpu="4")
-            root, rest = await traced(cluster, into, "large")
-            check_tree(root, rest)
-            assert root.attributes["scheduling.attempts"] == 2
-            names = [span.name for span in rest]
-            assert names[:3] == ["activeQ", "Scheduling", "unschedulablePods"]
-            assert names[-2:] == ["Scheduling", "Bind"]
-            (waited,) = (span for span in rest if span.name == "unschedulablePods")
-            assert waited.attributes["scheduling.plugins"] == ["NodeResourcesFit"]
-            woken = rest[names.index("unschedulablePods") + 1]
-            assert woken.attributes["scheduling.event"] == "NodeAdd"
-            # One wait after the other: where it was is known at any time.
-            of_root = [span for span in rest if span.parent == root.id]
-            assert all(one.ended <= other.began for one, other in pairwise(of_root))
+    async with told_of() as (cluster, _, into):
+        await cluster.add_node("small", cpu="1")
+        await cluster.add_pod("large", cpu="2")
+        pod_uid = await uid(cluster, "large")
+        # The collector knows of the attempt while the pod waits.
+        await until(lambda: [span.name for span in into.trace(pod_uid)] == ["activeQ", "Scheduling"])
+        _, refused = into.trace(pod_uid)
+        assert refused.attributes["scheduling.result"] == "unschedulable"
+        assert refused.attributes["scheduling.plugins"] == ["NodeResourcesFit"]
+        assert "Insufficient cpu" in refused.attributes["scheduling.message"]
+        assert refused.error == "", "no node fits: that is an answer"
+        assert into.root(pod_uid) is None
+        await cluster.add_node("large", cpu="4")
+        root, rest = await traced(cluster, into, "large")
+        assert root.attributes["scheduling.attempts"] == 2
+        names = [span.name for span in rest]
+        assert names[:3] == ["activeQ", "Scheduling", "unschedulablePods"]
+        assert names[-2:] == ["Scheduling", "Bind"]
+        (waited,) = (span for span in rest if span.name == "unschedulablePods")
+        assert waited.attributes["scheduling.plugins"] == ["NodeResourcesFit"]
+        woken = rest[names.index("unschedulablePods") + 1]
+        assert woken.attributes["scheduling.event"] == "NodeAdd"
+        # One wait after the other: where it was is known at any time.
+        of_root = [span for span in rest if span.parent == root.id]
+        assert all(one.ended <= other.began for one, other in pairwise(of_root))
 
 
 @pytest.mark.wide
@@ -130,8 +138,7 @@ async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again() -> None:
                 await cluster.add_pod(name)
             async with running(cluster, section(into.url) + two):
                 trees = [await traced(cluster, into, name) for name in ("a", "b")]
-            for root, rest in trees:
-                check_tree(root, rest)
+            for root, _ in trees:
                 assert root.attributes["scheduling.result"] == "scheduled"
             results = [
                 [span.attributes["scheduling.result"] for span in rest if span.name == "Scheduling"]
@@ -145,23 +152,20 @@ async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again() -> None:
 
 @pytest.mark.wide
 async def test_a_gated_pod_waits_for_its_gate_and_one_that_is_deleted_ends_its_trace() -> None:
-    tracing()
-    with collector() as into:
-        async with embedded_cluster() as cluster, running(cluster, section(into.url)):
-            await cluster.add_node("n1", cpu="1")
-            await cluster.add_pod("gated", cpu="2", schedulingGates=[{"name": "example.com/g"}])
-            gated_uid = await uid(cluster, "gated")
-            path = "/api/v1/namespaces/default/pods/gated"
-            pod = await cluster.ask("GET", path)
-            del pod["spec"]["schedulingGates"]
-            await cluster.ask("PUT", path, pod)
-            await until(lambda: len(into.trace(gated_uid)) >= 3)
-            assert into.trace(gated_uid)[0].name == "gated"
-            assert into.trace(gated_uid)[0].attributes["scheduling.plugins"] == ["SchedulingGates"]
-            await cluster.ask("DELETE", path, {"gracePeriodSeconds": 0})
-            root = await until(lambda: into.root(gated_uid))
-            check_tree(root, [span for span in into.trace(gated_uid) if span is not root])
-            assert root.attributes["scheduling.result"] == "deleted"
+    async with told_of() as (cluster, _, into):
+        await cluster.add_node("n1", cpu="1")
+        await cluster.add_pod("gated", cpu="2", schedulingGates=[{"name": "example.com/g"}])
+        gated_uid = await uid(cluster, "gated")
+        path = "/api/v1/namespaces/default/pods/gated"
+        pod = await cluster.ask("GET", path)
+        del pod["spec"]["schedulingGates"]
+        await cluster.ask("PUT", path, pod)
+        await until(lambda: len(into.trace(gated_uid)) >= 3)
+        assert into.trace(gated_uid)[0].name == "gated"
+        assert into.trace(gated_uid)[0].attributes["scheduling.plugins"] == ["SchedulingGates"]
+        await cluster.ask("DELETE", path, {"gracePeriodSeconds": 0})
+        root, _ = await ended(into, gated_uid)
+        assert root.attributes["scheduling.result"] == "deleted"
 
 
 async def test_what_waits_when_the_process_stops_is_sent_before_its_end() -> None:
@@ -173,9 +177,9 @@ async def test_what_waits_when_the_process_stops_is_sent_before_its_end() -> Non
                 pod_uid = await uid(cluster, "a")
                 await until(lambda: into.trace(pod_uid))
             assert process.ending.result() == 0
-            root = into.root(pod_uid)
-            assert root is not None and root.attributes["scheduling.result"] == "stopped"
-            check_tree(root, [span for span in into.trace(pod_uid) if span is not root])
+            assert into.root(pod_uid) is not None
+            root, _ = await ended(into, pod_uid)
+            assert root.attributes["scheduling.result"] == "stopped"
 
 
 async def test_a_member_of_a_gang_waits_for_a_session() -> None:
@@ -187,7 +191,6 @@ async def test_a_member_of_a_gang_waits_for_a_session() -> None:
             for name in ("g-0", "g-1"):
                 await until(lambda: world.has_placed("g", 2))
                 root, rest = await traced(world, into, name)
-                check_tree(root, rest)
                 assert [span.name for span in rest] == ["session", "Scheduling", "Bind"]
                 assert root.attributes["scheduling.profile"] == "volcano"
 
@@ -224,36 +227,22 @@ async def test_nothing_is_traced_and_nobody_listens_without_the_section_and_at_a
                     assert process.runtime._reports.left is None
                     await cluster.add_node(f"n{number}")
                     await cluster.add_pod(f"p{number}")
-                    await until(cluster.placed if not number else lambda: _both(cluster))
+                    await until(functools.partial(cluster.all_placed, number + 1))
         assert into.paths == set()
-
-
-async def _both(cluster: EmbeddedCluster) -> bool:
-    return len(await cluster.placed()) == 2
 
 
 @pytest.mark.wide
 async def test_of_many_pods_those_are_traced_that_their_uids_choose() -> None:
-    tracing()
-    from zlib import crc32
-
-    with collector() as into:
-        async with embedded_cluster() as cluster, running(cluster, section(into.url, ALL // 2)):
-            await cluster.add_node("n1")
-            names = [f"p{number}" for number in range(20)]
-            for name in names:
-                await cluster.add_pod(name)
-
-            async def all_placed() -> bool:
-                return len(await cluster.placed()) == len(names)
-
-            await until(all_placed)
-            pods = await cluster.pods()
-            uids = {pods[name]["metadata"]["uid"] for name in names}
-            chosen = {each for each in uids if crc32(each.encode()) < 1 << 31}
-            assert 0 < len(chosen) < len(uids), "the test tells one from the other"
-            await until(lambda: all(into.root(each) for each in chosen))
-        assert {span.trace for span in into.spans} == {each.replace("-", "") for each in chosen}
+    async with told_of(rate=ALL // 2) as (cluster, _, into):
+        await cluster.add_node("n1")
+        for number in range(20):
+            await cluster.add_pod(f"p{number}")
+        await until(lambda: cluster.all_placed(20))
+        uids = {pod["metadata"]["uid"] for pod in (await cluster.pods()).values()}
+        chosen = {each for each in uids if crc32(each.encode()) < 1 << 31}
+        assert 0 < len(chosen) < len(uids), "the test tells one from the other"
+        await until(lambda: all(into.root(each) for each in chosen))
+    assert {span.trace for span in into.spans} == {each.replace("-", "") for each in chosen}
 
 
 @pytest.mark.parametrize("how", [pytest.param("refuses", marks=pytest.mark.wide), "down"])
@@ -271,11 +260,7 @@ async def test_pods_are_bound_without_a_collector_and_lost_spans_are_counted(
             await cluster.add_node("n1")
             for number in range(20):
                 await cluster.add_pod(f"p{number}", cpu="10m")
-
-            async def all_placed() -> bool:
-                return len(await cluster.placed()) == 20
-
-            await until(all_placed)
+            await until(lambda: cluster.all_placed(20))
             await until(lambda: process.metrics()[_SPANS.format("failed")] > 0)
             assert process.metrics()[_SPANS.format("exported")] == 0
     said = capfd.readouterr()
@@ -306,13 +291,11 @@ async def test_a_collector_that_does_not_answer_holds_up_neither_pods_nor_the_en
 
 
 @pytest.mark.wide
-async def test_the_environment_says_where_to_if_the_section_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_environment_says_where_to_if_no_section_does(monkeypatch: pytest.MonkeyPatch) -> None:
     tracing()
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     with collector() as into:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", into.url)
-        monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
         async with embedded_cluster() as cluster, running(cluster, section("")):
             await cluster.add_node("n1")
             await cluster.add_pod("a")

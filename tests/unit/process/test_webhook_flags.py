@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -10,22 +9,10 @@ import pytest
 from agent_scheduler.admission.jobs import JobRules
 from agent_scheduler.admission.queues import QueueRules
 from agent_scheduler.cli.main import main
-from agent_scheduler.config.errors import ConfigurationError
-from agent_scheduler.config.namespace import OwnNamespace
 from agent_scheduler.process import webhook_flags
-from agent_scheduler.process.webhook_flags import WebhookSettings, add_arguments, settings_of
+from tests.support.command_line import Meant
 
-
-def settings(*line: str, namespace: str = "here") -> WebhookSettings:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
-    return settings_of(parser.parse_args(line), namespace=lambda: OwnNamespace(namespace, "the test"))
-
-
-def problem(*line: str, **more: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        settings(*line, **more)
-    return str(caught.value)
+settings = Meant(webhook_flags)
 
 
 def test_the_defaults_make_a_certificate_and_gate_pods_of_both_schedulers() -> None:
@@ -35,14 +22,10 @@ def test_the_defaults_make_a_certificate_and_gate_pods_of_both_schedulers() -> N
     assert found.queues == QueueRules(max_depth=5, keep_allocated=False, protect_root=True)
     assert found.jobs == JobRules(scheduler="volcano", strict_min_available=True)
     assert (found.serving.bind_address, found.serving.port) == ("127.0.0.1", 8443)
-    own = found.certificate
-    assert own is not None
-    assert (own.namespace, own.secret) == ("here", "agent-scheduler-webhook-certificate")
-    assert own.hosts == (
-        "agent-scheduler-webhook.here.svc",
-        "agent-scheduler-webhook.here.svc.cluster.local",
-    )
-    assert (own.mutating, own.validating) == ("agent-scheduler-webhook", "agent-scheduler-webhook")
+    own, name = found.certificate, "agent-scheduler-webhook"
+    assert (own.namespace, own.secret) == ("here", f"{name}-certificate")
+    assert own.hosts == (f"{name}.here.svc", f"{name}.here.svc.cluster.local")
+    assert (own.mutating, own.validating) == (name, name)
     assert found.shutdown_delay == 5.0
     assert found.warnings == ()
 
@@ -51,14 +34,12 @@ def test_flags_say_something_else(tmp_path: Path) -> None:
     file = tmp_path / "groups.yaml"
     file.write_text("resourceGroups: [{resourceGroup: x}]")
     found = settings(
-        *("--scheduler-name", "a", "--scheduler-name", "b", "--scheduler-name", "a"),
-        *("--feature-gates", "SchedulingGatesQueueAdmission=false", "--admission-conf", str(file)),
-        *("--max-queue-depth", "3", "--enable-queue-allocated-pods-check"),
-        *("--enable-root-queue-protection=false", "--shutdown-delay", "1m"),
-        "--strict-min-available=false",
-        *("--service-name", "s", "--certificate-secret", "c", "--certificate-host", "10.0.0.7"),
-        *("--mutating-webhook-configuration", "", "--validating-webhook-configuration", "v"),
-        *("--port", "9443", "--bind-address", "0.0.0.0", "--authorize-metrics"),
+        "--scheduler-name a --scheduler-name b --scheduler-name a --feature-gates "
+        f"SchedulingGatesQueueAdmission=false --admission-conf {file} --max-queue-depth 3 "
+        "--enable-queue-allocated-pods-check --enable-root-queue-protection=false --shutdown-delay 1m "
+        "--strict-min-available=false --service-name s --certificate-secret c --certificate-host 10.0.0.7 "
+        "--mutating-webhook-configuration= --validating-webhook-configuration v "
+        "--port 9443 --bind-address 0.0.0.0 --authorize-metrics"
     )
     assert found.schedulers == ("a", "b")
     assert not found.gates
@@ -66,7 +47,6 @@ def test_flags_say_something_else(tmp_path: Path) -> None:
     assert found.queues == QueueRules(max_depth=3, keep_allocated=True, protect_root=False)
     assert found.jobs == JobRules(scheduler="a", strict_min_available=False)
     own = found.certificate
-    assert own is not None
     assert own.hosts == ("s.here.svc", "s.here.svc.cluster.local", "10.0.0.7")
     assert (own.secret, own.mutating, own.validating) == ("c", "", "v")
     assert (found.serving.port, found.serving.authorize_metrics) == (9443, True)
@@ -74,60 +54,50 @@ def test_flags_say_something_else(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_is_given_is_not_made() -> None:
-    found = settings("--tls-cert-file", "c", "--tls-private-key-file", "k", "--service-name", "s")
+    found = settings("--tls-cert-file c --tls-private-key-file k --service-name s")
     assert found.certificate is None
     assert found.warnings == ("--service-name beside --tls-cert-file: it makes no certificate",)
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("--port 0", "--port: found 0; allowed: a port from 1 to 65535, as all it does is to serve"),
-        ("--port 70000", "--port: found the number 70000; allowed: a whole number from 0 to 65535"),
-        (
-            "--bind-address here",
-            "--bind-address: found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
-        ),
-        (
-            "--tls-cert-file c",
-            "--tls-private-key-file: is missing: a certificate needs its key, and a key its certificate",
-        ),
-        ("--scheduler-name a,b", "--scheduler-name: found 'a,b'; allowed: a scheduler's name"),
-        (
-            "--feature-gates SchedulingGateQueueAdmission=true",
-            "--feature-gates: unknown gate 'SchedulingGateQueueAdmission'; did you mean "
-            "SchedulingGatesQueueAdmission? allowed: SchedulingGatesQueueAdmission",
-        ),
-        ("--max-queue-depth 0", "--max-queue-depth: found '0'; allowed: a whole number, 1 or more"),
-        (
-            "--enable-root-queue-protection=maybe",
-            "--enable-root-queue-protection: found 'maybe'; allowed: true, false",
-        ),
-        ("--strict-min-available=warn", "--strict-min-available: found 'warn'; allowed: true, false"),
-        ("--service-name a/b", "--service-name: found 'a/b'; allowed: an object's name"),
-        (
-            "--shutdown-delay 5",
-            "--shutdown-delay: found '5'; allowed: a duration above 0, such as 500ms, 15s or 5m",
-        ),
-        (
-            "--admission-conf /none",
-            "--admission-conf: cannot read /none: No such file or directory",
-        ),
-    ],
-)
+MISTAKES = {
+    "--port 0": "--port: found 0; allowed: a port from 1 to 65535, as all it does is to serve",
+    "--port 70000": "--port: found the number 70000; allowed: a whole number from 0 to 65535",
+    "--bind-address here": "--bind-address: found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
+    "--tls-cert-file c": (
+        "--tls-private-key-file: is missing: a certificate needs its key, and a key its certificate"
+    ),
+    "--scheduler-name a,b": "--scheduler-name: found 'a,b'; allowed: a scheduler's name",
+    "--feature-gates SchedulingGateQueueAdmission=true": (
+        "--feature-gates: unknown gate 'SchedulingGateQueueAdmission'; did you mean "
+        "SchedulingGatesQueueAdmission? allowed: SchedulingGatesQueueAdmission"
+    ),
+    "--max-queue-depth 0": "--max-queue-depth: found '0'; allowed: a whole number, 1 or more",
+    "--enable-root-queue-protection=maybe": (
+        "--enable-root-queue-protection: found 'maybe'; allowed: true, false"
+    ),
+    "--strict-min-available=warn": "--strict-min-available: found 'warn'; allowed: true, false",
+    "--service-name a/b": "--service-name: found 'a/b'; allowed: an object's name",
+    "--shutdown-delay 5": (
+        "--shutdown-delay: found '5'; allowed: a duration above 0, such as 500ms, 15s or 5m"
+    ),
+    "--admission-conf /none": "--admission-conf: cannot read /none: No such file or directory",
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), MISTAKES.items())
 def test_wrong_input_is_told_by_its_flag_and_what_is_allowed(line: str, expected: str) -> None:
-    assert problem(*line.split()) == expected
+    assert settings.problem(line) == expected
 
 
 def test_without_a_namespace_there_is_no_place_for_the_secret() -> None:
     expected = "--certificate-secret: its namespace cannot be told: the test; give it in $POD_NAMESPACE"
-    assert problem(namespace="") == expected
+    assert settings.problem(namespace="") == expected
 
 
 def test_without_the_library_a_certificate_has_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_flags, "find_spec", lambda name: None)
-    assert "install agent-scheduler[webhook], or give a certificate" in problem()
-    assert settings("--tls-cert-file", "c", "--tls-private-key-file", "k").certificate is None
+    assert "install agent-scheduler[webhook], or give a certificate" in settings.problem()
+    assert settings("--tls-cert-file c --tls-private-key-file k").certificate is None
 
 
 def test_the_command_ends_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from agent_scheduler.shards import coordinator
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.shards.holders import Holders
 from tests.support.embedded import until
+from tests.support.faulty import Passing
 from tests.support.shared import SharedCluster, shared_cluster
 from tests.support.virtual import timing
 
@@ -44,11 +45,11 @@ class Told:
     def shard_write(self, what: str) -> None: ...
 
 
-class Noting:
+class Noting(Passing):
     """A transport whose watches tell nothing. It notes what was used and held when each request was sent."""
 
     def __init__(self, shared: SharedCluster, told: Told) -> None:
-        self._transport = shared.transport
+        super().__init__(shared.transport)
         self._told = told
         self.lists: list[Names] = []
         self.writes: list[Names] = []
@@ -58,7 +59,7 @@ class Noting:
             self.writes.append(self._told.held)
         elif path.startswith(f"{NODE_SHARDS}?"):
             self.lists.append(self._told.used)
-        return await self._transport.request(method, path, **more)
+        return await super().request(method, path, **more)
 
     @asynccontextmanager
     async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[Any]:
@@ -67,11 +68,6 @@ class Noting:
             yield []
 
         yield silent()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("start", "request_if"):
-            raise AttributeError(name)
-        return getattr(self._transport, name)
 
 
 @asynccontextmanager
@@ -91,9 +87,7 @@ async def coordinated(shared: SharedCluster, shard: str) -> AsyncIterator[tuple[
             await running
 
 
-async def test_a_claim_that_was_erased_is_not_held_while_it_is_made_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_claim_that_was_erased_is_not_held_until_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "_RESYNC", 0.05)
     async with shared_cluster(2) as shared:
         await shared.desire("a", ["n0", "n1"])

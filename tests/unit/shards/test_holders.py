@@ -76,29 +76,24 @@ async def test_who_comes_back_lives(watcher: Watcher) -> None:
     assert await watcher.at(76) is Liveness.ALIVE
 
 
-async def test_a_longer_lease_than_ours_is_waited_for(watcher: Watcher) -> None:
-    await watcher.lease(holderIdentity="x", leaseDurationSeconds=100)
+@pytest.mark.parametrize(
+    ("holder", "seconds", "dead"),
+    [
+        ("x", 100, 160),
+        # A shorter one than ours is taken for ours.
+        ("x", 1, 75),
+        # Of one that was released only the fence is waited for.
+        ("", 1, 60),
+    ],
+)
+async def test_a_longer_lease_is_waited_for(watcher: Watcher, holder: str, seconds: int, dead: int) -> None:
+    await watcher.lease(holderIdentity=holder, leaseDurationSeconds=seconds)
     await watcher.at(0)
-    assert await watcher.at(159) is Liveness.ALIVE
-    assert await watcher.at(160) is Liveness.DEAD
+    assert await watcher.at(dead - 1) is Liveness.ALIVE
+    assert await watcher.at(dead) is Liveness.DEAD
 
 
-async def test_a_shorter_lease_than_ours_is_taken_for_ours(watcher: Watcher) -> None:
-    await watcher.lease(holderIdentity="x", leaseDurationSeconds=1)
-    await watcher.at(0)
-    assert await watcher.at(74) is Liveness.ALIVE
-
-
-async def test_of_a_lease_that_was_released_only_the_fence_is_waited_for(watcher: Watcher) -> None:
-    await watcher.lease(holderIdentity="", leaseDurationSeconds=1)
-    await watcher.at(0)
-    assert await watcher.at(59) is Liveness.ALIVE
-    assert await watcher.at(60) is Liveness.DEAD
-
-
-async def test_without_a_lease_nothing_is_known_and_one_that_was_deleted_begins_anew(
-    watcher: Watcher,
-) -> None:
+async def test_without_a_lease_nothing_is_known_and_a_deleted_one_begins_anew(watcher: Watcher) -> None:
     assert await watcher.at(1000) is Liveness.UNKNOWN
     await watcher.lease(holderIdentity="x", leaseDurationSeconds=15)
     await watcher.at(1000)

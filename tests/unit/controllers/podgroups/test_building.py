@@ -10,19 +10,14 @@ import pytest
 from agent_scheduler.controllers.podgroups.building import group_for, group_name, minimum_of, renewal
 from agent_scheduler.objects.batch import PodGroup
 from agent_scheduler.objects.workload import MemberPod
+from tests.support import objects
 from tests.support.batched import reference
 
 
 def pod(owner: dict[str, Any] | None = None, **more: Any) -> MemberPod:
-    metadata = {
-        "name": "p",
-        "namespace": "ns",
-        "uid": "u",
-        "ownerReferences": [owner] if owner else None,
-        "annotations": more.pop("annotations", None),
-        "labels": more.pop("labels", None),
-    }
-    return msgspec.convert({"metadata": metadata, "spec": more}, MemberPod)
+    owners = [owner] if owner else None
+    body = objects.pod("p", namespace="ns", uid="u", owners=owners, requests={}, **more)
+    return msgspec.convert(body, MemberPod)
 
 
 def built(
@@ -33,27 +28,14 @@ def built(
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("3", 3),
-        ("0", 0),
-        ("+2", 2),
-        ("-1", 1),
-        ("two", 1),
-        ("", 1),
-        ("2147483648", 1),
-        ("9" * 50, 1),
-        ("²", 1),
-    ],
+    [("3", 3), ("0", 0), ("+2", 2), *((text, 1) for text in ("-1", "two", "", "2147483648", "9" * 50, "²"))],
 )
 def test_a_minimum_that_is_no_number_is_one(text: str, expected: int) -> None:
     assert minimum_of({"scheduling.volcano.sh/group-min-member": text}) == expected
 
 
 def test_the_queue_is_that_of_the_pod_or_else_of_its_namespace() -> None:
-    of_pod, of_namespace = (
-        {"scheduling.volcano.sh/queue-name": "a"},
-        {"scheduling.volcano.sh/queue-name": "b"},
-    )
+    of_pod, of_namespace = (objects.in_queue(name) for name in "ab")
     assert built(pod(annotations=of_pod), namespace=of_namespace)["spec"]["queue"] == "a"
     assert built(pod(), namespace=of_namespace)["spec"]["queue"] == "b"
     # The API server says default.
@@ -63,15 +45,8 @@ def test_the_queue_is_that_of_the_pod_or_else_of_its_namespace() -> None:
 def test_owners_that_do_not_control_the_pod_leave_it_by_itself() -> None:
     member = pod(reference("ReplicaSet", "r", controller=False))
     assert group_name(member) == "podgroup-u"
-    (owner,) = built(member)["metadata"]["ownerReferences"]
-    assert owner == {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": "p",
-        "uid": "u",
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    itself = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    assert built(member)["metadata"]["ownerReferences"] == [{**itself, "blockOwnerDeletion": True}]
 
 
 @pytest.mark.parametrize(

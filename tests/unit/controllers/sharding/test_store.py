@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agent_scheduler.controllers.sharding.store import Shard, ShardStore
 
 
@@ -41,12 +43,13 @@ def test_what_several_writes_without_an_answer_may_do_is_doubted_together() -> N
     assert store.unconfirmed(69.9) == {}
 
 
-def test_a_write_for_a_version_that_is_no_more_is_not_doubted() -> None:
-    """The shard was changed by somebody else while an answer was waited for."""
+@pytest.mark.parametrize(("known", "at", "doubted"), [(1, 69.9, {"a": {"n1"}}), (1, 70.0, {}), (2, 69.9, {})])
+def test_what_no_write_can_do_any_more_is_not_doubted(known: int, at: float, doubted: object) -> None:
+    """Its time is over, or the shard was changed by somebody else while an answer was waited for."""
     store = ShardStore()
-    store.set(shard(2))
+    store.set(shard(known))
     store.note_unconfirmed("a", "1", frozenset({"n1"}), until=70.0)
-    assert store.unconfirmed(69.9) == {}
+    assert store.unconfirmed(at) == doubted
 
 
 def test_a_request_to_make_a_shard_is_doubted_though_it_was_made_meanwhile_and_is_deleted() -> None:
@@ -58,11 +61,3 @@ def test_a_request_to_make_a_shard_is_doubted_though_it_was_made_meanwhile_and_i
     store.delete(shard(2))
     assert store.unconfirmed(69.9) == {"a": {"n1"}}
     assert store.unconfirmed(70.0) == {}
-
-
-def test_what_no_write_can_do_any_more_is_not_doubted() -> None:
-    store = ShardStore()
-    store.set(shard(1))
-    store.note_unconfirmed("a", "1", frozenset({"n1"}), until=60.0)
-    assert store.unconfirmed(59.9) == {"a": {"n1"}}
-    assert store.unconfirmed(60.0) == {}
