@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-import pytest
-
 from agent_scheduler.engine.decide.explain import (
     Explanation,
     NearMiss,
@@ -18,7 +16,6 @@ from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.framework.plugin import Depends, Filter, PodRejected
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.objects.quantity import text_of
 from tests.support.engine import SPREAD, World, node
 
 cluster = partial(World, profile=SPREAD)
@@ -95,20 +92,3 @@ def test_without_nodes_there_is_nothing_to_say_of_any() -> None:
     world = cluster()
     found = explained(world, world.pod())
     assert (found.nodes, found.message) == (0, "no nodes available to schedule pods")
-
-
-@pytest.mark.parametrize(
-    ("resource", "amount", "text"),
-    [
-        ("cpu", 1500, "1500m"),
-        ("cpu", 2000, "2"),
-        ("memory", 1536 * 2**20, "1.5Gi"),
-        ("memory", 2**30, "1Gi"),
-        ("memory", 1023, "1023"),
-        ("memory", -(2**30), "-1Gi"),
-        ("hugepages-2Mi", 4 * 2**20, "4Mi"),
-        ("example.com/gpu", 2**20, "1048576"),
-    ],
-)
-def test_amounts_are_written_as_people_do(resource: str, amount: int, text: str) -> None:
-    assert text_of(resource, amount) == text

@@ -380,6 +380,7 @@ class LedgerMachine(RuleBasedStateMachine):
         verdict = judge(self.ledger, decision.candidates, view.filters, policy)
         assert (verdict.candidate and verdict.candidate.node_name) == expected
         assert verdict.outdated == unfit
+        assert verdict.conflicts == (len(names) if expected is None else names.index(expected))
         if expected is not None:
             self.assumed(shape, expected)
 
