@@ -14,23 +14,16 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import World, node
+from tests.support.terms import HOSTNAME, spread
 
 PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
 NODES = 40
 
-SPREAD = {
-    "maxSkew": 1,
-    "topologyKey": "zone",
-    "whenUnsatisfiable": "DoNotSchedule",
-    "labelSelector": {"matchLabels": {"app": "web"}},
-    "nodeTaintsPolicy": "Honor",
-}
 PODS: list[dict[str, Any]] = [
     {},
     {"tolerations": [{"key": "scale-down", "operator": "Exists"}]},
     {"nodeSelector": {"zone": "z1"}},
-    {"topologySpreadConstraints": [SPREAD]},
-    {"topologySpreadConstraints": [{**SPREAD, "topologyKey": "kubernetes.io/hostname"}]},
+    *({"topologySpreadConstraints": [spread(key, nodeTaintsPolicy="Honor")]} for key in ("zone", HOSTNAME)),
 ]
 
 

@@ -11,7 +11,7 @@ from agent_scheduler.engine.state.labelselector import LabelSelector, label_sele
 from agent_scheduler.engine.state.owners import Controller, OwnerKind, Owners, Siblings
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
-from tests.support.engine import World, node, pod_json, read_pod
+from tests.support.engine import World, node
 
 NAME = "agent-scheduler"
 
@@ -32,9 +32,7 @@ def made_by(
 
 
 def pod(world: World, owners: list[dict[str, Any]] | None = None, **labels: str) -> PodInfo:
-    body = pod_json()
-    body["metadata"] |= {"labels": labels, "ownerReferences": owners or []}
-    return read_pod(body, world.classes)
+    return world.pod(labels=labels, owners=owners or [])
 
 
 @pytest.fixture
@@ -138,10 +136,9 @@ def test_a_pod_with_constraints_of_its_own_is_spread_by_these(world: World) -> N
     owners = Owners([NAME])
     owners.set(OwnerKind.SERVICE, "default", "web", selecting(app="web"))
     constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-    body = pod_json(topologySpreadConstraints=[constraint])
-    body["metadata"]["labels"] = {"app": "web"}
-    own = read_pod(body, world.classes)
-    assert Handle(world.ledger, owners=owners).class_of(own) is own.cls
-    empty = pod_json(topologySpreadConstraints=[])
-    empty["metadata"]["labels"] = {"app": "web"}
-    assert Handle(world.ledger, owners=owners).class_of(read_pod(empty, world.classes)).siblings is not None
+    own, plain = (
+        world.pod(labels={"app": "web"}, topologySpreadConstraints=each) for each in ([constraint], [])
+    )
+    handle = Handle(world.ledger, owners=owners)
+    assert handle.class_of(own) is own.cls
+    assert handle.class_of(plain).siblings is not None

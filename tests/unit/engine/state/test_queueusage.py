@@ -12,52 +12,35 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.objects import batch, wire
+from agent_scheduler.objects import batch
+from tests.support import objects
+from tests.support.engine import node, read_pod
 
-_read = PodReader(PodClasses())
+_classes = PodClasses()
 
 
-def pod(
-    name: str,
-    queue: str = "",
-    *,
-    cpu: str = "1",
-    group: str = "",
-    scheduler: str = "agent-scheduler",
-    annotations: Mapping[str, str] | None = None,
-    **more: Any,
-) -> PodInfo:
-    annotations = {**(annotations or {}), **({batch.QUEUE_NAME: queue} if queue else {})}
-    if group:
-        annotations[batch.GROUP_NAME] = group
-    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-    manifest = {
-        "metadata": {"name": name, "namespace": "team", "uid": name, "annotations": annotations},
-        "spec": {"schedulerName": scheduler, "containers": [container], **more},
-    }
-    return _read(msgspec.json.encode(manifest))
+def pod(name: str, queue: str = "", *, annotations: Mapping[str, str] | None = None, **more: Any) -> PodInfo:
+    """One that asks for a CPU. `queue`: the one that it names."""
+    named = {**(annotations or {}), **(objects.in_queue(queue) if queue else {})}
+    about = {"cpu": "1", "namespace": "team", "uid": name, "annotations": named, **more}
+    return read_pod(objects.pod(name, **about), _classes)
 
 
 def queue(name: str, cpu: str | None = None, parent: str = "") -> batch.Queue:
-    spec = {"parent": parent, **({} if cpu is None else {"capability": {"cpu": cpu}})}
-    return msgspec.convert(
-        {"metadata": {"name": name}, "spec": spec, "status": {"state": "Open"}}, batch.Queue
-    )
-
-
-def node() -> NodeInfo:
-    status = {"allocatable": {"cpu": "1000", "pods": "1000"}}
-    return node_info(msgspec.convert({"metadata": {"name": "n"}, "status": status}, wire.Node))
+    capability = {} if cpu is None else {"capability": {"cpu": cpu}}
+    body = objects.queue(name, parent=parent, status={"state": "Open"}, **capability)
+    return msgspec.convert(body, batch.Queue)
 
 
 class World:
+    """A ledger of one node with room for all, and who is called for room in the queues."""
+
     def __init__(self, *queues: batch.Queue) -> None:
         self.ledger = Ledger()
-        self.ledger.set_node(node())
+        self.ledger.set_node(node("n", cpu="1000", pods="1000"))
         self.usage = self.ledger.usage
         self.called: list[str] = []
         self.usage.on_room = self.called.extend
@@ -130,11 +113,7 @@ def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_pl
 
 def test_what_cannot_be_read_of_a_queue_is_told_and_the_rest_holds() -> None:
     world = World()
-    raw = {
-        "metadata": {"name": "q"},
-        "spec": {"capability": {"cpu": "much", "memory": "1Gi"}},
-        "status": {"state": "Open"},
-    }
+    raw = objects.queue("q", capability={"cpu": "much", "memory": "1Gi"}, status={"state": "Open"})
     problems = world.usage.set_queue(msgspec.convert(raw, batch.Queue))
     assert [problem.split(":")[0] for problem in problems] == ["spec.capability[cpu]"]
     info = world.usage.book.info("q")

@@ -23,6 +23,7 @@ from agent_scheduler.engine.state.targetworkload import (
 from agent_scheduler.objects import wire
 from tests.support.engine import World
 from tests.support.examples import examples
+from tests.support.terms import expression, requiring
 
 _world = World()
 
@@ -31,13 +32,8 @@ def cls(cpu: int, **spec: Any) -> PodClass:
     return _world.pod(requests={"cpu": f"{cpu}m"}, **spec).cls
 
 
-def required(*terms: dict[str, Any]) -> dict[str, Any]:
-    selector = {"nodeSelectorTerms": list(terms)}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
-
-
-IN_A = {"key": "zone", "operator": "In", "values": ["a"]}
-NAMED = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+IN_A = expression("zone", "a")
+NAMED = expression("metadata.name", "n1")
 
 
 def shares(workload: TargetWorkload) -> dict[int, float]:
@@ -65,7 +61,7 @@ def test_kinds_are_what_is_asked_for_of_which_nodes_and_not_the_class() -> None:
         {},
         {"tolerations": tolerates},
         {"nodeSelector": {"zone": "a"}},
-        {"affinity": required({"matchExpressions": [IN_A]})},
+        {"affinity": {"nodeAffinity": requiring({"matchExpressions": [IN_A]})}},
     ):
         workload.seen(cls(100, **spec))
     kinds = [kind for kind, _ in workload.kinds]
