@@ -262,7 +262,7 @@ class History:
             self.ledger.remove_node(name)
             yield lambda queue: queue.move_all(ev.NODE_DELETE, old, None)
             return
-        new = self.nodes[name] = self.objects.node(name)
+        new = self.nodes[name] = self.objects.node_info(name)
         self.ledger.set_node(new)
         events = [ev.NODE_ADD] if old is None else node_change_events(new, old)
         for event in events:
