@@ -23,19 +23,16 @@ def waits_of(world, *, failures):
     return waits
 
 
-def test_case_53_the_penalty_doubles_up_to_its_maximum():
-    """Every failure happens on a whole second and a window lasts one, so each wait is a second longer."""
-    world = World()
-    one = pod("a")
-    world.queue.add(one)
-    assert waits_of(world, failures=7) == [2, 3, 5, 9, 11, 11, 11]
-
-
-def test_case_53_without_windows_the_penalty_is_exact():
-    world = World(settings=QueueSettings(pop_from_backoff=False))
-    world.clock.now = 1000.25
+@pytest.mark.parametrize(
+    ("windows", "at", "waits"),
+    [(True, 1000.0, [2, 3, 5, 9, 11, 11, 11]), (False, 1000.25, [1, 2, 4, 8, 10, 10, 10])],
+)
+def test_case_53_the_penalty_doubles_up_to_its_maximum(windows: bool, at: float, waits: list[int]):
+    """With windows every failure happens on a whole second and a window lasts one, so each wait is a second longer."""
+    world = World(settings=QueueSettings(pop_from_backoff=windows))
+    world.clock.now = at
     world.queue.add(pod("a"))
-    assert waits_of(world, failures=7) == [1, 2, 4, 8, 10, 10, 10]
+    assert waits_of(world, failures=7) == waits
 
 
 def test_a_pod_that_failed_thousands_of_times_waits_the_maximum():
@@ -93,31 +90,20 @@ def test_a_pod_popped_before_its_time_backs_off_from_its_new_failure():
 
 def test_case_56_a_flush_before_the_window_ends_moves_nothing():
     world = World()
-    one = pod("a")
+    one, other = pod("a"), pod("b")
     world.clock.now = 1000.3
-    world.queue.add_unschedulable(world.try_pod(one))
+    for each in (one, other):
+        world.queue.add_unschedulable(world.try_pod(each))
     for at in (1001.0, 1001.3, 1001.999):
         world.clock.now = at
         assert world.queue.flush_backoff() == 0
         assert world.where(one) == "backoff"
     world.clock.now = 1002.0
     ready = world.ready
-    assert world.queue.flush_backoff() == 1
-    assert world.where(one) == "active"
-    assert world.ready == ready + 1
-    assert world.incoming("active", "BackoffComplete") == 1
-
-
-def test_a_flush_of_many_pods_tells_waiters_once():
-    world = World()
-    for index in range(10):
-        world.queue.add_unschedulable(world.try_pod(pod(f"pod-{index}")))
-    world.clock.step(60)
-    ready = world.ready
-    assert world.queue.flush_backoff() == 10
-    assert world.ready == ready + 1
-    assert world.queue.flush_backoff() == 0
-    assert world.ready == ready + 1
+    assert world.queue.flush_backoff() == 2
+    assert world.where(one) == world.where(other) == "active"
+    assert world.ready == ready + 1, "waiters are told once"
+    assert world.incoming("active", "BackoffComplete") == 2
 
 
 def test_case_57_leftovers_are_flushed_after_five_minutes_best_first():
@@ -133,15 +119,6 @@ def test_case_57_leftovers_are_flushed_after_five_minutes_best_first():
     assert world.ready == ready + 1
     assert world.incoming("active", "UnschedulableTimeout") == 2
     assert world.pop_names() == ["high", "low"]
-
-
-def test_case_58_the_time_in_the_pool_can_be_set():
-    world = World({"foo": []}, settings=QueueSettings(max_in_unschedulable=30))
-    world.refuse(pod("a"), "foo")
-    world.clock.step(29)
-    assert world.queue.flush_unschedulable_leftovers() == 0
-    world.clock.step(2)
-    assert world.queue.flush_unschedulable_leftovers() == 1
 
 
 def test_case_59_a_flushed_pod_is_marked_until_it_fails_again_and_counts_when_it_is_bound():
