@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent_scheduler.engine.state.batchinfo import BatchInfo, GroupKey
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -81,12 +79,6 @@ def test_a_number_that_go_would_not_read_is_none(text: str) -> None:
         {"volcano.sh/task-index": text, "volcano.sh/task-priority": text, "volcano.sh/task-spec": "x"}
     )
     assert (found.index, found.priority) == (None, None)
-
-
-@given(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=4))
-def test_annotations_of_others_change_nothing(others: dict[str, str]) -> None:
-    mine = {"scheduling.k8s.io/group-name": "g"}
-    assert info(others | mine) == info(mine)
 
 
 def test_a_pod_whose_annotation_is_no_text_still_takes_its_room() -> None:

@@ -21,13 +21,6 @@ def test_a_pod_that_goes_leaves_no_volumes_behind_though_its_node_is_not_known()
     assert contradictions(world.ledger) == []
 
 
-def test_a_heartbeat_changes_nothing() -> None:
-    world = World(node("a"))
-    sequence = world.ledger.sequence
-    assert not world.ledger.set_node(node("a"))
-    assert world.ledger.sequence == sequence
-
-
 # ---- on which GPUs a pod is counted
 
 

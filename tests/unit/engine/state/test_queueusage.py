@@ -9,7 +9,6 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podclasses import PodClasses
@@ -75,19 +74,6 @@ def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone
     assert usage.queue_of(pod("a", "own", **native)) == "own"
 
 
-def test_a_placed_pod_counts_as_its_placement_stands() -> None:
-    world = World(queue("a"))
-    for confirm in (lambda: world.ledger.confirm("u"), lambda: world.ledger.set_pod(pod("u", "a"), "n")):
-        world.ledger.assume(pod("u", "a"), 0)
-        assert world.usage.book.own("a", Standing.ASSUMED)["cpu"] == 1000
-        confirm()
-        assert world.usage.book.own("a", Standing.BOUND)["cpu"] == 1000
-        world.ledger.set_pod(pod("u", "b"), "n")
-        assert (world.cpu("a"), world.cpu("b")) == (0, 1)
-        world.ledger.remove_pod("u")
-        assert not list(world.usage.book.entries())
-
-
 def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> None:
     world = World(queue("a"))
     world.usage.batch_schedulers = ("volcano",)
@@ -145,18 +131,6 @@ def test_those_that_wait_are_called_when_room_comes_and_the_next_when_one_does_n
     assert world.called == ["second", "third"]
     world.usage.left("third")
     assert world.called == ["second", "third"]
-
-
-def test_one_that_is_placed_keeps_what_it_was_called_for() -> None:
-    world = World(queue("a", "1"))
-    world.ledger.set_pod(pod("first", "a"), "n")
-    for name in ("second", "third"):
-        world.usage.full(pod(name, "a"))
-    world.ledger.remove_pod("first")
-    assert world.usage.full(pod("second", "a")) is None
-    world.ledger.assume(pod("second", "a"), 0)
-    world.usage.unplaced("second")
-    assert world.called == ["second"]
 
 
 def test_a_pod_that_names_another_queue_than_the_one_it_waits_for_is_tried_again() -> None:
