@@ -46,7 +46,7 @@ class Cluster:
         for index in range(self._size):
             self._set_node(index)
         for name in NAMESPACES:
-            self._set("namespaces", name, {"metadata": {"name": name, "labels": {"team": "red"}}})
+            self._set("namespaces", name, {"metadata": {"name": name, "labels": {"team": "x"}}})
         for _ in range(60):
             self._change_slice()
             self._change_claim()

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.trial import START, Mark, Trial, WhatIf
-from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.gpus import text_of
@@ -22,7 +21,7 @@ from agent_scheduler.engine.state.labelselector import LabelSelector, Requiremen
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
 from agent_scheduler.engine.state.recount import contradictions
-from tests.support.engine import World, node, sums_are_right
+from tests.support.engine import World, contents, node
 from tests.support.examples import FACTOR, examples, in_time
 from tests.support.terms import beside, pod_term
 
@@ -31,28 +30,6 @@ from .changing import Cluster as ChangingCluster
 from .live import Live, Obj, Objects
 
 NODES = ("a", "b")
-
-
-def contents(columns: Columns) -> dict[str, Any]:
-    """Everything that a filter could read of the rows in use."""
-    assert sums_are_right(columns)
-    size = columns.size
-    return {
-        "taken": columns.taken[:size],
-        "usage": columns.usage[:, :, :size].tolist(),
-        "requested": columns.requested[:, :size].tolist(),
-        "allocatable": columns.allocatable[:, :size].tolist(),
-        "version": columns.version[:size],
-        "spec_version": columns.spec_version[:size],
-        "ports": dict(columns.ports),
-        "matching": {kind: column[:size].tolist() for kind, column in columns.matching.items()},
-        "terms": {term: column[:size].tolist() for term, column in columns.terms.items()},
-        "absent": set(columns.absent),
-        "volumes": {row: dict(there) for row, there in columns.hypothetical_pods.items()},
-        "host ports": {row: dict(there) for row, there in columns.hypothetical_ports.items()},
-        "gpus": (dict(columns.gpus), columns.gpu_most[:size].tolist(), columns.gpu_whole[:size].tolist()),
-        "gpus by name": {row: dict(there) for row, there in columns.hypothetical_gpus.items()},
-    }
 
 
 #: CPU, host port, app, the app that it stays away from, and thousandths of GPUs with the devices that it was given.

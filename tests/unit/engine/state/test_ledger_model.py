@@ -32,7 +32,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import wire
-from tests.support.engine import read_pod
+from tests.support.engine import contents, read_pod
 from tests.support.ledger_model import (
     NODE_SHAPES,
     POD_SHAPES,
@@ -90,34 +90,6 @@ def row_of(columns: Columns, row: int) -> Row:
         [(taint.key, taint.effect) for taint in columns.interns.taints[columns.taints.item(row)]],
         bool(columns.unschedulable[row]),
         list(columns.gpus.get(row, ())),
-    )
-
-
-def contents(columns: Columns) -> tuple[Any, ...]:
-    """Everything that a decision reads, as a value."""
-    size = columns.size
-    arrays = (
-        columns.allocatable[:, :size],
-        columns.usage[:, :, :size],
-        columns.present[:size],
-        columns.unschedulable[:size],
-        columns.taints[:size],
-    )
-    numbers = (
-        columns.version[:size],
-        columns.spec_version[:size],
-        columns.offers[:size],
-        columns.taken[:size],
-    )
-    return (
-        size,
-        *(array.tobytes() for array in arrays),
-        *numbers,
-        columns.nodes[:size],
-        dict(columns.ports),
-        dict(columns.gpus),
-        columns.gpu_most[:size].tobytes(),
-        columns.gpu_whole[:size].tobytes(),
     )
 
 
