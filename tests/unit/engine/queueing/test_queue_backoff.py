@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from agent_scheduler.engine.events import events as ev
@@ -214,34 +217,25 @@ def test_a_sleeper_is_told_of_an_earlier_deadline_and_only_of_that():
     assert world.queue.next_deadline() == 1300.0
 
 
+def queue_with(**arguments: Any) -> SchedulingQueue[Any]:
+    return SchedulingQueue(clock=lambda: 0.0, hint_maps={}, **arguments)
+
+
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("made", "says"),
     [
-        ({"initial_backoff": 0}, "initial_backoff is 0: it must be above 0 seconds"),
+        (lambda: QueueSettings(initial_backoff=0), "initial_backoff is 0: it must be above 0 seconds"),
         (
-            {"initial_backoff": 5, "max_backoff": 2},
+            lambda: QueueSettings(initial_backoff=5, max_backoff=2),
             "max_backoff is 2: it must be 0 .* or at least initial_backoff, 5",
         ),
-        ({"backoff_window": 0}, "backoff_window is 0: it must be above 0 seconds"),
-        ({"max_in_unschedulable": 0}, "max_in_unschedulable is 0"),
-        ({"max_urgent_retries": -1}, "max_urgent_retries is -1"),
+        (lambda: QueueSettings(backoff_window=0), "backoff_window is 0: it must be above 0 seconds"),
+        (lambda: QueueSettings(max_in_unschedulable=0), "max_in_unschedulable is 0"),
+        (lambda: QueueSettings(max_urgent_retries=-1), "max_urgent_retries is -1"),
+        (lambda: queue_with(max_inflight_events=0), "max_events is 0"),
+        (lambda: queue_with(pre_enqueue={"nobody": ()}), r"profiles \['nobody'\]: known profiles are \[\]"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, float], says: str):
+def test_settings_and_arguments_that_make_no_sense_are_refused(made: Callable[[], object], says: str):
     with pytest.raises(ValueError, match=says):
-        QueueSettings(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"max_inflight_events": 0}, "max_events is 0"),
-        (
-            {"pre_enqueue": {"nobody": ()}},
-            r"pre_enqueue names profiles \['nobody'\]: known profiles are \[\]",
-        ),
-    ],
-)
-def test_queue_arguments_that_make_no_sense_are_refused(settings: dict[str, object], says: str):
-    with pytest.raises(ValueError, match=says):
-        SchedulingQueue(clock=lambda: 0.0, hint_maps={}, **settings)
+        made()

@@ -8,7 +8,7 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.views import find
 
-from .queue_world import World, gated_world, on, pod
+from .queue_world import World, on, pod
 
 
 def test_events_that_wake_a_pod_are_those_of_all_plugins_that_refused_it() -> None:
@@ -23,14 +23,6 @@ def test_events_that_wake_a_pod_are_those_of_all_plugins_that_refused_it() -> No
         "labels": ("NodeAdd", "NodeUpdateLabel"),
         "room": ("AssignedPodDelete", "NodeAdd", "NodeUpdateLabel"),
     }
-
-
-def test_a_gated_pod_is_woken_by_what_opens_its_gate_alone() -> None:
-    world, gate = gated_world()
-    world.queue.add(pod("a", gates=("hold",)))
-    found = find(world.queue, pod("a").uid)
-    assert found is not None
-    assert found.wakes == {gate.name: ("TargetPodUpdateSchedulingGatesEliminated",)}
 
 
 @pytest.mark.parametrize(

@@ -200,13 +200,3 @@ def test_a_slow_pod_does_not_make_the_queue_remember_where_quick_ones_were_poppe
         world.queue.done(quick.uid)
     assert len(world.queue.places.in_flight._line) < 100
     world.queue.check_invariants()
-
-
-def test_a_thousand_pods_popped_between_two_events_share_one_position():
-    world = every(ev.NODE_ADD)
-    in_flight(world, *(f"pod-{index}" for index in range(1000)))
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    for index in reversed(range(1000)):
-        world.queue.done(f"pod-{index}-uid")
-    world.queue.check_invariants()
-    assert world.in_flight_timeline() == []

@@ -214,13 +214,3 @@ def test_case_52_a_pod_that_is_gone_or_bound_is_not_nominated():
     assert world.queue.nominator.pods_for("node-1") == ()
     assert world.queue.nominator.pods_for("node-2") == ()
     world.queue.check_invariants()
-
-
-def test_a_second_nomination_takes_the_place_of_the_first():
-    world = World()
-    one = pod("a", nominated_node_name="node-1")
-    world.queue.nominator.add(one)
-    world.queue.nominator.add(one, "node-2")
-    assert world.queue.nominator.pods_for("node-1") == ()
-    assert world.queue.nominator.nominated.get(one.uid, "") == "node-2"
-    world.queue.check_invariants()

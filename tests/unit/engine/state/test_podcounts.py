@@ -47,16 +47,6 @@ def test_pods_are_counted_only_while_somebody_asks() -> None:
     assert not world.ledger.columns.matching
 
 
-def test_a_snapshot_has_a_kind_as_soon_as_it_is_counted() -> None:
-    world = World(node("a"))
-    snapshot = Snapshot(world.ledger)
-    world.ledger.set_pod(pod(world.classes, "1", app="db"), "a")
-    kind = snapshot.handle.count([in_default(app="db")])
-    snapshot.refresh()
-    snapshot.take_new_counts()
-    assert snapshot.columns.matching[kind].item(0) == 1
-
-
 def test_pods_that_are_being_deleted_count_where_that_is_wanted() -> None:
     world = World(node("a"))
     handle = Handle(world.ledger)

@@ -41,19 +41,6 @@ def shares(workload: TargetWorkload) -> dict[int, float]:
     return {dict(kind.requests)["cpu"]: share for kind, share in workload.kinds}
 
 
-def test_before_any_pod_there_is_no_workload() -> None:
-    workload = TargetWorkload()
-    assert (workload.kinds, workload.version, workload.wanted) == ((), 0, False)
-
-
-def test_the_first_pod_is_all_of_it_and_the_next_few_change_it_at_once() -> None:
-    workload = TargetWorkload()
-    workload.seen(cls(100))
-    assert (shares(workload), workload.version) == ({100: 1.0}, 1)
-    workload.seen(cls(200))
-    assert (shares(workload), workload.version) == ({100: 0.5, 200: 0.5}, 2)
-
-
 def test_kinds_are_what_is_asked_for_of_which_nodes_and_not_the_class() -> None:
     workload = TargetWorkload()
     tolerates = [{"operator": "Exists"}]
