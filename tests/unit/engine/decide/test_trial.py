@@ -31,7 +31,6 @@ from .live import Live, Obj, Objects
 
 NODES = ("a", "b")
 
-
 #: CPU, host port, app, the app that it stays away from, and thousandths of GPUs with the devices that it was given.
 Shape = tuple[int, int, str, str, tuple[int, str]]
 
@@ -53,6 +52,14 @@ class Cluster(World):
             about["affinity"] = beside("podAntiAffinity", pod_term(repels))
         return self.pod(uid, uid=uid, ports=[port] if port else [], nodeName=node_name or None, **about)
 
+    def run_all(self, placed: list[tuple[Shape, str]]) -> list[tuple[PodInfo, str]]:
+        """The pods, each with its node, when the ledger and the snapshot know of them."""
+        pods = [(self.make(shape, f"p{number}", name), name) for number, (shape, name) in enumerate(placed)]
+        for pod, name in pods:
+            self.ledger.set_pod(pod, name)
+        self.snapshot.refresh()
+        return pods
+
 
 shapes = st.tuples(
     st.sampled_from([0, 100, 500]),
@@ -72,10 +79,7 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
     placed: list[tuple[Shape, str]], data: st.DataObject
 ) -> None:
     world = Cluster()
-    pods = [(world.make(shape, f"p{number}", name), name) for number, (shape, name) in enumerate(placed)]
-    for pod, name in pods:
-        world.ledger.set_pod(pod, name)
-    world.snapshot.refresh()
+    pods = world.run_all(placed)
     live = data.draw(st.booleans())
     columns = world.ledger.columns if live else world.snapshot.columns
     before = contents(columns)
@@ -138,13 +142,10 @@ def test_undone_to_any_mark_gpus_are_what_they_were_there(
 ) -> None:
     """Pods come to a node whether they fit or not, and leave it again in any order."""
     world = Cluster()
-    there = [world.make(shape, f"p{number}", name) for number, (shape, name) in enumerate(placed)]
-    for pod, (_, name) in zip(there, placed, strict=True):
-        world.ledger.set_pod(pod, name)
-    world.snapshot.refresh()
+    there = world.run_all(placed)
     columns, row = world.snapshot.columns, world.ledger.rows["a"]
     new = [world.make((0, 0, "a", "", (milli, "")), f"new{at}") for at, milli in enumerate(amounts)]
-    pods = [*new, *(pod for pod, (_, name) in zip(there, placed, strict=True) if name == "a")]
+    pods = [*new, *(pod for pod, name in there if name == "a")]
     standing = {pod.uid for pod in pods[len(new) :]}
     start = contents(columns)
     marks: list[tuple[Mark, set[str], dict[str, Any]]] = []

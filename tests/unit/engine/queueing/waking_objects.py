@@ -1,5 +1,5 @@
-"""Random objects of a cluster, as the watch brings them: pods with every feature that a plugin refuses for, and all
-that can cure a refusal. Names and labels are few, so that what happens often concerns somebody."""
+"""Random objects of a cluster, as the watch brings them: pods and nodes that `Drawn` draws, and objects of storage and
+of devices that can cure a refusal."""
 
 from __future__ import annotations
 
