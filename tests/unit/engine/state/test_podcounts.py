@@ -9,10 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
-from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
@@ -39,7 +36,7 @@ def test_pods_are_counted_only_while_somebody_asks() -> None:
     world = World(node("a"), node("b"))
     world.ledger.set_pod(pod(world.classes, "1", app="db"), "b")
     assert not world.ledger.columns.matching
-    kind = Handle(world.ledger).count([in_default(app="db")])
+    kind = world.handle.count([in_default(app="db")])
     world.ledger.set_pod(pod(world.classes, "2", app="db"), "b")
     world.ledger.set_pod(pod(world.classes, "3", app="db", namespace="other"), "b")
     assert world.ledger.columns.matching[kind][:2].tolist() == [0, 2]
@@ -49,7 +46,7 @@ def test_pods_are_counted_only_while_somebody_asks() -> None:
 
 def test_pods_that_are_being_deleted_count_where_that_is_wanted() -> None:
     world = World(node("a"))
-    handle = Handle(world.ledger)
+    handle = world.handle
     alive, all_of_them = (
         handle.count([in_default(app="db")], alive_only=True),
         handle.count([in_default(app="db")]),
@@ -65,7 +62,7 @@ def test_pods_that_are_being_deleted_count_where_that_is_wanted() -> None:
 
 def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
     world = World(node("a"))
-    handle = Handle(world.ledger)
+    handle = world.handle
     plain = pod(world.classes, "1", app="web")
     assert handle.class_of(plain) is plain.cls
     world.ledger.set_pod(pod(world.classes, "2", app="db", affinity=apart("web")), "a")
@@ -91,19 +88,18 @@ def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
 
 def test_a_namespace_selector_finds_namespaces_by_their_labels() -> None:
     world = World(node("a"))
-    namespaces = Namespaces()
-    handle = Handle(world.ledger, namespaces=namespaces)
+    handle = world.handle
     affinity = apart("web", namespaceSelector={"matchLabels": {"team": "x"}})
     world.ledger.set_pod(pod(world.classes, "1", app="db", affinity=affinity), "a")
     visitor = pod(world.classes, "2", app="web", namespace="theirs")
     assert handle.class_of(visitor) is visitor.cls
-    namespaces.set("theirs", {"team": "x"})
+    world.namespaces.set("theirs", {"team": "x"})
     assert handle.class_of(visitor).matching_terms
 
 
 def test_an_empty_namespace_selector_means_namespaces_that_were_never_seen_too() -> None:
     world = World(node("a"))
-    handle = Handle(world.ledger)
+    handle = world.handle
     visitor = pod(world.classes, "2", app="web", namespace="theirs")
     world.ledger.set_pod(visitor, "a")
     mine = pod(world.classes, "1", app="web", affinity=apart("web", namespaceSelector={}))
@@ -132,7 +128,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, max_size=30))
 def test_counts_stay_in_step_whatever_happens(steps: list[tuple[str, Any]]) -> None:
     world = World(node("a"))
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     held: dict[str, Any] = {}
     for what, value in steps:
         if what == "pod":
