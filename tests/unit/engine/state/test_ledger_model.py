@@ -18,7 +18,6 @@ from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy, dec
 from agent_scheduler.engine.decide.ranking import REFUSED, best_of
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state import columns as columns_module
 from agent_scheduler.engine.state import ledger as ledger_module
 from agent_scheduler.engine.state.columns import Columns
@@ -32,7 +31,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import wire
-from tests.support.engine import contents, read_pod
+from tests.support.engine import PACK, SPREAD, contents, read_pod
 from tests.support.ledger_model import (
     NODE_SHAPES,
     POD_SHAPES,
@@ -48,10 +47,7 @@ from tests.support.stateful import model_test
 
 pytestmark = pytest.mark.promise("S7")
 
-PROFILES = [
-    build_profile(ProfileSpec(scheduler_name="agent-scheduler", base=base))
-    for base in ("agent", "default-scheduler")
-]
+PROFILES = [PACK, SPREAD]
 NAMES = [f"n{index}" for index in range(5)]
 NAME = st.sampled_from(NAMES)
 NODE_SHAPE = st.integers(0, len(NODE_SHAPES) - 1)
