@@ -46,6 +46,7 @@ def test_rules_1_to_5_under_strict_a_version_is_used_once_and_what_others_did_to
     versions = world.ledger.columns.version
     assert [(each.node_name, each.version) for each in seen[0]] == [("a", versions[0]), ("b", versions[1])]
     world.place("a", requests={"cpu": "1"})
+    assert race.judge(waiting[0], seen[0]).revalidated == 1
     assert [race.bind(pod, each) for pod, each in zip(waiting, seen, strict=True)] == ["a", "b", None]
     assert world.ledger.used(seen[0][0].row, seen[0][0].version)
     assert race.judge(waiting[2], seen[2]).conflicts == 2
