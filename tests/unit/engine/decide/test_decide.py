@@ -11,7 +11,7 @@ from hypothesis import given
 from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.facet_classes import FacetClasses
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.framework.plugin import Depends, PodUnrankable
+from agent_scheduler.engine.framework.plugin import Depends, PodUnrankable, Profile
 from agent_scheduler.engine.state.columns import COLUMNS_KEPT
 from agent_scheduler.engine.state.recount import contradictions
 from tests.decisions.clusters import Drawn, clusters
@@ -20,6 +20,16 @@ from tests.decisions.plain.filters import FILTERS
 from tests.support.engine import PACK, SPREAD, World, node
 from tests.support.examples import examples
 from tests.support.terms import HOSTNAME, beside, pod_term, spread
+
+
+@pytest.mark.parametrize(("profile", "best"), [(PACK, ["b", "a"]), (SPREAD, ["a", "b"])])
+def test_packing_prefers_the_fullest_node_that_fits_and_spreading_the_emptiest(
+    profile: Profile, best: list[str]
+) -> None:
+    world = World(node("a"), node("b"), node("full"), profile=profile)
+    world.place("b", requests={"cpu": "2", "memory": "1Gi"})
+    world.place("full", requests={"cpu": "3500m", "memory": "1Gi"})
+    assert world.chosen(world.pod(requests={"cpu": "1", "memory": "1Gi"})) == best
 
 
 def test_workers_with_different_offsets_start_at_different_nodes_of_equal_score() -> None:
