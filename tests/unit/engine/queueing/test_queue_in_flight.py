@@ -156,6 +156,16 @@ def test_of_several_events_in_flight_the_best_counts_in_whatever_order_they_came
     assert said == place
 
 
+def test_a_pod_that_is_seen_again_after_its_deletion_comes_back():
+    """A watch that lost its place may say deleted and then, of the same UID, still there."""
+    world = every(ev.NODE_ADD)
+    one = pod("a")
+    entry = world.try_pod(one)
+    world.queue.delete(one.uid)
+    world.queue.add(one)
+    assert world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"]) == "unschedulable"
+
+
 def test_a_pod_that_fails_after_it_was_done_comes_back_after_its_backoff():
     """Its events are forgotten, so none of them may be taken for missing."""
     world = every(ev.NODE_ADD)

@@ -169,6 +169,18 @@ def test_a_pod_has_devices_only_of_a_node_and_of_gpus_that_it_asks_for() -> None
     assert pod(world, "p", 500, "one", "a").gpus == ()
 
 
+def test_devices_of_a_pod_that_is_gone_are_free_again() -> None:
+    world = World(gpu_node())
+    for uid in ("p", "q"):
+        world.ledger.assume(pod(world, uid, 600), 0)
+    assert free(world) == (400, 400)
+    assert world.ledger.forget("p") == "a" and world.ledger.bound_with.keys() == {"q"}
+    assert free(world) == (1000, 400)
+    world.ledger.confirm("q")
+    world.ledger.remove_pod("q")
+    assert free(world) == (1000, 1000)
+
+
 def test_devices_that_are_named_are_given_rather_than_chosen_ones() -> None:
     world = World(gpu_node(offered=3000))
     world.ledger.assume(pod(world, "p", 2000), 0, (1, 2))
