@@ -120,7 +120,7 @@ class Cluster:
 
     # ---- changes
 
-    def _set(self, kind: str, name: str, body: Obj) -> str:
+    def _set(self, kind: str, name: str, body: Any) -> str:
         self.objects[kind][name] = body
         self.live.set(kind, name, body)
         return f"{kind} {name}"

@@ -79,8 +79,8 @@ def test_a_scheduler_uses_what_it_desires_and_nobody_else_has_or_takes_first(
 
 
 def test_what_others_use_is_claimed_unless_they_are_dead() -> None:
-    others = [rival(each, f"n-{each}", f"n-{each}", each) for each in Liveness]
-    assert claimed(others) == {f"n-{ALIVE}", f"n-{UNKNOWN}"}
+    others = [rival(each.value, f"n-{each.value}", f"n-{each.value}", each) for each in Liveness]
+    assert claimed(others) == {"n-alive", "n-unknown"}
 
 
 def test_a_membership_says_what_joined_and_left_and_whether_it_is_another_state() -> None:

@@ -29,7 +29,11 @@ def test_sidecars_run_beside_the_containers_and_beside_later_init_containers_and
 ):
     def cpu(*inits: dict[str, Any]) -> int:
         containers = [{"name": "c", "resources": asking(cpu="1")}]
-        spec = {"containers": containers, "initContainers": list(inits), "overhead": {"cpu": "250m"}}
+        spec: dict[str, Any] = {
+            "containers": containers,
+            "initContainers": list(inits),
+            "overhead": {"cpu": "250m"},
+        }
         return read_pod(pod_json(**spec), _classes).cls.requests["cpu"]
 
     sidecar = {"name": "s", "resources": asking(cpu="1"), "restartPolicy": "Always"}
