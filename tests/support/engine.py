@@ -311,3 +311,30 @@ def sums_are_right(columns: Columns) -> bool:
         np.array_equal(domains.sums(column, columns.counted), Domains(domains.of).sums(column, RowLog()))
         for column in (*columns.matching.values(), *columns.terms.values())
     )
+
+
+def contents(columns: Columns) -> dict[str, Any]:
+    """Everything that a decision could read of the rows in use."""
+    assert sums_are_right(columns)
+    size = columns.size
+    return {
+        "nodes": columns.nodes[:size],
+        "offers": columns.offers[:size],
+        "taken": columns.taken[:size],
+        "usage": columns.usage[:, :, :size].tolist(),
+        "requested": columns.requested[:, :size].tolist(),
+        "allocatable": columns.allocatable[:, :size].tolist(),
+        "of nodes": [
+            each[:size].tolist() for each in (columns.present, columns.unschedulable, columns.taints)
+        ],
+        "version": columns.version[:size],
+        "spec_version": columns.spec_version[:size],
+        "ports": dict(columns.ports),
+        "matching": {kind: column[:size].tolist() for kind, column in columns.matching.items()},
+        "terms": {term: column[:size].tolist() for term, column in columns.terms.items()},
+        "absent": set(columns.absent),
+        "volumes": {row: dict(there) for row, there in columns.hypothetical_pods.items()},
+        "host ports": {row: dict(there) for row, there in columns.hypothetical_ports.items()},
+        "gpus": (dict(columns.gpus), columns.gpu_most[:size].tolist(), columns.gpu_whole[:size].tolist()),
+        "gpus by name": {row: dict(there) for row, there in columns.hypothetical_gpus.items()},
+    }

@@ -5,19 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from typing import Any
 
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
-from agent_scheduler.engine.state.gpus import RESOURCE as GPU
-from tests.support.terms import HOSTNAME, ZONE, beside, pod_term, preferring, requiring, spread, term
+from tests.support import devices, objects, storage
+from tests.support.drawn import APPS, IMAGES, NAMESPACES, TEAMS, ZONES, Drawn
+from tests.support.terms import ZONE, term
 
 from .live import LEARNING, PACKING, PROFILES, Answer, Live, Obj, Question
-
-NAMESPACES = ("default", "other")
-TEAMS = ("red", "blue")
-ZONES = tuple("abcde")
-APPS = tuple("xyz")
-DRIVER = "d.example.com"
-IMAGES = ("small", "large")
 
 #: How many changes come between two decisions: none, as between workers' turns, a few, and many at once.
 BURSTS = (0, 1, 1, 2, 5, 17, 40, 65, 100)
@@ -36,34 +31,22 @@ class Cluster:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._numbers = itertools.count()
-        self.objects: dict[str, dict[str, Obj]] = {
-            "namespaces": {},
-            "services": {},
-            "classes": {"any": {"metadata": {"name": "any", "uid": "any"}, "spec": {}}},
-            "slices": {},
-            "claims": {},
-            "storageclasses": {
-                "slow": {
-                    "metadata": {"name": "slow"},
-                    "provisioner": "kubernetes.io/no-provisioner",
-                    "volumeBindingMode": "WaitForFirstConsumer",
-                }
-            },
-            "volumes": {},
-            "volumeclaims": {},
-            "nodes": {},
-            "pods": {},
+        self.objects: dict[str, dict[str, Any]] = {
+            kind: {} for kind in ("namespaces", "services", "slices", "claims", "volumes", "volumeclaims")
         }
+        self.objects |= {"classes": {"any": devices.class_of()}, "nodes": {}, "pods": {}}
+        self.objects["storageclasses"] = {"slow": storage.storage_class()}
         self.live = Live(self.objects, ())
         self._size = self._random.randrange(60, 151)
         #: Of ten changes so many are of nodes: for some time none, for some time half of them.
         self._of_nodes = 1
-        #: Whether no node is better or worse than another but for what it offers, as far as most pods go.
-        self._plain = self._random.random() < 0.3
+        # In some clusters no node is better or worse than another but for what it offers, as far as most pods go.
+        repelling = 0.0 if self._random.random() < 0.3 else 0.1
+        self._drawn = Drawn(self._random, claims=4, device_claims=10, repelling=repelling)
         for index in range(self._size):
             self._set_node(index)
         for name in NAMESPACES:
-            self._set("namespaces", name, {"metadata": {"name": name, "labels": {"team": "red"}}})
+            self._set("namespaces", name, {"metadata": {"name": name, "labels": {"team": "x"}}})
         for _ in range(60):
             self._change_slice()
             self._change_claim()
@@ -137,7 +120,7 @@ class Cluster:
 
     # ---- changes
 
-    def _set(self, kind: str, name: str, body: Obj) -> str:
+    def _set(self, kind: str, name: str, body: Any) -> str:
         self.objects[kind][name] = body
         self.live.set(kind, name, body)
         return f"{kind} {name}"
@@ -186,28 +169,9 @@ class Cluster:
         return self._set("nodes", f"n{index}", self._node(f"n{index}"))
 
     def _node(self, name: str) -> Obj:
-        rng = self._random
-        taints = [
-            {"key": "spot", "value": "yes", "effect": effect}
-            for effect in ("NoSchedule", "PreferNoSchedule")
-            if rng.random() < 0.1 and not self._plain
-        ]
-        labels = {HOSTNAME: name, ZONE: rng.choice(ZONES), "disk": rng.choice(("ssd", "hdd"))}
-        if rng.random() < 0.1:
-            del labels[rng.choice((ZONE, "disk"))]
-        cpu = rng.choice(("2", "4", "4", "8"))
-        allocatable = {"cpu": cpu, "memory": "16Gi", "pods": rng.choice(("8", "110"))}
-        if rng.random() < 0.2:
-            allocatable["example.com/gpu"] = "2"
-        if rng.random() < 0.4:
-            allocatable[GPU] = rng.choice(("1000", "2000", "2000", "4000"))
-        images = [{"names": [rng.choice(IMAGES)], "sizeBytes": 500_000_000}] if rng.random() < 0.3 else []
-        unschedulable = rng.random() < 0.05 and not self._plain
-        return {
-            "metadata": {"name": name, "uid": name, "labels": labels},
-            "spec": {"taints": taints, "unschedulable": unschedulable},
-            "status": {"allocatable": allocatable, "images": images},
-        }
+        images = [{"names": [self._random.choice(IMAGES)], "sizeBytes": 500_000_000}]
+        status = {"images": images} if self._drawn.likely(0.3) else {}
+        return objects.node(name, uid=name, status=status, **self._drawn.node_fields())
 
     def _run_pod(self) -> str:
         """Somebody else's pod is bound; its node may be one that is not there (yet)."""
@@ -232,9 +196,9 @@ class Cluster:
             case 0:
                 metadata = {**metadata, "deletionTimestamp": "2026-01-01T00:00:00Z"}
             case 1:
-                metadata = {**metadata, "labels": self._labels()}
+                metadata = {**metadata, "labels": self._drawn.labels()}
             case 2:
-                spec = {**spec, "containers": self._containers()}
+                spec = {**spec, "containers": [self._container()]}
             case _:
                 spec = {**spec, "nodeName": self._where()}
         return self._set("pods", uid, {**old, "metadata": metadata, "spec": spec})
@@ -260,85 +224,65 @@ class Cluster:
         if number < 2:
             place = {"allNodes": True}
         elif number < 5:
-            place = {"nodeSelector": {"nodeSelectorTerms": [term(ZONE, ZONES[number])]}}
-        devices = [
-            {"name": f"d{index}", "attributes": {"kind": {"string": rng.choice("ab")}}}
+            place = {"nodeSelector": {"nodeSelectorTerms": [term(ZONE, ZONES[number - 2])]}}
+        found = [
+            devices.device(f"d{index}", attributes=devices.attributes(kind=rng.choice("ab")))
             for index in range(rng.randrange(1, 5))
         ]
-        pool = {"name": f"pool{number}", "generation": 1, "resourceSliceCount": 1}
-        body = {"driver": DRIVER, "pool": pool, "devices": devices, **place}
-        return self._set("slices", name, {"metadata": self._metadata(name), "spec": body})
+        pool = {"name": f"pool{number}"}
+        return self._set(
+            "slices", name, devices.slice_of(name, *found, version=self._next(), pool=pool, **place)
+        )
 
     def _change_claim(self) -> str:
         """One that waiting pods have or, mostly, one of others that takes devices or gives them back."""
         rng, number = self._random, self._random.randrange(60)
-        name = f"claim{number}"
+        name = f"claim-{number}"
         if name in self.objects["claims"] and rng.random() < 0.3:
             return self._delete("claims", name)
-        exactly: Obj = {"deviceClassName": "any", "count": rng.randrange(1, 3)}
+        request = devices.exactly(count=rng.randrange(1, 3))
         if rng.random() < 0.5:
-            kind = f"device.attributes['{DRIVER}'].kind == '{rng.choice('ab')}'"
-            exactly["selectors"] = [{"cel": {"expression": kind}}]
-        request: Obj = {"name": "r", "exactly": exactly}
+            kind = f"device.attributes['{devices.DRIVER}'].kind == '{rng.choice('ab')}'"
+            request["exactly"]["selectors"] = [{"cel": {"expression": kind}}]
         if rng.random() < 0.3:
             two = {"name": "two", "deviceClassName": "any", "count": 2}
             request = {"name": "r", "firstAvailable": [two, {"name": "one", "deviceClassName": "any"}]}
         status = self._allocated() if number >= 10 and rng.random() < 0.8 else {}
-        body = {
-            "metadata": self._metadata(name),
-            "spec": {"devices": {"requests": [request]}},
-            "status": status,
-        }
-        return self._set("claims", name, body)
+        made = devices.claim_of(name, request, version=self._next(), status=status)
+        return self._set("claims", name, made)
 
     def _allocated(self) -> Obj:
         """A device that nobody has, if one is found at once."""
         if not self.objects["slices"]:
             return {}
-        spec = self.objects["slices"][self._some("slices")]["spec"]
-        device, pool = self._random.choice(spec["devices"])["name"], spec["pool"]["name"]
-        result = {"request": "r", "driver": DRIVER, "pool": pool, "device": device}
+        made = self.objects["slices"][self._some("slices")]
+        pool, name = made.pool.pool, self._random.choice(made.devices).name
         for each in self.objects["claims"].values():
-            if each["status"] and each["status"]["allocation"]["devices"]["results"] == [result]:
+            if each.allocation and (pool, name) in [use.id[1:] for use in each.allocation.uses]:
                 return {}
-        return {"allocation": {"devices": {"results": [result]}}}
+        status = devices.allocated_to(name, pool=pool)
+        del status["allocation"]["nodeSelector"]
+        return status
 
     def _change_volume(self) -> str:
         rng, number = self._random, self._random.randrange(6)
         name = f"pv{number}"
         if name in self.objects["volumes"] and rng.random() < 0.3:
             return self._delete("volumes", name)
-        spec = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "slow",
-            "claimRef": {"namespace": "default", "name": f"pvc{number}", "uid": ""} if number < 3 else None,
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [term(ZONE, rng.choice(ZONES))]}},
-        }
-        body = {"metadata": self._metadata(name), "spec": spec, "status": {"phase": "Available"}}
-        return self._set("volumes", name, body)
+        claim = storage.ref(f"claim-{number}", uid="") if number < 3 else None
+        return self._set("volumes", name, storage.volume(name, zone=rng.choice(ZONES), claim=claim))
 
     def _change_volume_claim(self) -> str:
         rng, number = self._random, self._random.randrange(4)
-        name = f"pvc{number}"
+        name = f"claim-{number}"
         if name in self.objects["volumeclaims"] and rng.random() < 0.2:
             return self._delete("volumeclaims", name)
         bound = number < 3 and rng.random() < 0.5
-        metadata = self._metadata(name)
-        if bound:
-            metadata["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
-        spec = {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-            "storageClassName": "slow",
-            "volumeName": f"pv{number}" if bound else "",
-        }
-        body = {"metadata": metadata, "spec": spec, "status": {"phase": "Bound" if bound else "Pending"}}
-        return self._set("volumeclaims", name, body)
+        volume, phase = (f"pv{number}", "Bound") if bound else ("", "Pending")
+        return self._set("volumeclaims", name, storage.claim(name, volume=volume, bound=bound, phase=phase))
 
-    def _metadata(self, name: str) -> Obj:
-        version = str(next(self._numbers) + 1)
-        return {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": version}
+    def _next(self) -> int:
+        return next(self._numbers) + 1
 
     # ---- pods
 
@@ -350,105 +294,46 @@ class Cluster:
         """Another kind of pod, which may differ in no more than what it asks for."""
         if self._random.random() < 0.5:
             return self._pod()
-        return {**body, "spec": {**body["spec"], "containers": self._containers()}}
+        return {**body, "spec": {**body["spec"], "containers": [self._container()]}}
 
     def _pod(self) -> Obj:
-        rng = self._random
+        rng, drawn = self._random, self._drawn
         spec: Obj = {
             "schedulerName": rng.choice((*PROFILES, PACKING, LEARNING)),
-            "containers": self._containers(),
+            "containers": [self._container()],
         }
         for part in rng.choice(PARTS):
-            spec.update(part(rng))
-        return {
-            "metadata": {
-                "name": "waiting",
-                "uid": "waiting",
-                "namespace": "other" if rng.random() < 0.1 else "default",
-                "labels": self._labels(),
-            },
-            "spec": spec,
-        }
+            part(drawn, spec)
+        namespace = rng.choice(NAMESPACES) if drawn.likely(0.2) else "default"
+        about = objects.metadata("waiting", uid="waiting", namespace=namespace, labels=drawn.labels())
+        return {"metadata": about, "spec": spec}
 
-    def _labels(self) -> Obj:
-        return {"app": self._random.choice(APPS)} if self._random.random() < 0.7 else {}
-
-    def _containers(self) -> list[Obj]:
-        rng = self._random
-        requests = {"cpu": rng.choice(("100m", "100m", "250m", "700m", "1100m", "3", "7")), "memory": "128Mi"}
-        if rng.random() < 0.1:
-            requests["example.com/gpu"] = "1"
-        if rng.random() < 0.3:
-            requests[GPU] = rng.choice(("200", "300", "700", "1000", "2000"))
-        ports = [{"containerPort": 80, "hostPort": rng.choice((80, 81))}] if rng.random() < 0.1 else []
-        return [
-            {"name": "c", "image": rng.choice(IMAGES), "resources": {"requests": requests}, "ports": ports}
-        ]
+    def _container(self) -> Obj:
+        rng, drawn = self._random, self._drawn
+        ports = [rng.choice((80, 81))] if drawn.likely(0.1) else []
+        return objects.container(requests=drawn.requests(), ports=ports, image=rng.choice(IMAGES))
 
 
-def _spread(rng: random.Random) -> Obj:
-    whens = rng.choice((("DoNotSchedule",), ("ScheduleAnyway",), ("DoNotSchedule", "ScheduleAnyway")))
-    return {
-        "topologySpreadConstraints": [
-            spread(
-                rng.choice((HOSTNAME, ZONE)),
-                rng.choice(APPS),
-                skew=rng.choice((1, 2)),
-                when=when,
-                nodeTaintsPolicy=rng.choice(("Honor", "Ignore")),
-            )
-            for when in whens
-        ]
-    }
-
-
-def _affinity(rng: random.Random) -> Obj:
-    kind = rng.choice(("podAffinity", "podAntiAffinity", "podAntiAffinity"))
-    found = pod_term(rng.choice(APPS), rng.choice((HOSTNAME, ZONE)))
-    if rng.random() < 0.2:
-        found["namespaceSelector"] = {"matchLabels": {"team": rng.choice(TEAMS)}}
-    return {"affinity": beside(kind, found, weight=rng.choice((0, 0, 1, 10)))}
-
-
-def _node_affinity(rng: random.Random) -> Obj:
-    wanted = term("disk", "ssd", operator=rng.choice(("In", "NotIn")))
-    affinity = preferring((10, wanted)) if rng.random() < 0.6 else requiring(wanted)
-    return {"affinity": {"nodeAffinity": affinity}}
-
-
-def _selector(rng: random.Random) -> Obj:
-    return {"nodeSelector": {ZONE: rng.choice(ZONES)}}
-
-
-def _tolerations(_rng: random.Random) -> Obj:
-    return {"tolerations": [{"operator": "Exists"}]}
-
-
-def _claim(rng: random.Random) -> Obj:
-    return {"resourceClaims": [{"name": "mine", "resourceClaimName": f"claim{rng.randrange(10)}"}]}
-
-
-def _volume(rng: random.Random) -> Obj:
-    claim = {"claimName": f"pvc{rng.randrange(4)}"}
-    return {"volumes": [{"name": "v", "persistentVolumeClaim": claim}]}
+def _near(drawn: Drawn, spec: Obj) -> None:
+    drawn.near(spec, weights=(0, 1, 10))
 
 
 #: What a pod's spec has beside its containers.
-PARTS: tuple[tuple[Callable[[random.Random], Obj], ...], ...] = (
+PARTS: tuple[tuple[Callable[[Drawn, Obj], None], ...], ...] = (
     (),
     (),
     (),
-    (_selector,),
-    (_tolerations,),
-    (_node_affinity,),
-    (_node_affinity, _tolerations),
-    (_spread,),
-    (_spread,),
-    (_spread, _selector),
-    (_affinity,),
-    (_affinity,),
-    (_affinity, _spread),
-    (_claim,),
-    (_claim, _node_affinity),
-    (_volume,),
+    (Drawn.selected,),
+    (Drawn.tolerating,),
+    (Drawn.required,),
+    (Drawn.preferred, Drawn.tolerating),
+    (Drawn.spreading,),
+    (Drawn.spreading,),
+    (Drawn.spreading, Drawn.selected),
+    (_near,),
+    (_near,),
+    (_near, Drawn.spreading),
+    (Drawn.claiming,),
+    (Drawn.claiming, Drawn.preferred),
+    (Drawn.mounting,),
 )

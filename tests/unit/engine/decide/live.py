@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,7 +13,6 @@ from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.ranking import REFUSED
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.dra.allocator import CannotAllocate
-from agent_scheduler.engine.dra.records import read_claim, read_device_class, read_slice
 from agent_scheduler.engine.framework.args import FragmentationArgs, PluginArgs
 from agent_scheduler.engine.framework.plugin import PodUnrankable
 from agent_scheduler.engine.framework.points import Enabled, PluginSet
@@ -26,14 +25,13 @@ from agent_scheduler.engine.state.owners import OwnerKind, Owners
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
 from agent_scheduler.engine.state.targetworkload import TargetWorkload
-from agent_scheduler.engine.volumes import records as storage
 from agent_scheduler.objects import wire
 from tests.support.engine import World
 
 Obj = dict[str, Any]
 
 #: Kind -> name, or UID of a pod -> object.
-Objects = Mapping[str, Mapping[str, Obj]]
+Objects = Mapping[str, Mapping[str, Any]]
 
 PROFILES = ("agent", "default-scheduler")
 #: A profile whose scores read GPUs, and labels of nodes that are alike in their room.
@@ -44,20 +42,11 @@ _ZONE = "topology.kubernetes.io/zone"
 _WORKLOAD: list[Obj] = [
     {"requests": {"cpu": 1, GPU: 1000}, "nodeSelector": {_ZONE: "a"}, "weight": 3},
     {"requests": {"cpu": "500m", GPU: 300}},
-    {"requests": {GPU: 2000}, "nodeSelector": {"disk": "ssd"}},
+    {"requests": {GPU: 2000}, "nodeSelector": {"rack": "a"}},
     {"requests": {"cpu": "700m", "memory": "1Gi"}, "nodeSelector": {_ZONE: "b"}, "weight": 2},
     {"requests": {"cpu": 3}},
 ]
-#: How objects of storage and devices are read, by their kind.
-READERS: Mapping[str, Callable[[bytes], object]] = {
-    "classes": read_device_class,
-    "slices": read_slice,
-    "claims": read_claim,
-    "storageclasses": storage.read_class,
-    "volumes": storage.read_volume,
-    "volumeclaims": storage.read_claim,
-}
-KINDS = ("namespaces", "services", *READERS)
+KINDS = ("namespaces", "services", "classes", "slices", "claims", "storageclasses", "volumes", "volumeclaims")
 
 
 def _packing(name: str, args: dict[str, PluginArgs]) -> ProfileSpec:
@@ -126,20 +115,20 @@ class Live(World):
     def read(self, body: Obj) -> PodInfo:
         return self._read(msgspec.json.encode(body))
 
-    def set(self, kind: str, name: str, body: Obj) -> None:
-        raw = msgspec.json.encode(body)
+    def set(self, kind: str, name: str, body: Any) -> None:
+        """`body`: the JSON of a node, pod, namespace or service, and else what is read of one."""
         match kind:
             case "nodes":
-                self.ledger.set_node(node_info(msgspec.json.decode(raw, type=wire.Node), images=True))
+                self.ledger.set_node(node_info(msgspec.convert(body, wire.Node), images=True))
             case "pods":
-                self.ledger.set_pod(self._read(raw), body["spec"]["nodeName"])
+                self.ledger.set_pod(self.read(body), body["spec"]["nodeName"])
             case "namespaces":
                 self.namespaces.set(name, body["metadata"]["labels"])
             case "services":
                 selector = wire.LabelSelector(match_labels=body["spec"]["selector"])
                 self.owners.set(OwnerKind.SERVICE, "default", name, label_selector(selector, "spec.selector"))
             case _:
-                self.add(READERS[kind](raw))
+                self.add(body)
 
     def delete(self, kind: str, name: str) -> None:
         match kind:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from agent_scheduler.engine.decide.decide import ClassViews, decide
 from agent_scheduler.engine.decide.facet_classes import FacetClasses
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.framework.plugin import Depends, PodUnrankable
+from agent_scheduler.engine.framework.plugin import Depends, PodUnrankable, Profile
 from agent_scheduler.engine.state.columns import COLUMNS_KEPT
 from agent_scheduler.engine.state.recount import contradictions
 from tests.decisions.clusters import Drawn, clusters
@@ -22,20 +21,15 @@ from tests.support.engine import PACK, SPREAD, World, node
 from tests.support.examples import examples
 from tests.support.terms import HOSTNAME, beside, pod_term, spread
 
-SPREADING = partial(World, profile=SPREAD)
 
-
-def test_packing_prefers_the_fullest_node_that_fits() -> None:
-    world = World(node("a"), node("b"), node("c"))
+@pytest.mark.parametrize(("profile", "best"), [(PACK, ["b", "a"]), (SPREAD, ["a", "b"])])
+def test_packing_prefers_the_fullest_node_that_fits_and_spreading_the_emptiest(
+    profile: Profile, best: list[str]
+) -> None:
+    world = World(node("a"), node("b"), node("full"), profile=profile)
     world.place("b", requests={"cpu": "2", "memory": "1Gi"})
-    world.place("c", requests={"cpu": "3500m", "memory": "1Gi"})
-    assert world.chosen(world.pod(requests={"cpu": "1", "memory": "1Gi"})) == ["b", "a"]
-
-
-def test_spreading_prefers_the_emptiest_node() -> None:
-    world = SPREADING(node("a"), node("b"))
-    world.place("a", requests={"cpu": "2", "memory": "1Gi"})
-    assert world.chosen(world.pod(requests={"cpu": "1"})) == ["b", "a"]
+    world.place("full", requests={"cpu": "3500m", "memory": "1Gi"})
+    assert world.chosen(world.pod(requests={"cpu": "1", "memory": "1Gi"})) == best
 
 
 def test_workers_with_different_offsets_start_at_different_nodes_of_equal_score() -> None:
@@ -45,21 +39,15 @@ def test_workers_with_different_offsets_start_at_different_nodes_of_equal_score(
     assert world.chosen(pod, candidates=3, offset=4) == ["n4", "n5", "n0"]
 
 
-def test_a_nominated_node_comes_first_when_it_is_feasible() -> None:
-    world = World(node("a"), node("b"), node("c"))
-    world.place("a", requests={"cpu": "2"})
-    pod = world.pod(requests={"cpu": "1"})
-    assert world.chosen(pod, nominated=2)[0] == "c"
-    world.place("c", requests={"cpu": "4"})
-    assert world.chosen(pod, nominated=2)[0] == "a"
-
-
-def test_a_nominated_node_need_not_be_among_the_best() -> None:
+def test_a_nominated_node_comes_first_while_it_is_feasible_though_it_is_not_among_the_best() -> None:
     world = World(node("a"), node("b"), node("c"))
     world.place("a", requests={"cpu": "2"})
     pod = world.pod(requests={"cpu": "1"})
     assert world.chosen(pod, candidates=1) == ["a"]
     assert world.chosen(pod, candidates=1, nominated=2) == ["c"]
+    assert world.chosen(pod, nominated=2) == ["c", "a", "b"]
+    world.place("c", requests={"cpu": "4"})
+    assert world.chosen(pod, nominated=2)[0] == "a"
 
 
 def test_a_refusal_counts_the_first_reason_of_each_node_sorted_as_texts() -> None:
@@ -76,26 +64,6 @@ def test_a_refusal_counts_the_first_reason_of_each_node_sorted_as_texts() -> Non
         "1 node(s) were unschedulable, 10 node(s) had untolerated taint(s)."
     )
     assert decision.plugins == {"NodeUnschedulable", "TaintToleration", "NodeResourcesFit"}
-
-
-def test_an_empty_cluster_has_no_nodes_available() -> None:
-    world = World()
-    assert world.message(world.pod()) == "no nodes available to schedule pods"
-
-
-def test_a_resource_that_no_node_offers_is_insufficient_everywhere() -> None:
-    world = World(node("a"))
-    pod = world.pod(requests={"example.com/gpu": "1"})
-    assert world.message(pod) == "0/1 nodes are available: 1 Insufficient example.com/gpu."
-
-
-def test_a_resource_that_appears_later_counts_the_pods_that_asked_for_it_before() -> None:
-    world = World(node("a"))
-    world.place("a", requests={"example.com/gpu": "1"})
-    world.ledger.set_node(node("a", extended={"example.com/gpu": "2"}))
-    assert contradictions(world.ledger) == []
-    assert world.chosen(world.pod(requests={"example.com/gpu": "1"})) == ["a"]
-    assert not world.feasible(world.pod(requests={"example.com/gpu": "2"}))
 
 
 def test_memory_is_counted_to_the_byte() -> None:
@@ -120,53 +88,6 @@ def test_an_absurd_request_fits_nowhere_and_overflows_nothing() -> None:
         world.place("a", requests={"memory": "8Ei"})
     assert not world.feasible(world.pod(requests={"memory": "8Ei"}))
     assert contradictions(world.ledger) == []
-
-
-def test_a_view_follows_every_change_of_the_ledger() -> None:
-    world = World(node("a"), node("b"))
-    pod = world.pod(requests={"cpu": "3"})
-    assert world.feasible(pod) == {"a", "b"}
-    placed = world.place("a", requests={"cpu": "2"})
-    assert world.feasible(pod) == {"b"}
-    world.ledger.set_node(node("b", unschedulable=True))
-    assert world.feasible(pod) == set()
-    world.ledger.remove_pod(placed.uid)
-    assert world.feasible(pod) == {"a"}
-    world.ledger.remove_node("a")
-    world.ledger.set_node(node("c", cpu="16"))
-    assert world.feasible(pod) == {"c"}
-    for index in range(200):
-        world.ledger.set_node(node(f"more{index}", cpu="1"))
-    assert world.feasible(pod) == {"c"}
-
-
-def test_a_host_port_that_a_pod_takes_or_gives_back_is_seen_by_a_view_that_was_asked_before() -> None:
-    world = World(node("a"))
-    pod = world.pod(ports=[80])
-    assert world.chosen(pod) == ["a"]
-    other = world.place("a", ports=[80])
-    assert world.message(pod) == (
-        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
-    )
-    world.ledger.remove_pod(other.uid)
-    assert world.chosen(pod) == ["a"]
-
-
-def test_classes_of_different_nodes_answer_for_themselves_whatever_was_asked_before() -> None:
-    taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
-    world = World(node("a"), node("b", taints=taint))
-
-    def now(cpu: str, **spec: Any) -> list[str]:
-        return world.chosen(world.pod(requests={"cpu": cpu}, **spec))
-
-    tolerates = [{"key": "k", "operator": "Exists"}]
-    assert now("1") == now("2") == ["a"]
-    assert now("1", tolerations=tolerates) == now("2", tolerations=tolerates) == ["a", "b"]
-    world.ledger.set_node(node("c", taints=taint))
-    world.ledger.set_node(node("a", taints=taint))
-    world.ledger.set_node(node("b"))
-    assert now("2") == now("1") == ["b"]
-    assert now("2", tolerations=tolerates) == now("1", tolerations=tolerates) == ["a", "b", "c"]
 
 
 def test_classes_that_may_go_to_the_same_nodes_ask_about_them_once() -> None:

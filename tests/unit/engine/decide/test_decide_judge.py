@@ -37,61 +37,20 @@ def pods(world: World, count: int) -> list[PodInfo]:
     return [world.pod(requests={"cpu": "1"}) for _ in range(count)]
 
 
-def test_rule_1_a_result_names_several_nodes_each_with_its_version() -> None:
-    world = World(node("a"), node("b"), node("c"), node("d"))
-    candidates = Race(world, ConflictPolicy.STRICT).decide(world.pod(requests={"cpu": "1"}), candidates=3)
-    assert [each.node_name for each in candidates] == ["a", "b", "c"]
+@pytest.mark.promise("S1")
+def test_rules_1_to_5_under_strict_a_version_is_used_once_and_what_others_did_to_a_node_uses_none() -> None:
+    world = World(node("a"), node("b"))
+    race = Race(world, ConflictPolicy.STRICT)
+    waiting = pods(world, 3)
+    seen = [race.decide(pod) for pod in waiting]
     versions = world.ledger.columns.version
-    assert [each.version for each in candidates] == [int(versions[each.row]) for each in candidates]
-
-
-def test_rule_2_an_unused_version_is_accepted_and_then_used() -> None:
-    world = World(node("a"))
-    race = Race(world, ConflictPolicy.STRICT)
-    first, second = pods(world, 2)
-    seen = race.decide(first)
-    assert race.bind(first, seen) == "a"
-    assert world.ledger.used(seen[0].row, seen[0].version)
-    assert race.bind(second, seen) is None
-
-
-def test_rule_3_a_used_version_moves_on_to_the_next_candidate() -> None:
-    world = World(node("a"), node("b"))
-    race = Race(world, ConflictPolicy.STRICT)
-    pod_a, pod_b = pods(world, 2)
-    seen_a, seen_b = race.decide(pod_a), race.decide(pod_b)
-    assert race.bind(pod_a, seen_a) == "a"
-    assert race.bind(pod_b, seen_b) == "b"
-
-
-def test_rule_4_a_result_with_only_used_versions_goes_back_to_the_queue() -> None:
-    world = World(node("a"), node("b"))
-    race = Race(world, ConflictPolicy.STRICT)
-    pod_a, pod_b, pod_c = pods(world, 3)
-    seen = [race.decide(pod) for pod in (pod_a, pod_b, pod_c)]
-    assert [race.bind(pod, each) for pod, each in zip((pod_a, pod_b, pod_c), seen, strict=True)] == [
-        "a",
-        "b",
-        None,
-    ]
-    assert race.judge(pod_c, seen[2]).conflicts == 2
-
-
-def test_rule_5_a_decision_on_the_new_version_is_no_conflict() -> None:
-    world = World(node("a"))
-    race = Race(world, ConflictPolicy.STRICT)
-    pod_a, pod_d = pods(world, 2)
-    assert race.bind(pod_a, race.decide(pod_a)) == "a"
-    assert race.bind(pod_d, race.decide(pod_d)) == "a"
-
-
-def test_strict_does_not_count_what_others_did_to_the_node_as_a_used_version() -> None:
-    world = World(node("a"))
-    race = Race(world, ConflictPolicy.STRICT)
-    pod = world.pod(requests={"cpu": "1"})
-    seen = race.decide(pod)
+    assert [(each.node_name, each.version) for each in seen[0]] == [("a", versions[0]), ("b", versions[1])]
     world.place("a", requests={"cpu": "1"})
-    assert race.bind(pod, seen) == "a"
+    assert race.judge(waiting[0], seen[0]).revalidated == 1
+    assert [race.bind(pod, each) for pod, each in zip(waiting, seen, strict=True)] == ["a", "b", None]
+    assert world.ledger.used(seen[0][0].row, seen[0][0].version)
+    assert race.judge(waiting[2], seen[2]).conflicts == 2
+    assert race.bind(waiting[2], race.decide(waiting[2])) == "a"
 
 
 @pytest.mark.promise("S1", "S25")
@@ -142,28 +101,6 @@ def test_a_node_that_went_and_came_back_is_judged_as_it_is_now() -> None:
         # Its versions go on rising, so it never becomes unusable for those who decide anew.
         world.ledger.set_node(node("a", uid="another", cpu="8"))
         assert race.bind(other, race.decide(other)) == "a"
-
-
-def test_a_row_that_now_holds_another_node_is_not_taken_for_the_old_one() -> None:
-    world = World(node("a"))
-    race = Race(world, ConflictPolicy.REVALIDATE)
-    pod = world.pod(requests={"cpu": "1"})
-    seen = race.decide(pod)
-    world.ledger.remove_node("a")
-    world.ledger.set_node(node("b"))
-    assert world.ledger.rows["b"] == seen[0].row
-    assert race.judge(pod, seen).candidate is None
-
-
-def test_a_forgotten_bind_gives_the_room_back_under_a_new_version() -> None:
-    world = World(node("a", cpu="1"))
-    race = Race(world, ConflictPolicy.STRICT)
-    first, second = pods(world, 2)
-    assert race.bind(first, race.decide(first)) == "a"
-    before = int(world.ledger.columns.version[0])
-    assert world.ledger.forget(first.uid) == "a"
-    assert int(world.ledger.columns.version[0]) > before
-    assert race.bind(second, race.decide(second)) == "a"
 
 
 @pytest.mark.promise("S25")

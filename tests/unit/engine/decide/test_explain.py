@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
-from typing import cast
-
-import pytest
 
 from agent_scheduler.engine.decide.explain import (
     Explanation,
@@ -14,11 +10,7 @@ from agent_scheduler.engine.decide.explain import (
     PluginAnswer,
     explain,
 )
-from agent_scheduler.engine.framework.handle import Handle
-from agent_scheduler.engine.framework.plugin import Depends, Filter, PodRejected
-from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.objects.quantity import text_of
 from tests.support.engine import SPREAD, World, node
 
 cluster = partial(World, profile=SPREAD)
@@ -70,24 +62,12 @@ def test_a_pod_that_fits_is_told_what_each_plugin_adds() -> None:
         assert ranking.total == sum(ranking.scores.values())
 
 
-class NoDisk:
-    """A plugin that rejects every pod before any node is looked at."""
-
-    name = "NoDisk"
-    depends = Depends.NODE
-    narrowing = None
-    reads_requests = True
-
-    def prepare(self, pod: PodClass, handle: Handle) -> None:
-        raise PodRejected("there are no disks")
-
-
 def test_a_plugin_that_rejects_the_pod_before_any_node_is_told_as_refusing_all() -> None:
-    profile = replace(SPREAD, filters=(*SPREAD.filters, cast(Filter, NoDisk())))
-    world = World(node("a"), node("b"), profile=profile)
-    found = explained(world, world.pod())
-    assert found.plugins == (PluginAnswer("NoDisk", 2, 2, {"there are no disks": 2}, ()),)
-    assert found.message == "0/2 nodes are available: there are no disks."
+    world = cluster(node("a"), node("b"))
+    found = explained(world, world.pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]))
+    why = 'persistentvolumeclaim "c" not found'
+    assert found.plugins == (PluginAnswer("VolumeRestrictions", 2, 2, {why: 2}, ()),)
+    assert found.message == f"0/2 nodes are available: {why}."
     assert found.feasible == 0
 
 
@@ -95,20 +75,3 @@ def test_without_nodes_there_is_nothing_to_say_of_any() -> None:
     world = cluster()
     found = explained(world, world.pod())
     assert (found.nodes, found.message) == (0, "no nodes available to schedule pods")
-
-
-@pytest.mark.parametrize(
-    ("resource", "amount", "text"),
-    [
-        ("cpu", 1500, "1500m"),
-        ("cpu", 2000, "2"),
-        ("memory", 1536 * 2**20, "1.5Gi"),
-        ("memory", 2**30, "1Gi"),
-        ("memory", 1023, "1023"),
-        ("memory", -(2**30), "-1Gi"),
-        ("hugepages-2Mi", 4 * 2**20, "4Mi"),
-        ("example.com/gpu", 2**20, "1048576"),
-    ],
-)
-def test_amounts_are_written_as_people_do(resource: str, amount: int, text: str) -> None:
-    assert text_of(resource, amount) == text

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.trial import START, Mark, Trial, WhatIf
-from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.gpus import ANNOTATION as GPU_INDEX
 from agent_scheduler.engine.state.gpus import RESOURCE as GPU
 from agent_scheduler.engine.state.gpus import text_of
@@ -22,7 +21,7 @@ from agent_scheduler.engine.state.labelselector import LabelSelector, Requiremen
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
 from agent_scheduler.engine.state.recount import contradictions
-from tests.support.engine import World, node, sums_are_right
+from tests.support.engine import World, contents, node
 from tests.support.examples import FACTOR, examples, in_time
 from tests.support.terms import beside, pod_term
 
@@ -31,29 +30,6 @@ from .changing import Cluster as ChangingCluster
 from .live import Live, Obj, Objects
 
 NODES = ("a", "b")
-
-
-def contents(columns: Columns) -> dict[str, Any]:
-    """Everything that a filter could read of the rows in use."""
-    assert sums_are_right(columns)
-    size = columns.size
-    return {
-        "taken": columns.taken[:size],
-        "usage": columns.usage[:, :, :size].tolist(),
-        "requested": columns.requested[:, :size].tolist(),
-        "allocatable": columns.allocatable[:, :size].tolist(),
-        "version": columns.version[:size],
-        "spec_version": columns.spec_version[:size],
-        "ports": dict(columns.ports),
-        "matching": {kind: column[:size].tolist() for kind, column in columns.matching.items()},
-        "terms": {term: column[:size].tolist() for term, column in columns.terms.items()},
-        "absent": set(columns.absent),
-        "volumes": {row: dict(there) for row, there in columns.hypothetical_pods.items()},
-        "host ports": {row: dict(there) for row, there in columns.hypothetical_ports.items()},
-        "gpus": (dict(columns.gpus), columns.gpu_most[:size].tolist(), columns.gpu_whole[:size].tolist()),
-        "gpus by name": {row: dict(there) for row, there in columns.hypothetical_gpus.items()},
-    }
-
 
 #: CPU, host port, app, the app that it stays away from, and thousandths of GPUs with the devices that it was given.
 Shape = tuple[int, int, str, str, tuple[int, str]]
@@ -76,6 +52,14 @@ class Cluster(World):
             about["affinity"] = beside("podAntiAffinity", pod_term(repels))
         return self.pod(uid, uid=uid, ports=[port] if port else [], nodeName=node_name or None, **about)
 
+    def run_all(self, placed: list[tuple[Shape, str]]) -> list[tuple[PodInfo, str]]:
+        """The pods, each with its node, when the ledger and the snapshot know of them."""
+        pods = [(self.make(shape, f"p{number}", name), name) for number, (shape, name) in enumerate(placed)]
+        for pod, name in pods:
+            self.ledger.set_pod(pod, name)
+        self.snapshot.refresh()
+        return pods
+
 
 shapes = st.tuples(
     st.sampled_from([0, 100, 500]),
@@ -95,10 +79,7 @@ def test_columns_are_as_if_pods_had_left_and_come_and_then_as_they_were(
     placed: list[tuple[Shape, str]], data: st.DataObject
 ) -> None:
     world = Cluster()
-    pods = [(world.make(shape, f"p{number}", name), name) for number, (shape, name) in enumerate(placed)]
-    for pod, name in pods:
-        world.ledger.set_pod(pod, name)
-    world.snapshot.refresh()
+    pods = world.run_all(placed)
     live = data.draw(st.booleans())
     columns = world.ledger.columns if live else world.snapshot.columns
     before = contents(columns)
@@ -161,13 +142,10 @@ def test_undone_to_any_mark_gpus_are_what_they_were_there(
 ) -> None:
     """Pods come to a node whether they fit or not, and leave it again in any order."""
     world = Cluster()
-    there = [world.make(shape, f"p{number}", name) for number, (shape, name) in enumerate(placed)]
-    for pod, (_, name) in zip(there, placed, strict=True):
-        world.ledger.set_pod(pod, name)
-    world.snapshot.refresh()
+    there = world.run_all(placed)
     columns, row = world.snapshot.columns, world.ledger.rows["a"]
     new = [world.make((0, 0, "a", "", (milli, "")), f"new{at}") for at, milli in enumerate(amounts)]
-    pods = [*new, *(pod for pod, (_, name) in zip(there, placed, strict=True) if name == "a")]
+    pods = [*new, *(pod for pod, name in there if name == "a")]
     standing = {pod.uid for pod in pods[len(new) :]}
     start = contents(columns)
     marks: list[tuple[Mark, set[str], dict[str, Any]]] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agent_scheduler.engine.framework.points import (
     ALL,
     Enabled,
@@ -16,20 +18,16 @@ def plugins(*names: str, off: tuple[str, ...] = ()) -> PluginSet:
     return PluginSet(tuple(Enabled(name) for name in names), off)
 
 
-def everywhere(_name: str) -> bool:
-    return True
-
-
-def names(chosen: PluginSet) -> list[str]:
-    return [plugin.name for plugin in chosen.enabled]
-
-
-def test_what_a_profile_disables_leaves_the_base() -> None:
-    assert names(merged(plugins("a", "b", "c"), plugins(off=("b",)))) == ["a", "c"]
-
-
-def test_a_star_takes_the_whole_base_away_and_leaves_what_the_profile_enables() -> None:
-    assert names(merged(plugins("a", "b"), plugins("c", "a", off=(ALL,)))) == ["c", "a"]
+@pytest.mark.parametrize(
+    ("base", "own", "left"),
+    [
+        # What a profile disables leaves the base, and with a star all of it does; what it enables stays.
+        (plugins("a", "b", "c"), plugins(off=("b",)), ["a", "c"]),
+        (plugins("a", "b"), plugins("c", "a", off=(ALL,)), ["c", "a"]),
+    ],
+)
+def test_what_a_profile_says_goes_before_its_base(base: PluginSet, own: PluginSet, left: list[str]) -> None:
+    assert [plugin.name for plugin in merged(base, own).enabled] == left
 
 
 def test_a_plugin_named_again_keeps_its_place_in_the_base_with_its_new_weight() -> None:
@@ -42,25 +40,22 @@ def test_what_the_base_disables_stays_disabled() -> None:
     assert merged(plugins(off=("a",)), plugins(off=("b",))).disabled == ("b", "a")
 
 
-def test_multi_point_reaches_the_points_that_a_plugin_implements() -> None:
-    assert expanded(plugins(), plugins("a", "b", "c"), lambda name: name != "b") == ("a", "c")
-
-
-def test_a_plugin_of_multi_point_can_be_disabled_at_one_point() -> None:
-    assert expanded(plugins(off=("b",)), plugins("a", "b", "c"), everywhere) == ("a", "c")
-
-
-def test_a_star_at_a_point_keeps_multi_point_out_of_it() -> None:
-    assert expanded(plugins("x", off=(ALL,)), plugins("a", "b"), everywhere) == ("x",)
-
-
-def test_plugins_named_at_both_come_first_in_the_order_of_the_point_then_multi_point_then_the_rest() -> None:
-    own = plugins("x", "c", "y", "a")
-    assert expanded(own, plugins("a", "b", "c", "d"), everywhere) == ("c", "a", "b", "d", "x", "y")
-
-
-def test_a_plugin_disabled_and_enabled_at_one_point_comes_last() -> None:
-    assert expanded(plugins("a", off=("a",)), plugins("a", "b"), everywhere) == ("b", "a")
+@pytest.mark.parametrize(
+    ("own", "multi", "expected"),
+    [
+        # Multi-point reaches the points that a plugin implements, and `not-here` does not implement this one.
+        (plugins(), plugins("a", "not-here", "c"), ("a", "c")),
+        # A plugin of it can be disabled at one point, and a star there keeps all of it out.
+        (plugins(off=("b",)), plugins("a", "b", "c"), ("a", "c")),
+        (plugins("x", off=(ALL,)), plugins("a", "b"), ("x",)),
+        # Those named at both come first in the order of the point, then the rest of multi-point, then of the point.
+        (plugins("x", "c", "y", "a"), plugins("a", "b", "c", "d"), ("c", "a", "b", "d", "x", "y")),
+        # One that is disabled and enabled at the point comes last.
+        (plugins("a", off=("a",)), plugins("a", "b"), ("b", "a")),
+    ],
+)
+def test_plugins_of_a_point(own: PluginSet, multi: PluginSet, expected: tuple[str, ...]) -> None:
+    assert expanded(own, multi, lambda name: name != "not-here") == expected
 
 
 def test_the_weight_of_the_score_point_goes_before_that_of_multi_point() -> None:

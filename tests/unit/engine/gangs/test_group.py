@@ -9,7 +9,6 @@ import pytest
 
 from agent_scheduler.engine.gangs.group import (
     Group,
-    SubGroup,
     effective_minimum,
     needed,
     of_native,
@@ -89,12 +88,27 @@ def test_minimum_resources_are_told_apart_from_none() -> None:
     assert pod_group(minResources={"count/pods": "4"}).listed_resources == {"count/pods": "4"}
 
 
-def test_members_that_share_labels_are_one_sub_group() -> None:
-    policy = {"name": "part", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"]}
-    (sub_group,) = pod_group(subGroupPolicy=[policy]).sub_groups
-    assert sub_group == SubGroup("part", 2, 1, None, ("part",))
-    assert sub_group.values_of({"part": "0"}) == ("0",)
-    assert sub_group.values_of({"part": ""}) == ()
+OF_A = {"labelSelector": {"matchLabels": {"app": "a"}}}
+KEYS = {"matchLabelKeys": ["part"]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "size", "minimum", "values"),
+    [
+        # Members that share labels are one sub-group.
+        ({"subGroupSize": 2, "minSubGroups": 1, **KEYS}, 2, 1, [("0",), (), ("1",)]),
+        # Without keys there is none, and a policy speaks of the pods that it selects.
+        (OF_A, 1, 0, [(), (), ()]),
+        ({**OF_A, **KEYS}, 1, 0, [(), (), ("1",)]),
+    ],
+)
+def test_a_policy_puts_members_into_sub_groups(
+    policy: dict[str, Any], size: int, minimum: int, values: list[tuple[str, ...]]
+) -> None:
+    (sub_group,) = pod_group(subGroupPolicy=[{"name": "part", **policy}]).sub_groups
+    assert (sub_group.name, sub_group.size, sub_group.minimum) == ("part", size, minimum)
+    labels = ({"part": "0", "app": "b"}, {"part": ""}, {"part": "1", "app": "a"})
+    assert [sub_group.values_of(each) for each in labels] == values
     assert sub_group.values_of({}) == ()
 
 
@@ -103,20 +117,6 @@ def test_a_member_that_lacks_one_of_several_labels_is_in_no_sub_group() -> None:
     (sub_group,) = pod_group(subGroupPolicy=[policy]).sub_groups
     assert sub_group.values_of({"part": "0", "rack": "1", "row": "2"}) == ("0", "1", "2")
     assert sub_group.values_of({"part": "0", "row": "2"}) == ()
-
-
-def test_a_policy_without_keys_has_no_sub_groups() -> None:
-    policy = {"name": "part", "labelSelector": {"matchLabels": {"app": "a"}}}
-    (sub_group,) = pod_group(subGroupPolicy=[policy]).sub_groups
-    assert (sub_group.size, sub_group.minimum) == (1, 0)
-    assert sub_group.values_of({"app": "a"}) == ()
-
-
-def test_a_policy_speaks_of_the_pods_that_it_selects() -> None:
-    policy = {"name": "part", "labelSelector": {"matchLabels": {"app": "a"}}, "matchLabelKeys": ["part"]}
-    (sub_group,) = pod_group(subGroupPolicy=[policy]).sub_groups
-    assert sub_group.values_of({"app": "a", "part": "1"}) == ("1",)
-    assert sub_group.values_of({"app": "b", "part": "1"}) == ()
 
 
 def test_a_selector_without_meaning_is_told_with_its_place() -> None:

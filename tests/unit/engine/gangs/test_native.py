@@ -9,31 +9,27 @@ import msgspec
 from agent_scheduler.engine.gangs.native import NativeGroup, NativeGroups, native_key
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects.batch import NativePodGroup
+from tests.support import objects
+from tests.support.engine import read_pod
 
 KEY = GroupKey("team", "gang", native=True)
 _CLASSES = PodClasses()
 
 
 def group(minimum: int | None = 2, *, uid: str = "g", **status: Any) -> NativeGroup:
-    policy: dict[str, Any] = {"basic": {}} if minimum is None else {"gang": {"minCount": minimum}}
-    found = {
-        "metadata": {"name": "gang", "namespace": "team", "uid": uid, "resourceVersion": "1"},
-        "spec": {"schedulingPolicy": policy},
-        "status": status,
-    }
-    return NativeGroup(msgspec.convert(found, NativePodGroup))
+    """`minimum`: None for a group that is no gang."""
+    found = objects.native_group("gang", minimum or 0, namespace="team", uid=uid, version=1)
+    if minimum is None:
+        found["spec"]["schedulingPolicy"] = {"basic": {}}
+    return NativeGroup(msgspec.convert({**found, "status": status}, NativePodGroup))
 
 
 def member(name: str, group_name: str | None = "gang", **spec: Any) -> PodInfo:
     if group_name is not None:
         spec["schedulingGroup"] = {"podGroupName": group_name}
-    pod = {
-        "metadata": {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"},
-        "spec": {"schedulerName": "agent-scheduler", "containers": [], **spec},
-    }
-    return PodReader(_CLASSES)(msgspec.json.encode(pod))
+    return read_pod(objects.pod(name, namespace="team", uid=name, version=1, **spec), _CLASSES)
 
 
 def test_a_gang_needs_its_minimum_and_a_basic_group_one() -> None:

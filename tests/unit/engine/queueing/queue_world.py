@@ -114,8 +114,11 @@ class Hint:
         return self.answer
 
 
-def on(event: ev.ClusterEvent, hint: Callable[..., QueueingHint] | None = None) -> ClusterEventWithHint:
-    return ClusterEventWithHint(event, hint)
+def on(
+    event: ev.ClusterEvent, hint: Callable[..., QueueingHint] | None = None, named: Any = None
+) -> ClusterEventWithHint:
+    """`named`: the pre-hint."""
+    return ClusterEventWithHint(event, hint, named)
 
 
 class Gate:

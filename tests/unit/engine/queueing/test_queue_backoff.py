@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from agent_scheduler.engine.events import events as ev
@@ -23,19 +26,16 @@ def waits_of(world, *, failures):
     return waits
 
 
-def test_case_53_the_penalty_doubles_up_to_its_maximum():
-    """Every failure happens on a whole second and a window lasts one, so each wait is a second longer."""
-    world = World()
-    one = pod("a")
-    world.queue.add(one)
-    assert waits_of(world, failures=7) == [2, 3, 5, 9, 11, 11, 11]
-
-
-def test_case_53_without_windows_the_penalty_is_exact():
-    world = World(settings=QueueSettings(pop_from_backoff=False))
-    world.clock.now = 1000.25
+@pytest.mark.parametrize(
+    ("windows", "at", "waits"),
+    [(True, 1000.0, [2, 3, 5, 9, 11, 11, 11]), (False, 1000.25, [1, 2, 4, 8, 10, 10, 10])],
+)
+def test_case_53_the_penalty_doubles_up_to_its_maximum(windows: bool, at: float, waits: list[int]):
+    """With windows every failure happens on a whole second and a window lasts one, so each wait is a second longer."""
+    world = World(settings=QueueSettings(pop_from_backoff=windows))
+    world.clock.now = at
     world.queue.add(pod("a"))
-    assert waits_of(world, failures=7) == [1, 2, 4, 8, 10, 10, 10]
+    assert waits_of(world, failures=7) == waits
 
 
 def test_a_pod_that_failed_thousands_of_times_waits_the_maximum():
@@ -93,31 +93,20 @@ def test_a_pod_popped_before_its_time_backs_off_from_its_new_failure():
 
 def test_case_56_a_flush_before_the_window_ends_moves_nothing():
     world = World()
-    one = pod("a")
+    one, other = pod("a"), pod("b")
     world.clock.now = 1000.3
-    world.queue.add_unschedulable(world.try_pod(one))
+    for each in (one, other):
+        world.queue.add_unschedulable(world.try_pod(each))
     for at in (1001.0, 1001.3, 1001.999):
         world.clock.now = at
         assert world.queue.flush_backoff() == 0
         assert world.where(one) == "backoff"
     world.clock.now = 1002.0
     ready = world.ready
-    assert world.queue.flush_backoff() == 1
-    assert world.where(one) == "active"
-    assert world.ready == ready + 1
-    assert world.incoming("active", "BackoffComplete") == 1
-
-
-def test_a_flush_of_many_pods_tells_waiters_once():
-    world = World()
-    for index in range(10):
-        world.queue.add_unschedulable(world.try_pod(pod(f"pod-{index}")))
-    world.clock.step(60)
-    ready = world.ready
-    assert world.queue.flush_backoff() == 10
-    assert world.ready == ready + 1
-    assert world.queue.flush_backoff() == 0
-    assert world.ready == ready + 1
+    assert world.queue.flush_backoff() == 2
+    assert world.where(one) == world.where(other) == "active"
+    assert world.ready == ready + 1, "waiters are told once"
+    assert world.incoming("active", "BackoffComplete") == 2
 
 
 def test_case_57_leftovers_are_flushed_after_five_minutes_best_first():
@@ -133,15 +122,6 @@ def test_case_57_leftovers_are_flushed_after_five_minutes_best_first():
     assert world.ready == ready + 1
     assert world.incoming("active", "UnschedulableTimeout") == 2
     assert world.pop_names() == ["high", "low"]
-
-
-def test_case_58_the_time_in_the_pool_can_be_set():
-    world = World({"foo": []}, settings=QueueSettings(max_in_unschedulable=30))
-    world.refuse(pod("a"), "foo")
-    world.clock.step(29)
-    assert world.queue.flush_unschedulable_leftovers() == 0
-    world.clock.step(2)
-    assert world.queue.flush_unschedulable_leftovers() == 1
 
 
 def test_case_59_a_flushed_pod_is_marked_until_it_fails_again_and_counts_when_it_is_bound():
@@ -237,34 +217,25 @@ def test_a_sleeper_is_told_of_an_earlier_deadline_and_only_of_that():
     assert world.queue.next_deadline() == 1300.0
 
 
+def queue_with(**arguments: Any) -> SchedulingQueue[Any]:
+    return SchedulingQueue(clock=lambda: 0.0, hint_maps={}, **arguments)
+
+
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("made", "says"),
     [
-        ({"initial_backoff": 0}, "initial_backoff is 0: it must be above 0 seconds"),
+        (lambda: QueueSettings(initial_backoff=0), "initial_backoff is 0: it must be above 0 seconds"),
         (
-            {"initial_backoff": 5, "max_backoff": 2},
+            lambda: QueueSettings(initial_backoff=5, max_backoff=2),
             "max_backoff is 2: it must be 0 .* or at least initial_backoff, 5",
         ),
-        ({"backoff_window": 0}, "backoff_window is 0: it must be above 0 seconds"),
-        ({"max_in_unschedulable": 0}, "max_in_unschedulable is 0"),
-        ({"max_urgent_retries": -1}, "max_urgent_retries is -1"),
+        (lambda: QueueSettings(backoff_window=0), "backoff_window is 0: it must be above 0 seconds"),
+        (lambda: QueueSettings(max_in_unschedulable=0), "max_in_unschedulable is 0"),
+        (lambda: QueueSettings(max_urgent_retries=-1), "max_urgent_retries is -1"),
+        (lambda: queue_with(max_inflight_events=0), "max_events is 0"),
+        (lambda: queue_with(pre_enqueue={"nobody": ()}), r"profiles \['nobody'\]: known profiles are \[\]"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, float], says: str):
+def test_settings_and_arguments_that_make_no_sense_are_refused(made: Callable[[], object], says: str):
     with pytest.raises(ValueError, match=says):
-        QueueSettings(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"max_inflight_events": 0}, "max_events is 0"),
-        (
-            {"pre_enqueue": {"nobody": ()}},
-            r"pre_enqueue names profiles \['nobody'\]: known profiles are \[\]",
-        ),
-    ],
-)
-def test_queue_arguments_that_make_no_sense_are_refused(settings: dict[str, object], says: str):
-    with pytest.raises(ValueError, match=says):
-        SchedulingQueue(clock=lambda: 0.0, hint_maps={}, **settings)
+        made()

@@ -8,31 +8,7 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.views import find
 
-from .queue_world import World, gated_world, on, pod
-
-
-def test_a_pod_is_found_wherever_it_waits_and_nowhere_else() -> None:
-    world = World({"foo": [on(ev.NODE_ADD)]})
-    one = pod("a")
-    assert find(world.queue, one.uid) is None
-    world.queue.add(one)
-    places = []
-
-    def note() -> None:
-        found = find(world.queue, one.uid)
-        assert found is not None and found.pod.uid == one.uid
-        places.append(world.queue.where(one.uid))
-
-    note()
-    entry = world.pop()
-    note()
-    world.queue.add_unschedulable(entry, unschedulable_plugins=["foo"])
-    note()
-    world.queue.move_all(ev.NODE_ADD, None, object())
-    note()
-    assert places == ["active", "in_flight", "unschedulable", "backoff"]
-    world.queue.delete(one.uid)
-    assert find(world.queue, one.uid) is None
+from .queue_world import World, on, pod
 
 
 def test_events_that_wake_a_pod_are_those_of_all_plugins_that_refused_it() -> None:
@@ -47,14 +23,6 @@ def test_events_that_wake_a_pod_are_those_of_all_plugins_that_refused_it() -> No
         "labels": ("NodeAdd", "NodeUpdateLabel"),
         "room": ("AssignedPodDelete", "NodeAdd", "NodeUpdateLabel"),
     }
-
-
-def test_a_gated_pod_is_woken_by_what_opens_its_gate_alone() -> None:
-    world, gate = gated_world()
-    world.queue.add(pod("a", gates=("hold",)))
-    found = find(world.queue, pod("a").uid)
-    assert found is not None
-    assert found.wakes == {gate.name: ("TargetPodUpdateSchedulingGatesEliminated",)}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.queueing.entry import QueuedPodInfo
+from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
+from agent_scheduler.engine.queueing.views import find
 from tests.support.examples import examples
 
 from .queue_world import Gate, Pod, World, dump, on, own_update, pod, replace, scheduling_gates
@@ -252,11 +254,14 @@ class QueueMachine(RuleBasedStateMachine):
         page = dump(self.queue, limit=10_000)
         shown = [(one.uid, str(place)) for place, pods in page.items() for one in pods]
         assert len(shown) == len({uid for uid, _ in shown})
+        # Counted are active, backoff, unschedulable, gated and in flight, in that order.
+        assert self.queue.pending() == tuple(len(page[place]) for place in Place)
         flying = {uid for uid, place in shown if place == "in_flight"}
         assert flying == self.flying.keys()
         assert {uid for uid, _ in shown} - flying == self.waiting.keys()
         for uid, place in shown:
-            assert self.queue.where(uid) == place
+            found = find(self.queue, uid)
+            assert self.queue.where(uid) == place and found is not None and found.pod.uid == uid
             assert (place == "gated") == (uid in self.waiting and bool(self.waiting[uid].gates))
 
     @invariant()

@@ -8,55 +8,38 @@ from dataclasses import replace
 import pytest
 
 from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.queueing.queue import SchedulingQueue
 
 from .queue_world import Gate, Pod, World, on, pod
 
 
-def kept_room(**fields: object) -> tuple[World, Pod, Pod]:
-    """A pod that is nominated, and another one that was refused for it."""
+@pytest.mark.parametrize(
+    ("end", "woken"),
+    [
+        # The nomination ends: it is useless, moved, or the pod is deleted, bound elsewhere, or moved by somebody else.
+        (lambda queue, first: queue.nominate(first, ""), True),
+        (lambda queue, first: queue.nominate(first, "node-2"), True),
+        (lambda queue, first: queue.delete(first.uid), True),
+        (lambda queue, first: queue.delete(first.uid, node_name="node-2"), True),
+        (lambda queue, first: queue.add(replace(first, nominated_node_name="node-2")), True),
+        # The pod has taken the room, or keeps it.
+        (lambda queue, first: queue.delete(first.uid, node_name="node-1"), False),
+        (lambda queue, first: queue.nominate(first, "node-1"), False),
+        (lambda queue, first: queue.add(replace(first, resource_version="2")), False),
+    ],
+)
+def test_the_end_of_a_nomination_wakes_who_had_to_leave_the_room_and_nobody_else(
+    end: Callable[[SchedulingQueue[Pod], Pod], None], woken: bool
+) -> None:
     world = World({"fit": [on(ev.ASSIGNED_POD_DELETE)]})
-    first, other = pod("first", priority=5), pod("other", **fields)
-    for each in (first, other):
+    first, other, better = pod("first", priority=5), pod("other"), pod("better", priority=6)
+    for each in (first, other, better):
         world.refuse(each, "fit")
     world.queue.nominate(first, "node-1")
-    return world, first, other
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        lambda world, first: world.queue.nominate(first, ""),
-        lambda world, first: world.queue.nominate(first, "node-2"),
-        lambda world, first: world.queue.delete(first.uid),
-        lambda world, first: world.queue.delete(first.uid, node_name="node-2"),
-        lambda world, first: world.queue.add(replace(first, nominated_node_name="node-2")),
-    ],
-    ids=["useless", "moved", "deleted", "bound elsewhere", "moved by somebody else"],
-)
-def test_the_end_of_a_nomination_wakes_who_had_to_leave_the_room(end: Callable[[World, Pod], None]) -> None:
-    world, first, other = kept_room()
-    end(world, first)
-    assert world.where(other) == "backoff"
+    end(world.queue, first)
+    assert world.where(other) == ("backoff" if woken else "unschedulable")
     assert world.where(first) in ("unschedulable", None)
-
-
-def test_room_that_the_pod_has_taken_wakes_nobody() -> None:
-    world, first, other = kept_room()
-    world.queue.delete(first.uid, node_name="node-1")
-    assert world.where(other) == "unschedulable"
-
-
-def test_a_nomination_that_is_made_again_wakes_nobody() -> None:
-    world, first, other = kept_room()
-    world.queue.nominate(first, "node-1")
-    world.queue.add(replace(first, resource_version="2"))
-    assert world.where(other) == "unschedulable"
-
-
-def test_a_pod_that_was_not_held_back_by_the_nomination_is_left_alone() -> None:
-    world, first, other = kept_room(priority=6)
-    world.queue.nominate(first, "")
-    assert world.where(other) == "unschedulable"
+    assert world.where(better) == "unschedulable", "the nomination did not hold it back"
 
 
 @pytest.mark.parametrize("activates", [True, False], ids=["by the end of a wait", "by an event"])

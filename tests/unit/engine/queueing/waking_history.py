@@ -8,7 +8,7 @@ drawn by chance, so that every plugin is asked about pods that it would refuse a
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -24,6 +24,7 @@ from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.namespaces import NamespaceInfo
 from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_change_events
 from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.engine import put
 
 from .queue_world import Clock, Recorder
 from .waking_objects import NAMESPACES, NODES, Json, Objects
@@ -77,7 +78,7 @@ class History:
         self.namespaces: dict[str, NamespaceInfo] = {}
         self.makers = self.objects.storage()
         self.device_makers = self.objects.devices()
-        self.stored: dict[tuple[Resource, str], object] = {}
+        self.stored: dict[tuple[Resource, object], object] = {}
         self.events = 0
 
     def _queue(self, pre_hints: bool, recorder: Recorder) -> Queue:
@@ -262,7 +263,7 @@ class History:
             self.ledger.remove_node(name)
             yield lambda queue: queue.move_all(ev.NODE_DELETE, old, None)
             return
-        new = self.nodes[name] = self.objects.node(name)
+        new = self.nodes[name] = self.objects.node_info(name)
         self.ledger.set_node(new)
         events = [ev.NODE_ADD] if old is None else node_change_events(new, old)
         for event in events:
@@ -297,35 +298,25 @@ class History:
     def _claimed(self) -> Iterator[Callable[[Queue], object]]:
         books = self.devices
         kind = self.chance.choice((Resource.RESOURCE_CLAIM, *self.device_makers))
-        numbers = {Resource.RESOURCE_CLAIM: 4, Resource.RESOURCE_SLICE: 3}
-        if kind is Resource.DEVICE_CLASS:
-            name = self.chance.choice(("gpu", "nic"))
-        else:
-            name = f"{'claim' if kind is Resource.RESOURCE_CLAIM else 'slice'}-{self.chance.randrange(numbers[kind])}"
-        new = self.device_makers[kind](name)
-        ways: dict[Resource, tuple[Callable[[], Any], Callable[[Any], bool], Callable[[], bool]]] = {
-            Resource.RESOURCE_CLAIM: (
-                lambda: books.claim(new.key),
-                books.set_claim,
-                lambda: books.delete_claim(new.key),
-            ),
-            Resource.DEVICE_CLASS: (
-                lambda: books.classes.get(name),
-                books.set_class,
-                lambda: books.delete_class(name),
-            ),
-            Resource.RESOURCE_SLICE: (
-                lambda: books.pools.slices.get(name),
-                books.pools.set_slice,
-                lambda: books.pools.delete_slice(name),
-            ),
+        names: dict[Resource, Sequence[str]] = {
+            Resource.RESOURCE_CLAIM: self.objects.device_claims,
+            Resource.DEVICE_CLASS: ("gpu", "nic"),
+            Resource.RESOURCE_SLICE: ("slice-0", "slice-1", "slice-2"),
         }
-        known, put, drop = ways[kind]
-        old = known()
+        new = self.device_makers[kind](self.chance.choice(names[kind]))
+        drop: dict[Resource, Callable[[], object]] = {
+            Resource.RESOURCE_CLAIM: lambda: books.delete_claim(new.key),
+            Resource.DEVICE_CLASS: lambda: books.delete_class(new.name),
+            Resource.RESOURCE_SLICE: lambda: books.pools.delete_slice(new.name),
+        }
+        key = kind, (new.namespace, new.name)
+        old = self.stored.get(key)
         if old is not None and self.chance.random() < 0.3:
-            drop()
+            del self.stored[key]
+            drop[kind]()
             yield lambda queue: queue.move_all(ClusterEvent(kind, ActionType.DELETE), old, None)
-        elif put(new):
+        elif put(books, new):
+            self.stored[key] = new
             action = ActionType.ADD if old is None else ActionType.UPDATE
             yield lambda queue: queue.move_all(ClusterEvent(kind, action), old, new)
 

@@ -45,38 +45,42 @@ def test_available_is_what_is_desired_and_nobody_else_uses(
     assert available(names(desired), others) == names(left)
 
 
-def test_what_a_dead_scheduler_used_is_free() -> None:
-    dead = rival("dead", "n1 n2", "n1", Liveness.DEAD)
-    assert claimed([dead]) == frozenset()
-    assert share("z", names("n1 n2"), frozenset(), [dead]) == names("n1 n2")
+ALIVE, DEAD, UNKNOWN = Liveness.ALIVE, Liveness.DEAD, Liveness.UNKNOWN
+#: A scheduler without a lease that uses a node, and desires another.
+USES = rival("b", "n1 n2", "n1", UNKNOWN)
 
 
-def test_what_a_scheduler_without_a_lease_uses_is_never_free() -> None:
-    foreign = rival("volcano", "n1", "n1", Liveness.UNKNOWN)
-    assert claimed([foreign]) == names("n1")
-    for name in ("a", "z"):
-        assert share(name, names("n1 n2"), frozenset(), [foreign]) == names("n2")
+@pytest.mark.parametrize(
+    ("name", "desired", "held", "others", "mine"),
+    [
+        # What a dead scheduler used is free; what one without a lease uses never is.
+        ("z", "n1 n2", "", [rival("dead", "n1 n2", "n1", DEAD)], "n1 n2"),
+        ("a", "n1 n2", "", [rival("volcano", "n1", "n1", UNKNOWN)], "n2"),
+        ("z", "n1 n2", "", [rival("volcano", "n1", "n1", UNKNOWN)], "n2"),
+        # Of two that desire a node that nobody has the first by name takes it.
+        ("a", "n1", "", [rival("b", "n1", "")], "n1"),
+        ("b", "n1", "", [rival("a", "n1", "")], ""),
+        # A shard that nobody is behind keeps nobody waiting.
+        ("b", "n1", "", [rival("a", "n1", "", UNKNOWN)], "n1"),
+        ("b", "n1", "", [rival("a", "n1", "", DEAD)], "n1"),
+        # One without a lease that uses any node comes first by name like one that lives.
+        ("c", "n1 n2 n3", "", [USES], "n3"),
+        ("a", "n1 n2 n3", "", [USES], "n2 n3"),
+        ("c", "n2 n3 n4", "", [USES, rival("a", "n3", ""), rival("d", "n4", "")], "n4"),
+        # Who has a node keeps it though the first by name desires it too; what is no longer desired is left.
+        ("b", "n1", "n1", [rival("a", "n1", "")], "n1"),
+        ("a", "n2", "n1 n2", [], "n2"),
+    ],
+)
+def test_a_scheduler_uses_what_it_desires_and_nobody_else_has_or_takes_first(
+    name: str, desired: str, held: str, others: list[Other], mine: str
+) -> None:
+    assert share(name, names(desired), names(held), others) == names(mine)
 
 
-def test_of_two_that_desire_a_node_that_nobody_has_the_first_by_name_takes_it() -> None:
-    a, b = rival("a", "n1", ""), rival("b", "n1", "")
-    assert share("a", names("n1"), frozenset(), [b]) == names("n1")
-    assert share("b", names("n1"), frozenset(), [a]) == frozenset()
-
-
-def test_a_shard_that_nobody_is_behind_keeps_nobody_waiting() -> None:
-    nobody = rival("a", "n1", "", Liveness.UNKNOWN)
-    assert share("b", names("n1"), frozenset(), [nobody]) == names("n1")
-    dead = rival("a", "n1", "", Liveness.DEAD)
-    assert share("b", names("n1"), frozenset(), [dead]) == names("n1")
-
-
-def test_a_scheduler_without_a_lease_that_uses_any_node_comes_first_by_name_like_one_that_lives() -> None:
-    used = rival("b", "n1 n2", "n1", Liveness.UNKNOWN)
-    assert share("c", names("n1 n2 n3"), frozenset(), [used]) == names("n3")
-    assert share("a", names("n1 n2 n3"), frozenset(), [used]) == names("n2 n3")
-    three = [used, rival("a", "n3", ""), rival("d", "n4", "")]
-    assert share("c", names("n2 n3 n4"), frozenset(), three) == names("n4")
+def test_what_others_use_is_claimed_unless_they_are_dead() -> None:
+    others = [rival(each.value, f"n-{each.value}", f"n-{each.value}", each) for each in Liveness]
+    assert claimed(others) == {"n-alive", "n-unknown"}
 
 
 def test_a_membership_says_what_joined_and_left_and_whether_it_is_another_state() -> None:
@@ -87,15 +91,6 @@ def test_a_membership_says_what_joined_and_left_and_whether_it_is_another_state(
     assert mine.set(frozenset(), "gone") == (frozenset(), names("n2 n3"), True)
     assert mine.set(frozenset(), "gone") == (frozenset(), frozenset(), False)
     assert (mine.nodes, mine.unready) == (frozenset(), "gone")
-
-
-def test_who_has_a_node_keeps_it_though_the_first_by_name_desires_it_too() -> None:
-    a = rival("a", "n1", "")
-    assert share("b", names("n1"), names("n1"), [a]) == names("n1")
-
-
-def test_what_is_no_longer_desired_is_left() -> None:
-    assert share("a", names("n2"), names("n1 n2"), []) == names("n2")
 
 
 def test_the_designs_tables_follow_from_the_rules() -> None:

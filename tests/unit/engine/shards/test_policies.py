@@ -6,23 +6,13 @@ import pytest
 
 from agent_scheduler.engine.shards.settings import WarmupArgs
 
-from .world import WARM, World, limit, rate, settings, shard, warm, weighted
+from .world import WARM, World, limit, rate, settings, shard
 
 GPU = "nvidia.com/gpu"
 
 
 def chosen(world: World) -> list[str]:
     return world.desired()["a"]
-
-
-@pytest.mark.parametrize(
-    ("used", "inside"),
-    [(19, False), (20, True), (40, True), (60, True), (61, False), (0, False), (100, False)],
-)
-def test_both_ends_of_a_range_are_inside(used: int, inside: bool) -> None:
-    world = World(settings(shard("a", rate(0.2, 0.6))))
-    world.node("n", used)
-    assert chosen(world) == (["n"] if inside else [])
 
 
 @pytest.mark.parametrize("bound", [each / 100 for each in range(101)])
@@ -41,29 +31,9 @@ def test_a_rate_counts_in_hundredths_rounded_half_up() -> None:
     assert chosen(world) == ["just-below"]
 
 
-def test_a_node_of_which_nothing_is_known_is_in_no_range() -> None:
-    world = World(settings(shard("a", rate(0, 1))))
-    world.node("n", cores=0)
-    assert chosen(world) == []
-    assert world.plan().unassigned == {"n": "outside of the ranges of all shards"}
-
-
 def test_warmth_is_told_by_the_label_and_value_that_are_named() -> None:
     custom = WarmupArgs(warmup_label="example.com/warm", warmup_label_value="very")
     world = World(settings(shard("a", custom, limit(0, 1))))
     world.node("n1", labels={"example.com/warm": "a bit", **WARM})
     world.node("n2", labels={"example.com/warm": "very"})
     assert chosen(world) == ["n2"]
-
-
-def test_scores_count_by_their_weights() -> None:
-    def first(of_rate: float, of_warmth: float) -> list[str]:
-        world = World(
-            settings(shard("a", weighted(of_rate, rate(0, 1)), weighted(of_warmth, warm()), limit(0, 1)))
-        )
-        world.node("warm", 20, labels=WARM)
-        world.node("busy", 80)
-        return chosen(world)
-
-    assert first(1, 1) == ["warm"]
-    assert first(2, 1) == ["busy"]

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent_scheduler.engine.state.batchinfo import BatchInfo, GroupKey
 from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.podinfo import PodInfo
+from tests.support.engine import pod_json, read_pod
 
 
-def read(
-    annotations: dict[str, Any] | None = None, labels: dict[str, str] | None = None, **more: Any
-) -> PodInfo:
-    pod = {
-        "metadata": {
-            "name": "p",
-            "namespace": "team",
-            "uid": "u",
-            "annotations": annotations,
-            "labels": labels,
-        },
-        "spec": more.pop("spec", {}),
-        "status": {"phase": more.pop("phase", "Pending")},
-    }
-    return PodReader(PodClasses())(msgspec.json.encode(pod))
+def read(annotations: dict[str, Any] | None = None, **more: Any) -> PodInfo:
+    return read_pod(pod_json("p", namespace="team", annotations=annotations, **more), PodClasses())
 
 
 def info(annotations: dict[str, Any] | None = None, **more: Any) -> BatchInfo:
@@ -39,7 +24,7 @@ def info(annotations: dict[str, Any] | None = None, **more: Any) -> BatchInfo:
 
 @pytest.mark.parametrize("annotations", [None, {}, {"cni.example/addresses": "10.0.0.1"}])
 def test_a_plain_pod_has_no_part_in_a_batch(annotations: dict[str, str] | None) -> None:
-    assert read(annotations, {"app": "web"}).batch is None
+    assert read(annotations, labels={"app": "web"}).batch is None
 
 
 def test_a_pod_says_its_group_role_queue_and_gate() -> None:
@@ -61,9 +46,9 @@ def test_a_pod_says_its_group_role_queue_and_gate() -> None:
 
 def test_a_group_of_volcano_goes_before_a_native_one_and_its_first_annotation_before_the_second() -> None:
     native = {"schedulingGroup": {"podGroupName": "own"}}
-    assert info(spec=native).group == GroupKey("team", "own", native=True)
+    assert info(**native).group == GroupKey("team", "own", native=True)
     second = {"scheduling.volcano.sh/group-name": "second"}
-    assert info(second, spec=native).group == GroupKey("team", "second")
+    assert info(second, **native).group == GroupKey("team", "second")
     assert info(second | {"scheduling.k8s.io/group-name": "first"}).group == GroupKey("team", "first")
 
 
@@ -94,12 +79,6 @@ def test_a_number_that_go_would_not_read_is_none(text: str) -> None:
         {"volcano.sh/task-index": text, "volcano.sh/task-priority": text, "volcano.sh/task-spec": "x"}
     )
     assert (found.index, found.priority) == (None, None)
-
-
-@given(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=4))
-def test_annotations_of_others_change_nothing(others: dict[str, str]) -> None:
-    mine = {"scheduling.k8s.io/group-name": "g"}
-    assert info(others | mine) == info(mine)
 
 
 def test_a_pod_whose_annotation_is_no_text_still_takes_its_room() -> None:

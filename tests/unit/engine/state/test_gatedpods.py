@@ -89,27 +89,6 @@ def test_one_that_is_reserved_is_counted_once_on_its_way_to_a_node() -> None:
     assert world.standing("a") is Standing.ASSUMED and world.cpu("q") == 1
     world.usage.withdraw(ungated)
     assert world.standing("a") is Standing.RESERVED
-    world.ledger.assume(ungated, 0)
-    assert world.standing("a") is Standing.ASSUMED and world.cpu("q") == 1
-    world.ledger.forget("a")
-    assert world.standing("a") is Standing.RESERVED and world.cpu("q") == 1
-    world.ledger.assume(ungated, 0)
-    world.ledger.confirm("a")
-    world.usage.left("a")
-    assert world.standing("a") is Standing.BOUND
-    world.ledger.remove_pod("a")
-    assert world.standing("a") is None and world.cpu("q") == 0
-
-
-def test_a_bind_that_comes_to_nothing_lets_nobody_else_into_the_room() -> None:
-    world = Gates(queue("q", "1"))
-    first = gated("a")
-    world.see(first, gated("b"))
-    world.ledger.assume(with_gates(first), 0)
-    world.ledger.forget("a")
-    assert world.let == ["a"]
-    world.usage.left("a")
-    assert world.let == ["a", "b"]
 
 
 def test_a_pod_whose_gate_is_gone_before_anybody_let_it_past_is_reserved_from_then_on() -> None:
@@ -136,19 +115,6 @@ def test_a_pod_that_no_longer_asks_for_this_is_forgotten() -> None:
     assert world.let == ["a", "b"]
     world.see(pod("b", "q"))
     assert not world.gated and world.cpu("q") == 0
-
-
-def test_pods_without_a_gate_and_those_behind_it_are_given_room_once() -> None:
-    world = Gates(queue("q", "1"))
-    placed = pod("placed", "q")
-    world.ledger.assume(placed, 0)
-    world.see(gated("behind", priority=1))
-    waits = pod("waits", "q")
-    assert world.usage.full(waits) is not None
-    world.ledger.forget("placed")
-    assert world.let == ["behind"] and world.called == []
-    world.usage.left("behind")
-    assert world.called == ["waits"]
 
 
 def test_room_for_both_is_given_to_pods_without_a_gate_and_to_those_behind_it_at_once() -> None:
@@ -284,32 +250,25 @@ def test_without_queues_a_pod_has_nothing_to_wait_for_and_a_queue_that_comes_cou
     assert world.standing("a") is Standing.RESERVED
 
 
-def test_members_of_a_gang_are_let_past_as_many_as_it_needs_and_then_the_others() -> None:
-    world = Gates(queue("q", "4"))
-
-    def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
-        found = sorted(members, key=in_turn)
-        if reserved:
-            return Choice((), found)
-        return Choice(found[:3], found[3:]) if len(found) >= 3 else None
-
-    world.gated.choose = choose
-    world.see(gated("a", group="g"), gated("b", group="g"))
-    assert world.let == []
-    world.see(*(gated(name, group="g") for name in "cdef"))
-    assert world.let == ["a", "b", "c", "d"]
-
-
 def in_a_gang(needed: int) -> Choose:
-    """Members of the group `g` are let past with `needed` of them, others alone."""
+    """Members of the group `g` are let past with `needed` of them, or beside others of theirs; other pods alone."""
 
     def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
         found = sorted(members, key=in_turn)
-        if not key.name.endswith("g"):
+        if reserved or not key.name.endswith("g"):
             return Choice((), found)
         return Choice(found[:needed], found[needed:]) if len(found) >= needed else None
 
     return choose
+
+
+def test_members_of_a_gang_are_let_past_as_many_as_it_needs_and_then_the_others() -> None:
+    world = Gates(queue("q", "4"))
+    world.gated.choose = in_a_gang(3)
+    world.see(gated("a", group="g"), gated("b", group="g"))
+    assert world.let == []
+    world.see(*(gated(name, group="g") for name in "cdef"))
+    assert world.let == ["a", "b", "c", "d"]
 
 
 def test_a_held_pod_says_what_its_queue_lacks_with_whom_it_waits_and_whose_turn_comes_before() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from agent_scheduler.engine.state.gpus import RESOURCE
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import World, node
 
@@ -21,42 +21,26 @@ def test_a_pod_that_goes_leaves_no_volumes_behind_though_its_node_is_not_known()
     assert contradictions(world.ledger) == []
 
 
-def test_a_heartbeat_changes_nothing() -> None:
-    world = World(node("a"))
-    sequence = world.ledger.sequence
-    assert not world.ledger.set_node(node("a"))
-    assert world.ledger.sequence == sequence
-
-
-# ---- on which GPUs a pod is counted
-
-
-def with_gpu() -> tuple[World, PodInfo]:
-    """A pod that was given one of two devices, and whose bind is under way."""
+@pytest.mark.parametrize(
+    ("seen", "counted"),
+    [
+        # Others have bound it and named no devices: no later process would count it on any.
+        ([()], (1000, 1000)),
+        # Devices that others have given it take the place of those chosen here.
+        ([(1,)], (1000, 300)),
+        # An annotation that goes takes none from it: its containers have it for as long as they run.
+        ([(0,), ()], (300, 1000)),
+    ],
+)
+def test_a_pod_whose_bind_is_under_way_is_counted_on_the_gpus_that_others_show_it_with(
+    seen: list[tuple[int, ...]], counted: tuple[int, int]
+) -> None:
     world = World(node("a", extended={RESOURCE: "2000"}))
-    pod = world.pod(requests={RESOURCE: "700"})
+    pod, gpus = world.pod(requests={RESOURCE: "700"}), world.ledger.columns.gpus
     world.ledger.assume(pod, 0)
-    assert world.ledger.columns.gpus[0] == (300, 1000)
-    return world, pod
-
-
-def test_devices_of_a_pod_that_others_have_bound_to_the_same_node_are_given_back() -> None:
-    """They named none, and no later process would count it on any."""
-    world, pod = with_gpu()
-    assert world.ledger.set_pod(replace(pod, node_name="a"), "a")
-    assert world.ledger.columns.gpus[0] == (1000, 1000)
-    assert contradictions(world.ledger) == []
-
-
-def test_devices_that_others_have_given_a_pod_take_the_place_of_those_chosen_here() -> None:
-    world, pod = with_gpu()
-    assert world.ledger.set_pod(replace(pod, node_name="a", gpus=(1,)), "a")
-    assert world.ledger.columns.gpus[0] == (1000, 300)
-
-
-def test_an_annotation_that_goes_takes_no_device_from_a_pod() -> None:
-    """Its containers have it for as long as they run."""
-    world, pod = with_gpu()
-    assert not world.ledger.set_pod(replace(pod, node_name="a", gpus=(0,)), "a")
-    assert not world.ledger.set_pod(replace(pod, node_name="a"), "a")
-    assert world.ledger.columns.gpus[0] == (300, 1000)
+    assert gpus[0] == (300, 1000)
+    for devices in seen:
+        before = gpus[0]
+        changed = world.ledger.set_pod(replace(pod, node_name="a", gpus=devices), "a")
+        assert changed is (gpus[0] != before)
+    assert gpus[0] == counted and contradictions(world.ledger) == []

@@ -18,7 +18,6 @@ from agent_scheduler.engine.decide.decide import ClassViews, ConflictPolicy, dec
 from agent_scheduler.engine.decide.ranking import REFUSED, best_of
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state import columns as columns_module
 from agent_scheduler.engine.state import ledger as ledger_module
 from agent_scheduler.engine.state.columns import Columns
@@ -32,7 +31,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects import wire
-from tests.support.engine import read_pod
+from tests.support.engine import PACK, SPREAD, contents, read_pod
 from tests.support.ledger_model import (
     NODE_SHAPES,
     POD_SHAPES,
@@ -48,10 +47,7 @@ from tests.support.stateful import model_test
 
 pytestmark = pytest.mark.promise("S7")
 
-PROFILES = [
-    build_profile(ProfileSpec(scheduler_name="agent-scheduler", base=base))
-    for base in ("agent", "default-scheduler")
-]
+PROFILES = [PACK, SPREAD]
 NAMES = [f"n{index}" for index in range(5)]
 NAME = st.sampled_from(NAMES)
 NODE_SHAPE = st.integers(0, len(NODE_SHAPES) - 1)
@@ -90,34 +86,6 @@ def row_of(columns: Columns, row: int) -> Row:
         [(taint.key, taint.effect) for taint in columns.interns.taints[columns.taints.item(row)]],
         bool(columns.unschedulable[row]),
         list(columns.gpus.get(row, ())),
-    )
-
-
-def contents(columns: Columns) -> tuple[Any, ...]:
-    """Everything that a decision reads, as a value."""
-    size = columns.size
-    arrays = (
-        columns.allocatable[:, :size],
-        columns.usage[:, :, :size],
-        columns.present[:size],
-        columns.unschedulable[:size],
-        columns.taints[:size],
-    )
-    numbers = (
-        columns.version[:size],
-        columns.spec_version[:size],
-        columns.offers[:size],
-        columns.taken[:size],
-    )
-    return (
-        size,
-        *(array.tobytes() for array in arrays),
-        *numbers,
-        columns.nodes[:size],
-        dict(columns.ports),
-        dict(columns.gpus),
-        columns.gpu_most[:size].tobytes(),
-        columns.gpu_whole[:size].tobytes(),
     )
 
 
@@ -380,6 +348,7 @@ class LedgerMachine(RuleBasedStateMachine):
         verdict = judge(self.ledger, decision.candidates, view.filters, policy)
         assert (verdict.candidate and verdict.candidate.node_name) == expected
         assert verdict.outdated == unfit
+        assert verdict.conflicts == (len(names) if expected is None else names.index(expected))
         if expected is not None:
             self.assumed(shape, expected)
 

@@ -11,75 +11,53 @@ from agent_scheduler.engine.volumes.reservation import Progress, check_bindings,
 from tests.support.engine import World as Storage
 from tests.support.engine import node
 from tests.support.storage import Json, claim, csi_node, pod, ref, storage_class, volume
+from tests.support.terms import ZONE, expression
 
-ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 REGION, BETA_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"
 GKE, EBS = "topology.gke.io/zone", "topology.ebs.csi.aws.com/zone"
 
 DISK: Json = {"gcePersistentDisk": {"pdName": "d"}}
-EBS_VOLUME: Json = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+GCE_DRIVER, EBS_DRIVER = "pd.csi.storage.gke.io", "ebs.csi.aws.com"
 
 
-def affinity(*expressions: tuple[str, str]) -> Json:
-    terms = [{"key": key, "operator": "In", "values": [value]} for key, value in expressions]
-    return {"required": {"nodeSelectorTerms": [{"matchExpressions": terms}]}}
-
-
-@pytest.mark.parametrize(
-    ("labels", "handle"),
-    [
-        ({}, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"),
-        ({ZONE: "us-east1-b"}, "projects/UNSPECIFIED/zones/us-east1-b/disks/d"),
-        ({ZONE: "us-east1-b", BETA_ZONE: "us-east1-c"}, "projects/UNSPECIFIED/zones/us-east1-c/disks/d"),
-        ({ZONE: "us-east1-b__us-east1-c"}, "projects/UNSPECIFIED/regions/us-east1/disks/d"),
-    ],
-)
-def test_a_gce_disk_is_known_by_its_zone_or_by_the_region_of_its_zones(
-    labels: dict[str, str], handle: str
-) -> None:
-    found = volume("v", meta={"labels": labels}, **DISK)
-    assert (found.plugin, found.driver, found.handle) == (
-        "kubernetes.io/gce-pd",
-        "pd.csi.storage.gke.io",
-        handle,
-    )
-
-
-@pytest.mark.parametrize("zones", ["us-east1-b__us-west1-c", "here__there"])
-def test_a_gce_disk_whose_zones_have_no_region_in_common_has_no_handle(zones: str) -> None:
-    assert volume("v", meta={"labels": {ZONE: zones}}, **DISK).handle == ""
+def ebs(volume_id: str) -> Json:
+    return {"awsElasticBlockStore": {"volumeID": volume_id}}
 
 
 @pytest.mark.parametrize(
-    ("volume_id", "handle"),
+    ("source", "labels", "driver", "handle"),
     [
-        ("vol-1", "vol-1"),
-        ("aws://us-east-1a/vol-1", "vol-1"),
-        ("aws:///vol-1", "vol-1"),
-        ("aws://us-east-1a/x", ""),
-        ("aws://vol-1", ""),
-    ],
-)
-def test_an_ebs_volume_is_known_by_its_id_alone(volume_id: str, handle: str) -> None:
-    assert volume("v", awsElasticBlockStore={"volumeID": volume_id}).handle == handle
-
-
-@pytest.mark.parametrize(
-    ("source", "driver", "handle"),
-    [
+        # A GCE disk is known by its zone, or by the region that its zones have in common.
+        (DISK, {}, GCE_DRIVER, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"),
+        (DISK, {ZONE: "us-east1-b"}, GCE_DRIVER, "projects/UNSPECIFIED/zones/us-east1-b/disks/d"),
         (
-            {"azureDisk": {"diskName": "n", "diskURI": "/subscriptions/d"}},
-            "disk.csi.azure.com",
-            "/subscriptions/d",
+            DISK,
+            {ZONE: "us-east1-b", BETA_ZONE: "us-east1-c"},
+            GCE_DRIVER,
+            "projects/UNSPECIFIED/zones/us-east1-c/disks/d",
         ),
-        ({"cinder": {"volumeID": "c"}}, "cinder.csi.openstack.org", "c"),
-        ({"portworxVolume": {"volumeID": "p"}}, "pxd.portworx.com", "p"),
-        ({"vsphereVolume": {"volumePath": "v"}}, "", ""),
+        (DISK, {ZONE: "us-east1-b__us-east1-c"}, GCE_DRIVER, "projects/UNSPECIFIED/regions/us-east1/disks/d"),
+        (DISK, {ZONE: "us-east1-b__us-west1-c"}, "", ""),
+        (DISK, {ZONE: "here__there"}, "", ""),
+        # An EBS volume by its ID alone.
+        (ebs("vol-1"), {}, EBS_DRIVER, "vol-1"),
+        (ebs("aws://us-east-1a/vol-1"), {}, EBS_DRIVER, "vol-1"),
+        (ebs("aws:///vol-1"), {}, EBS_DRIVER, "vol-1"),
+        (ebs("aws://us-east-1a/x"), {}, "", ""),
+        (ebs("aws://vol-1"), {}, "", ""),
+        ({"azureDisk": {"diskName": "n", "diskURI": "/sub/d"}}, {}, "disk.csi.azure.com", "/sub/d"),
+        ({"cinder": {"volumeID": "c"}}, {}, "cinder.csi.openstack.org", "c"),
+        ({"portworxVolume": {"volumeID": "p"}}, {}, "pxd.portworx.com", "p"),
+        ({"vsphereVolume": {"volumePath": "v"}}, {}, "", ""),
     ],
 )
-def test_other_in_tree_volumes_are_known_by_what_names_them(source: Json, driver: str, handle: str) -> None:
-    found = volume("v", **source)
+def test_an_in_tree_volume_is_known_by_what_the_driver_calls_it(
+    source: Json, labels: dict[str, str], driver: str, handle: str
+) -> None:
+    found = volume("v", meta={"labels": labels}, **source)
     assert (found.driver, found.handle) == (driver, handle)
+    assert driver != GCE_DRIVER or found.plugin == "kubernetes.io/gce-pd"
 
 
 class World(Storage):
@@ -122,20 +100,21 @@ def test_where_a_driver_has_taken_over_its_own_label_tells_the_zone(
 
 
 def test_the_beta_labels_of_a_volume_are_those_of_today_where_a_driver_has_taken_over() -> None:
-    disk = volume("v", nodeAffinity=affinity((BETA_ZONE, "z1"), (BETA_REGION, "r")), **DISK)
+    beta = {"matchExpressions": [expression(BETA_ZONE, "z1"), expression(BETA_REGION, "r")]}
+    disk = volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [beta]}}, **DISK)
     assert World({GKE: "z1", REGION: "r"}, disk).fits() == ["new"]
     assert World({BETA_ZONE: "z1", BETA_REGION: "r"}, disk).fits() == ["old"]
 
 
 @pytest.mark.parametrize("key", [ZONE, BETA_ZONE])
 def test_the_zones_of_a_label_stand_in_for_an_affinity_where_a_driver_has_taken_over(key: str) -> None:
-    disk = volume("v", meta={"labels": {key: "z1__ z2"}}, **EBS_VOLUME)
+    disk = volume("v", meta={"labels": {key: "z1__ z2"}}, **ebs("vol-1"))
     assert World({EBS: "z2"}, disk).fits() == ["old", "new"]
     assert World({EBS: "z3"}, disk).fits() == ["old"]
 
 
 def test_the_zones_of_a_label_are_asked_for_beside_an_affinity_that_names_none() -> None:
-    disk = volume("v", on="new", meta={"labels": {ZONE: "z1"}}, **EBS_VOLUME)
+    disk = volume("v", on="new", meta={"labels": {ZONE: "z1"}}, **ebs("vol-1"))
     assert World({EBS: "z1"}, disk).fits() == ["new"]
     assert World({EBS: "z2"}, disk).fits() == []
 

@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state.labelselector import LabelSelector, label_selector
 from agent_scheduler.engine.state.owners import Controller, OwnerKind, Owners, Siblings
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
-from tests.support.engine import World, node, pod_json, read_pod
-
-NAME = "agent-scheduler"
+from tests.support.engine import World, node
 
 
 def selecting(**labels: str) -> LabelSelector:
@@ -32,9 +29,7 @@ def made_by(
 
 
 def pod(world: World, owners: list[dict[str, Any]] | None = None, **labels: str) -> PodInfo:
-    body = pod_json()
-    body["metadata"] |= {"labels": labels, "ownerReferences": owners or []}
-    return read_pod(body, world.classes)
+    return world.pod(labels=labels, owners=owners or [])
 
 
 @pytest.fixture
@@ -64,7 +59,7 @@ def test_a_pod_knows_its_controller(
 
 
 def test_services_select_by_labels_in_their_namespace(world: World) -> None:
-    owners = Owners([NAME])
+    owners = world.owners
     owners.set(OwnerKind.SERVICE, "default", "web", selecting(app="web", tier="front"))
     owners.set(OwnerKind.SERVICE, "other", "all", selecting(app="web"))
     assert owners.siblings(pod(world, app="web")) is None
@@ -78,7 +73,7 @@ def test_services_select_by_labels_in_their_namespace(world: World) -> None:
 
 
 def test_a_service_that_changes_its_selector_selects_by_the_new_one_alone(world: World) -> None:
-    owners = Owners([NAME])
+    owners = world.owners
     owners.set(OwnerKind.SERVICE, "default", "web", selecting(app="web"))
     owners.set(OwnerKind.SERVICE, "default", "web", selecting(app="db"))
     assert owners.siblings(pod(world, app="web")) is None
@@ -89,7 +84,7 @@ def test_a_service_that_changes_its_selector_selects_by_the_new_one_alone(world:
 
 
 def test_the_controller_adds_its_selector_whether_it_selects_the_pod_or_not(world: World) -> None:
-    owners = Owners([NAME])
+    owners = world.owners
     owners.set(OwnerKind.SERVICE, "default", "web", selecting(app="web"))
     owners.set(OwnerKind.REPLICA_SET, "default", "r", selecting(hash="1"))
     replica = pod(world, made_by("ReplicaSet", "r"), app="web", hash="1")
@@ -104,7 +99,7 @@ def test_the_controller_adds_its_selector_whether_it_selects_the_pod_or_not(worl
 
 
 def test_a_replication_controller_s_labels_take_the_place_of_a_service_s(world: World) -> None:
-    owners = Owners([NAME])
+    owners = world.owners
     owners.set(OwnerKind.SERVICE, "default", "web", selecting(app="web", v="1"))
     owners.set(OwnerKind.REPLICATION_CONTROLLER, "default", "c", selecting(v="2"))
     left = pod(world, made_by("ReplicationController", "c", api_version="v1"), app="web", v="1")
@@ -118,8 +113,7 @@ def test_pods_of_other_profiles_are_not_looked_at(world: World) -> None:
 
 
 def test_a_pod_is_decided_in_a_class_of_its_siblings_and_plain_pods_in_their_own(world: World) -> None:
-    owners = Owners([NAME])
-    handle = Handle(world.ledger, owners=owners)
+    owners, handle = world.owners, world.handle
     one, two, other = pod(world, app="web", n="1"), pod(world, app="web", n="2"), pod(world, app="db")
     assert one.cls is two.cls is other.cls
     assert handle.class_of(one) is one.cls
@@ -135,13 +129,12 @@ def test_a_pod_is_decided_in_a_class_of_its_siblings_and_plain_pods_in_their_own
 
 
 def test_a_pod_with_constraints_of_its_own_is_spread_by_these(world: World) -> None:
-    owners = Owners([NAME])
+    owners = world.owners
     owners.set(OwnerKind.SERVICE, "default", "web", selecting(app="web"))
     constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-    body = pod_json(topologySpreadConstraints=[constraint])
-    body["metadata"]["labels"] = {"app": "web"}
-    own = read_pod(body, world.classes)
-    assert Handle(world.ledger, owners=owners).class_of(own) is own.cls
-    empty = pod_json(topologySpreadConstraints=[])
-    empty["metadata"]["labels"] = {"app": "web"}
-    assert Handle(world.ledger, owners=owners).class_of(read_pod(empty, world.classes)).siblings is not None
+    own, plain = (
+        world.pod(labels={"app": "web"}, topologySpreadConstraints=each) for each in ([constraint], [])
+    )
+    handle = world.handle
+    assert handle.class_of(own) is own.cls
+    assert handle.class_of(plain).siblings is not None

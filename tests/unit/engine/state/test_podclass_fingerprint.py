@@ -1,4 +1,5 @@
-"""Classes are recognised by the fingerprints of specs: a pod gets the class that it would get alone."""
+"""Classes are recognised by the fingerprints of specs: a pod gets the class that it would get alone, and what that one
+asks for is what the pod does."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.requests import DEFAULTS
+from tests.decisions.plain.requests import containers_request, pod_request, whole_request
 from tests.support.engine import pod_json, read_pod
 from tests.support.examples import examples
+from tests.support.terms import beside, pod_term
 
 _FACTS = tuple(name for name in PodClass.__slots__ if not name.startswith("_"))
 
@@ -20,6 +24,7 @@ RESOURCES: list[Any] = [
     {},
     {"requests": {"cpu": "1"}},
     {"requests": {"cpu": "2", "memory": "1Gi"}},
+    {"requests": {"memory": "0", "x.io/gpu": "1"}},
     {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}},
     {"requests": {"cpu": "ten"}},
     None,
@@ -42,8 +47,6 @@ VOLUMES: list[Any] = [
     [{"name": "e", "ephemeral": {"volumeClaimTemplate": {}}}],
     [{"name": "r", "rbd": {"image": "i", "monitors": ["m"]}}],
 ]
-_TERM = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "zone"}
-_APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM]}}
 _SPREAD = {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["app"]}
 _INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
 
@@ -54,18 +57,21 @@ CHOICES: dict[str, list[Any]] = {
     "labels": [{}, {"app": "a"}, {"app": "b"}],
     "schedulerName": ["agent-scheduler", "other"],
     "volumes": VOLUMES,
-    "affinity": [None, {"nodeAffinity": {}}, _APART],
+    "affinity": [None, {"nodeAffinity": {}}, beside("podAntiAffinity", pod_term("a", "zone"))],
     "topologySpreadConstraints": [None, [_SPREAD], [{**_SPREAD, "maxSkew": 2}]],
-    "overhead": [None, {"cpu": "1"}],
-    "resources": [None, {"requests": {"cpu": "5"}}],
+    "overhead": [None, {"cpu": "1"}, {"memory": "1Mi", "x.io/gpu": "1"}],
+    "resources": [None, {"requests": {"cpu": "5"}}, {"requests": {"memory": "4Gi", "x.io/gpu": "9"}}],
     "nodeSelector": [None, {"a": "b"}, {"a": "c"}],
     "tolerations": [None, [{"operator": "Exists"}]],
     "conditions": [None, [_INFEASIBLE]],
+    "whole given": [None, {}, {"requests": {"cpu": "4"}}, {"requests": {"cpu": "6", "memory": "2Gi"}}],
+    "whole allocated": [None, {"cpu": "7"}],
     **{
         f"{container} {what}": choices
-        for container in ("first", "second", "init")
+        for container in ("first", "second", "init", "later init")
         for what, choices in (
-            ("name", [None, "a", "b"]),
+            # Without a name it is not there; there is no other that is called so.
+            ("name", [None, f"{container} a", f"{container} b"]),
             ("image", ["x", "y"]),
             ("resources", RESOURCES),
             ("ports", PORTS),
@@ -79,12 +85,13 @@ CHOICES: dict[str, list[Any]] = {
 
 def pod_of(said: dict[str, Any]) -> dict[str, Any]:
     spec = {
-        field: said[field] for field in CHOICES if " " not in field and field not in ("conditions", "labels")
+        field: value
+        for field, value in said.items()
+        if " " not in field and field != "conditions" and value is not None
     }
-    name, namespace = spec.pop("name"), spec.pop("namespace")
-    spec = {field: value for field, value in spec.items() if value is not None}
     statuses: dict[str, list[Any]] = {"containers": [], "initContainers": []}
-    for place, among in (("first", "containers"), ("second", "containers"), ("init", "initContainers")):
+    for place in ("first", "second", "init", "later init"):
+        among = "initContainers" if "init" in place else "containers"
         container = {
             what: said[f"{place} {what}"]
             for what in ("name", "image", "resources", "ports", "restartPolicy")
@@ -95,18 +102,32 @@ def pod_of(said: dict[str, Any]) -> dict[str, Any]:
         if said[f"{place} given"] is not None or said[f"{place} allocated"] is not None:
             status = {"name": said[f"{place} name"] or "a", "resources": said[f"{place} given"]}
             statuses[among].append(status | {"allocatedResources": said[f"{place} allocated"]})
-    body = pod_json(name, **spec)
-    body["metadata"] |= {"namespace": namespace, "labels": said["labels"]}
-    body["status"] = {"conditions": said["conditions"]}
-    if statuses["containers"]:
-        body["status"]["containerStatuses"] = statuses["containers"]
-    if statuses["initContainers"]:
-        body["status"]["initContainerStatuses"] = statuses["initContainers"]
-    return body
+    status = {
+        "conditions": said["conditions"],
+        "resources": said["whole given"],
+        "allocatedResources": said["whole allocated"],
+        "containerStatuses": statuses["containers"],
+        "initContainerStatuses": statuses["initContainers"],
+    }
+    return pod_json(spec.pop("name"), **spec) | {
+        "status": {key: said for key, said in status.items() if said is not None}
+    }
 
 
 def facts(pod: PodInfo) -> dict[str, Any]:
     return {name: getattr(pod.cls, name) for name in _FACTS}
+
+
+def asks_for_what_the_rule_says(cls: PodClass, body: dict[str, Any]) -> bool:
+    """As it is read plainly."""
+    asked = {each: pod_request(body, each) for each in (*DEFAULTS, "x.io/gpu")}
+    has_whole = any(whole_request(body, each) is not None for each in DEFAULTS)
+    alone = cls.by_containers and tuple(cls.by_containers.get(each, 0) for each in DEFAULTS)
+    return (
+        cls.requests == {each: amount for each, amount in asked.items() if amount} | {"pods": 1}
+        and cls.nonzero == tuple(pod_request(body, each, non_zero=True) for each in DEFAULTS)
+        and alone == (tuple(containers_request(body, each) for each in DEFAULTS) if has_whole else None)
+    )
 
 
 @examples(400)
@@ -115,7 +136,7 @@ def facts(pod: PodInfo) -> dict[str, Any]:
     st.lists(st.sampled_from(sorted(CHOICES)), min_size=1, max_size=6),
     st.data(),
 )
-def test_a_pod_has_the_class_that_it_would_have_alone(
+def test_a_pod_has_the_class_that_it_would_have_alone_and_that_asks_for_what_it_does(
     said: dict[str, Any], changes: list[str], data: st.DataObject
 ) -> None:
     """Each pod differs from the one before it in one thing, and from those before that in a few."""
@@ -127,6 +148,7 @@ def test_a_pod_has_the_class_that_it_would_have_alone(
         body = pod_of(said)
         pod = read_pod(body, classes)
         assert facts(pod) == facts(read_pod(body, PodClasses(images_for=("agent-scheduler",))))
+        assert pod.cls.error or asks_for_what_the_rule_says(pod.cls, body)
         kept.append((body, pod))
     for body, pod in kept:
         assert read_pod(body, classes).cls is pod.cls

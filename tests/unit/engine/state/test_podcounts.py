@@ -9,48 +9,34 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
-from agent_scheduler.engine.state.namespaces import Namespaces
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podterms import PodMatch
 from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import World, node, pod_json, read_pod, sums_are_right
 from tests.support.examples import examples
-
-
-def selector(**labels: str) -> LabelSelector:
-    return LabelSelector(
-        tuple(Requirement(key, "In", frozenset((value,))) for key, value in sorted(labels.items()))
-    )
+from tests.support.terms import beside, pod_term
 
 
 def in_default(**labels: str) -> PodMatch:
-    return PodMatch(frozenset(("default",)), None, selector(**labels))
+    wanted = tuple(Requirement(key, "In", frozenset((value,))) for key, value in sorted(labels.items()))
+    return PodMatch(frozenset(("default",)), None, LabelSelector(wanted))
 
 
-def apart(app: str) -> dict[str, Any]:
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+def apart(app: str, **more: Any) -> dict[str, Any]:
+    return beside("podAntiAffinity", pod_term(app, **more))
 
 
-def near(app: str) -> dict[str, Any]:
-    return {"podAffinity": apart(app)["podAntiAffinity"]}
-
-
-def pod(classes: PodClasses, uid: str, *, app: str = "", namespace: str = "default", **spec: Any) -> PodInfo:
-    body = pod_json(uid, **spec)
-    body["metadata"] |= {"uid": uid, "namespace": namespace, "labels": {"app": app} if app else {}}
-    return read_pod(body, classes)
+def pod(classes: PodClasses, uid: str, *, app: str = "", **more: Any) -> PodInfo:
+    return read_pod(pod_json(uid, uid=uid, labels={"app": app} if app else {}, **more), classes)
 
 
 def test_pods_are_counted_only_while_somebody_asks() -> None:
     world = World(node("a"), node("b"))
     world.ledger.set_pod(pod(world.classes, "1", app="db"), "b")
     assert not world.ledger.columns.matching
-    kind = Handle(world.ledger).count([in_default(app="db")])
+    kind = world.handle.count([in_default(app="db")])
     world.ledger.set_pod(pod(world.classes, "2", app="db"), "b")
     world.ledger.set_pod(pod(world.classes, "3", app="db", namespace="other"), "b")
     assert world.ledger.columns.matching[kind][:2].tolist() == [0, 2]
@@ -58,19 +44,9 @@ def test_pods_are_counted_only_while_somebody_asks() -> None:
     assert not world.ledger.columns.matching
 
 
-def test_a_snapshot_has_a_kind_as_soon_as_it_is_counted() -> None:
-    world = World(node("a"))
-    snapshot = Snapshot(world.ledger)
-    world.ledger.set_pod(pod(world.classes, "1", app="db"), "a")
-    kind = snapshot.handle.count([in_default(app="db")])
-    snapshot.refresh()
-    snapshot.take_new_counts()
-    assert snapshot.columns.matching[kind].item(0) == 1
-
-
 def test_pods_that_are_being_deleted_count_where_that_is_wanted() -> None:
     world = World(node("a"))
-    handle = Handle(world.ledger)
+    handle = world.handle
     alive, all_of_them = (
         handle.count([in_default(app="db")], alive_only=True),
         handle.count([in_default(app="db")]),
@@ -86,7 +62,7 @@ def test_pods_that_are_being_deleted_count_where_that_is_wanted() -> None:
 
 def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
     world = World(node("a"))
-    handle = Handle(world.ledger)
+    handle = world.handle
     plain = pod(world.classes, "1", app="web")
     assert handle.class_of(plain) is plain.cls
     world.ledger.set_pod(pod(world.classes, "2", app="db", affinity=apart("web")), "a")
@@ -99,7 +75,10 @@ def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
         pod(world.classes, "5", app="web", namespace="x"),
     ):
         assert handle.class_of(other) is other.cls
-    world.ledger.set_pod(pod(world.classes, "6", app="cache", affinity=apart("web") | near("web")), "a")
+    world.ledger.set_pod(
+        pod(world.classes, "6", app="cache", affinity=apart("web") | beside("podAffinity", pod_term("web"))),
+        "a",
+    )
     assert len(handle.class_of(plain).matching_terms) == 2
     world.ledger.remove_pod("6")
     assert handle.class_of(plain) is matched
@@ -109,27 +88,21 @@ def test_a_pod_faces_the_terms_that_speak_of_it() -> None:
 
 def test_a_namespace_selector_finds_namespaces_by_their_labels() -> None:
     world = World(node("a"))
-    namespaces = Namespaces()
-    handle = Handle(world.ledger, namespaces=namespaces)
-    affinity = apart("web")
-    term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
-    term["namespaceSelector"] = {"matchLabels": {"team": "x"}}
+    handle = world.handle
+    affinity = apart("web", namespaceSelector={"matchLabels": {"team": "x"}})
     world.ledger.set_pod(pod(world.classes, "1", app="db", affinity=affinity), "a")
     visitor = pod(world.classes, "2", app="web", namespace="theirs")
     assert handle.class_of(visitor) is visitor.cls
-    namespaces.set("theirs", {"team": "x"})
+    world.namespaces.set("theirs", {"team": "x"})
     assert handle.class_of(visitor).matching_terms
 
 
 def test_an_empty_namespace_selector_means_namespaces_that_were_never_seen_too() -> None:
     world = World(node("a"))
-    handle = Handle(world.ledger)
-    affinity = apart("web")
-    term = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
-    term["namespaceSelector"] = {}
+    handle = world.handle
     visitor = pod(world.classes, "2", app="web", namespace="theirs")
     world.ledger.set_pod(visitor, "a")
-    mine = pod(world.classes, "1", app="web", affinity=affinity)
+    mine = pod(world.classes, "1", app="web", affinity=apart("web", namespaceSelector={}))
     kind = handle.count([term.match for term in mine.cls.terms.anti_affinity])
     assert world.ledger.columns.matching[kind][0] == 1
     world.ledger.set_pod(mine, "a")
@@ -155,7 +128,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, max_size=30))
 def test_counts_stay_in_step_whatever_happens(steps: list[tuple[str, Any]]) -> None:
     world = World(node("a"))
-    snapshot = Snapshot(world.ledger)
+    snapshot = world.snapshot
     held: dict[str, Any] = {}
     for what, value in steps:
         if what == "pod":

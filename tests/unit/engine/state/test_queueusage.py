@@ -9,55 +9,37 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.ledger import Ledger
-from agent_scheduler.engine.state.nodeinfo import NodeInfo, node_info
 from agent_scheduler.engine.state.podclasses import PodClasses
-from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.objects import batch, wire
+from agent_scheduler.objects import batch
+from tests.support import objects
+from tests.support.engine import node, read_pod
 
-_read = PodReader(PodClasses())
+_classes = PodClasses()
 
 
-def pod(
-    name: str,
-    queue: str = "",
-    *,
-    cpu: str = "1",
-    group: str = "",
-    scheduler: str = "agent-scheduler",
-    annotations: Mapping[str, str] | None = None,
-    **more: Any,
-) -> PodInfo:
-    annotations = {**(annotations or {}), **({batch.QUEUE_NAME: queue} if queue else {})}
-    if group:
-        annotations[batch.GROUP_NAME] = group
-    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-    manifest = {
-        "metadata": {"name": name, "namespace": "team", "uid": name, "annotations": annotations},
-        "spec": {"schedulerName": scheduler, "containers": [container], **more},
-    }
-    return _read(msgspec.json.encode(manifest))
+def pod(name: str, queue: str = "", *, annotations: Mapping[str, str] | None = None, **more: Any) -> PodInfo:
+    """One that asks for a CPU. `queue`: the one that it names."""
+    named = {**(annotations or {}), **(objects.in_queue(queue) if queue else {})}
+    about = {"cpu": "1", "namespace": "team", "uid": name, "annotations": named, **more}
+    return read_pod(objects.pod(name, **about), _classes)
 
 
 def queue(name: str, cpu: str | None = None, parent: str = "") -> batch.Queue:
-    spec = {"parent": parent, **({} if cpu is None else {"capability": {"cpu": cpu}})}
-    return msgspec.convert(
-        {"metadata": {"name": name}, "spec": spec, "status": {"state": "Open"}}, batch.Queue
-    )
-
-
-def node() -> NodeInfo:
-    status = {"allocatable": {"cpu": "1000", "pods": "1000"}}
-    return node_info(msgspec.convert({"metadata": {"name": "n"}, "status": status}, wire.Node))
+    capability = {} if cpu is None else {"capability": {"cpu": cpu}}
+    body = objects.queue(name, parent=parent, status={"state": "Open"}, **capability)
+    return msgspec.convert(body, batch.Queue)
 
 
 class World:
+    """A ledger of one node with room for all, and who is called for room in the queues."""
+
     def __init__(self, *queues: batch.Queue) -> None:
         self.ledger = Ledger()
-        self.ledger.set_node(node())
+        self.ledger.set_node(node("n", cpu="1000", pods="1000"))
         self.usage = self.ledger.usage
         self.called: list[str] = []
         self.usage.on_room = self.called.extend
@@ -92,19 +74,6 @@ def test_who_names_no_queue_is_in_the_default_one_with_the_batch_scheduler_alone
     assert usage.queue_of(pod("a", "own", **native)) == "own"
 
 
-def test_a_placed_pod_counts_as_its_placement_stands() -> None:
-    world = World(queue("a"))
-    for confirm in (lambda: world.ledger.confirm("u"), lambda: world.ledger.set_pod(pod("u", "a"), "n")):
-        world.ledger.assume(pod("u", "a"), 0)
-        assert world.usage.book.own("a", Standing.ASSUMED)["cpu"] == 1000
-        confirm()
-        assert world.usage.book.own("a", Standing.BOUND)["cpu"] == 1000
-        world.ledger.set_pod(pod("u", "b"), "n")
-        assert (world.cpu("a"), world.cpu("b")) == (0, 1)
-        world.ledger.remove_pod("u")
-        assert not list(world.usage.book.entries())
-
-
 def test_what_others_than_the_batch_scheduler_hold_is_told_of_each_queue() -> None:
     world = World(queue("a"))
     world.usage.batch_schedulers = ("volcano",)
@@ -130,11 +99,7 @@ def test_without_queues_nothing_is_counted_and_with_the_first_one_all_that_is_pl
 
 def test_what_cannot_be_read_of_a_queue_is_told_and_the_rest_holds() -> None:
     world = World()
-    raw = {
-        "metadata": {"name": "q"},
-        "spec": {"capability": {"cpu": "much", "memory": "1Gi"}},
-        "status": {"state": "Open"},
-    }
+    raw = objects.queue("q", capability={"cpu": "much", "memory": "1Gi"}, status={"state": "Open"})
     problems = world.usage.set_queue(msgspec.convert(raw, batch.Queue))
     assert [problem.split(":")[0] for problem in problems] == ["spec.capability[cpu]"]
     info = world.usage.book.info("q")
@@ -166,18 +131,6 @@ def test_those_that_wait_are_called_when_room_comes_and_the_next_when_one_does_n
     assert world.called == ["second", "third"]
     world.usage.left("third")
     assert world.called == ["second", "third"]
-
-
-def test_one_that_is_placed_keeps_what_it_was_called_for() -> None:
-    world = World(queue("a", "1"))
-    world.ledger.set_pod(pod("first", "a"), "n")
-    for name in ("second", "third"):
-        world.usage.full(pod(name, "a"))
-    world.ledger.remove_pod("first")
-    assert world.usage.full(pod("second", "a")) is None
-    world.ledger.assume(pod("second", "a"), 0)
-    world.usage.unplaced("second")
-    assert world.called == ["second"]
 
 
 def test_a_pod_that_names_another_queue_than_the_one_it_waits_for_is_tried_again() -> None:

@@ -23,6 +23,7 @@ from agent_scheduler.engine.state.targetworkload import (
 from agent_scheduler.objects import wire
 from tests.support.engine import World
 from tests.support.examples import examples
+from tests.support.terms import expression, requiring
 
 _world = World()
 
@@ -31,31 +32,13 @@ def cls(cpu: int, **spec: Any) -> PodClass:
     return _world.pod(requests={"cpu": f"{cpu}m"}, **spec).cls
 
 
-def required(*terms: dict[str, Any]) -> dict[str, Any]:
-    selector = {"nodeSelectorTerms": list(terms)}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
-
-
-IN_A = {"key": "zone", "operator": "In", "values": ["a"]}
-NAMED = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+IN_A = expression("zone", "a")
+NAMED = expression("metadata.name", "n1")
 
 
 def shares(workload: TargetWorkload) -> dict[int, float]:
     """CPU that is asked for -> share."""
     return {dict(kind.requests)["cpu"]: share for kind, share in workload.kinds}
-
-
-def test_before_any_pod_there_is_no_workload() -> None:
-    workload = TargetWorkload()
-    assert (workload.kinds, workload.version, workload.wanted) == ((), 0, False)
-
-
-def test_the_first_pod_is_all_of_it_and_the_next_few_change_it_at_once() -> None:
-    workload = TargetWorkload()
-    workload.seen(cls(100))
-    assert (shares(workload), workload.version) == ({100: 1.0}, 1)
-    workload.seen(cls(200))
-    assert (shares(workload), workload.version) == ({100: 0.5, 200: 0.5}, 2)
 
 
 def test_kinds_are_what_is_asked_for_of_which_nodes_and_not_the_class() -> None:
@@ -65,7 +48,7 @@ def test_kinds_are_what_is_asked_for_of_which_nodes_and_not_the_class() -> None:
         {},
         {"tolerations": tolerates},
         {"nodeSelector": {"zone": "a"}},
-        {"affinity": required({"matchExpressions": [IN_A]})},
+        {"affinity": {"nodeAffinity": requiring({"matchExpressions": [IN_A]})}},
     ):
         workload.seen(cls(100, **spec))
     kinds = [kind for kind, _ in workload.kinds]

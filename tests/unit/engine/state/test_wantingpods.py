@@ -67,16 +67,6 @@ def test_one_that_has_left_or_has_a_node_is_not_asked_and_the_others_of_its_gang
     assert sorted(world.called) == ["p6", "p8"]
 
 
-def test_nobody_is_asked_who_is_in_a_queue_that_the_one_that_holds_more_does_not_limit() -> None:
-    world = World(queue("a", "1"), queue("b", "1"))
-    world.usage.wants_node(made(0), nominated=False)
-    world.ledger.set_pod(made(4), "n")
-    assert world.called == []
-    world.usage.set_queue(queue("root", "1"))
-    world.usage.full(made(0))
-    assert world.usage.wanting.refused() == []
-
-
 class Wanting(RuleBasedStateMachine):
     """No node takes any of those that wait, but for those that are placed by force."""
 
