@@ -17,7 +17,7 @@ from agent_scheduler.process.runtime import Runtime
 from tests.support import objects
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.support.faulty import Faulty
+from tests.support.transports import Faulty
 
 CONFIGURATION = """
 apiVersion: agent-scheduler/v1

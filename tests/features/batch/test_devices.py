@@ -17,7 +17,7 @@ from tests.support.batched import add_group, install
 from tests.support.device_cluster import Devices, devices
 from tests.support.embedded import EmbeddedCluster, until
 from tests.support.installation import Installation, process
-from tests.support.transports import Faulty
+from tests.support.transports import Refusing
 
 #: What members ask for beside devices. Those that ask for nothing else are placed by another action.
 ASKS = ("1", "")
@@ -208,7 +208,7 @@ async def test_a_claim_that_keeps_its_member_from_the_only_node_with_room_is_dea
 
 async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_that_fails() -> None:
     async with device_cluster("a", "b") as found:
-        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/shared/status", 1, 403)
+        faulty = Refusing(found.cluster.transport, "PATCH", "resourceclaims/shared/status", 1, 403)
         async with process(found.cluster, transport=faulty) as runtime:
             world = DeviceGangs(found.cluster, runtime)
             await world.queue("q")

@@ -16,8 +16,8 @@ from agent_scheduler.kube.transport import (
 )
 from tests.support.batched import add_group, install
 from tests.support.embedded import embedded_cluster, until
-from tests.support.faulty import Send, Way, lost, refused
 from tests.support.installation import PREEMPTING, Installation, faulty, process
+from tests.support.transports import Send, Way, lost, refused
 
 
 @pytest.mark.parametrize("way", [refused(422, "Invalid"), refused(403, "Forbidden"), lost])

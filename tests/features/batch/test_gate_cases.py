@@ -11,7 +11,6 @@ from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.support.batched import add_group, install
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.faulty import Send, refused
 from tests.support.installation import (
     BOTH,
     CONFIGURATION,
@@ -25,6 +24,7 @@ from tests.support.installation import (
     gated,
     process,
 )
+from tests.support.transports import Send, refused
 
 OFF = CONFIGURATION + "featureGates: {SchedulingGatesQueueAdmission: false}\n"
 

@@ -13,8 +13,8 @@ from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.support.embedded import MERGE, PODS, until
-from tests.support.faulty import Faulty, Send, lost, refused
 from tests.support.installation import BOTH, OTHER, faulty
+from tests.support.transports import Faulty, Send, lost, refused
 
 STRATEGIC = "application/strategic-merge-patch+json"
 TAKE_AWAY = {"spec": {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}]}}

@@ -16,7 +16,6 @@ from agent_scheduler.serving.explanation import render
 from tests.support import objects
 from tests.support.batched import add_group, install
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.faulty import Send, Way, lost, refused
 from tests.support.installation import (
     BOTH,
     CONFIGURATION,
@@ -29,6 +28,7 @@ from tests.support.installation import (
     gated,
     process,
 )
+from tests.support.transports import Send, Way, lost, refused
 
 
 @BOTH

@@ -2,73 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from contextlib import asynccontextmanager
 
-from embedded_kubernetes import controllers
-from embedded_kubernetes.volume_binding import VolumeBinding
+from agent_scheduler.process.runtime import Runtime
 from tests.support.batched import add_group, install
-from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.embedded import EmbeddedCluster, until
 from tests.support.installation import Installation, process
-
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-VOLUMES = "/api/v1/persistentvolumes"
-_COMMON: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
-_SIZE = {"storage": "1Gi"}
+from tests.support.volume_cluster import NOBODY, Storage, storage, using
 
 
-class VolumeGangs(Installation):
-    async def add_volume(self, name: str, node: str) -> None:
-        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-        spec = {
-            **_COMMON,
-            "capacity": _SIZE,
-            "local": {"path": "/mnt"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-        }
-        await self.add(VOLUMES, {"metadata": {"name": name}, "spec": spec})
+class VolumeGangs(Storage, Installation):
+    def __init__(self, cluster: EmbeddedCluster, runtime: Runtime) -> None:
+        Installation.__init__(self, cluster, runtime)
+        self.cluster = cluster
 
     async def volume_gang(self, name: str, members: int) -> None:
         """Each member with a claim that is bound when its pod has a node."""
         await add_group(self, name, minMember=members, queue="q")
         for number in range(members):
             own = f"{name}-{number}"
-            claim = {**_COMMON, "resources": {"requests": _SIZE}}
-            await self.add(CLAIMS, {"metadata": {"name": own}, "spec": claim})
-            spec = {
-                "schedulerName": "volcano",
-                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
-                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": own}}],
-            }
-            metadata = {"name": own, "annotations": {"scheduling.k8s.io/group-name": name}}
-            await self.add(PODS, {"metadata": metadata, "spec": spec})
-
-    async def used(self) -> list[str]:
-        """Volumes that are somebody's."""
-        volumes = await self.items(VOLUMES)
-        return [each["metadata"]["name"] for each in volumes if each["spec"].get("claimRef")]
+            await self.add_claim(own)
+            await self.member(own, name, volumes=using(own))
 
 
 @asynccontextmanager
 async def volume_gangs() -> AsyncIterator[VolumeGangs]:
-    async with embedded_cluster() as cluster:
-        await install(cluster)
-        local = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
-        await cluster.add(CLASSES, {"metadata": {"name": "local"}, **local})
-        clock = cluster.api.registry.store.clock
-        playing = asyncio.create_task(controllers.run(VolumeBinding(cluster.api), clock=clock))
-        try:
-            async with process(cluster) as runtime:
-                world = VolumeGangs(cluster, runtime)
-                await world.queue("q")
-                yield world
-        finally:
-            playing.cancel()
-            with suppress(asyncio.CancelledError):
-                await playing
+    async with storage() as found:
+        await install(found.cluster)
+        await found.add_class(provisioner=NOBODY)
+        async with process(found.cluster) as runtime:
+            world = VolumeGangs(found.cluster, runtime)
+            await world.queue("q")
+            yield world
 
 
 async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_by_what_is_tried_for_it() -> (
@@ -76,9 +42,9 @@ async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_b
 ):
     """Each session has volumes reserved for the members that fit, and gives them back."""
     async with volume_gangs() as world:
-        await world.add_node("a", labels={"kubernetes.io/hostname": "a"})
+        await world.add_nodes("a")
         for number in range(2):
-            await world.add_volume(f"pv-{number}", "a")
+            await world.add_volume(f"pv-{number}", on="a")
         await world.volume_gang("g", 3)
         await until(lambda: world.condition("g-2"))
         await world.rest()
@@ -88,7 +54,7 @@ async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_b
         world.batch.waiting.due.set()
         await until(lambda: world.sessions > sessions)
         assert await world.is_left_alone()
-        assert await world.count_placed("g") == 0 and await world.used() == []
-        await world.add_volume("pv-2", "a")
+        assert await world.count_placed("g") == 0 and await world.claimed() == {}
+        await world.add_volume("pv-2", on="a")
         await until(lambda: world.has_placed("g", 3))
-        assert len(await world.used()) == 3
+        assert len(await world.claimed()) == 3

@@ -11,9 +11,9 @@ import pytest
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from tests.support.batched import COMMANDS
 from tests.support.embedded import PODS
-from tests.support.faulty import Passing
 from tests.support.jobs import GROUPS, JOBS, REST, JobsWorld, jobs_world, policy
 from tests.support.objects import task
+from tests.support.transports import Through
 from tests.support.virtual import virtual_time
 
 #: More than any of the tests below has a process write.
@@ -257,7 +257,7 @@ async def test_a_job_that_is_resumed_goes_on_after_the_stages_that_had_ended() -
         assert (await it.status())["state"]["message"] == "c waits for b (0 of 1 ready)"
 
 
-class Telling(Passing):
+class Telling(Through):
     """Knows what was written: the method, and the kind with its subresource."""
 
     def __init__(self, it: JobsWorld) -> None:
@@ -293,7 +293,7 @@ async def test_pods_that_run_at_once_are_counted_once() -> None:
         assert telling.written.count("POST pods") == 3
 
 
-class Late(Passing):
+class Late(Through):
     """Loses the answer when the status of the Job was written, and has a user change it before it is looked at."""
 
     def __init__(self, it: JobsWorld) -> None:

@@ -12,9 +12,9 @@ from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.support.embedded import until
-from tests.support.faulty import Passing
 from tests.support.sharded import MERGE, limits
 from tests.support.sharding import Rounds, World, world
+from tests.support.transports import Through
 
 #: Two shards by CPU, of any size: below 60 %, and from 70 % on.
 BY_CPU = "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"
@@ -265,7 +265,7 @@ async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
         assert it.metric("agent_scheduler_sharding_writes_total", result="deleted") == 1
 
 
-class Losing(Passing):
+class Losing(Through):
     """One on which nothing that is to make `shard` arrives, for as long as it `loses`."""
 
     def __init__(self, transport: Any, shard: str) -> None:
@@ -329,7 +329,7 @@ class Late(Losing):
         answer = await super().request(method, path, body=body, **more)
         if not self.lost and method == "POST" and self._name in (body or b""):
             self.lost += 1
-            await self._transport.request("DELETE", f"{NODE_SHARDS}/b", timeout=10)
+            await self.inner.request("DELETE", f"{NODE_SHARDS}/b", timeout=10)
             await asyncio.sleep(0.2)
             self.answered = True
         return answer
@@ -432,7 +432,7 @@ async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
         await it.add_nodes(2)
         first = it.start(configs=BY_CPU, elect=True)
         await it.until_specs(low=["n000", "n001"], high=[])
-        passing = Passing(it.transport)
+        passing = Through(it.transport)
         second = it.start(configs=BY_CPU, elect=True, transport=passing)
         await until(lambda: second.sharding is not None and second.sharding.is_synced)
         before = len(passing.asked)
@@ -444,7 +444,7 @@ async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
         assert {("GET", path) for path in (NODE_SHARDS, "/api/v1/nodes", "/api/v1/pods")} <= set(lists)
 
 
-class Overtaken(Passing):
+class Overtaken(Through):
     """One on which the first change of `low` comes just after its scheduler has written the status."""
 
     overtaken = False
@@ -453,7 +453,7 @@ class Overtaken(Passing):
         if (method, path) == ("PATCH", f"{NODE_SHARDS}/low") and not self.overtaken:
             self.overtaken = True
             status = b'{"status":{"nodesInUse":["n000"]}}'
-            answer = await self._transport.request(
+            answer = await self.inner.request(
                 "PATCH", f"{path}/status", body=status, content_type=MERGE, timeout=10
             )
             assert answer.status == 200

@@ -13,13 +13,10 @@ import pytest
 from agent_scheduler.binding.messenger import Expectations
 from agent_scheduler.kube.transport import Response, Transport
 from tests.support.device_cluster import devices
-from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
 from tests.support.transports import Through, failure
-
-from .test_volumes import storage
-
-PODS = "/api/v1/namespaces/default/pods"
+from tests.support.volume_cluster import storage
 
 
 async def nominated(cluster: EmbeddedCluster, name: str) -> str:

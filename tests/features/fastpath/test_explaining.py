@@ -15,7 +15,7 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.fastpath.scheduler import FastPath
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
-from tests.support.transports import Faulty, Waiting
+from tests.support.transports import Refusing, Waiting
 from tests.support.virtual import time_of_day
 
 
@@ -151,7 +151,7 @@ async def test_a_pod_whose_bind_was_refused_backs_off_and_is_told_what_it_would_
         await cluster.add_node("n1", cpu="4")
         await cluster.add_node("n2", cpu="8")
 
-        async with scheduling(Faulty(cluster.transport, "POST", "/binding", 1000, 422)) as running:
+        async with scheduling(Refusing(cluster.transport, "POST", "/binding", 1000, 422)) as running:
             await cluster.add_pod("p")
             found = await at(running, "p", "backoff")
     assert found["queue"]["backoff_until"] >= found["queue"]["since"]

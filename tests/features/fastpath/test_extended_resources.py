@@ -15,7 +15,7 @@ from tests.support.device_cluster import CLAIMS, RESOURCE, Devices, devices, not
 from tests.support.embedded import until
 from tests.support.objects import container as made
 from tests.support.running import scheduling
-from tests.support.transports import Faulty, Through
+from tests.support.transports import Refusing, Through
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
@@ -179,7 +179,7 @@ async def test_a_pod_that_wants_both_a_claim_and_a_resource_gets_devices_for_bot
 )
 async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, ending: str) -> None:
     async with devices("n1") as found:
-        faulty = Faulty(found.cluster.transport, method, ending, 1, None)
+        faulty = Refusing(found.cluster.transport, method, ending, 1, None)
         async with found.settling(faulty) as running:
             await add_pod(found, "p")
             await until(lambda: found.cluster.all_placed(1))
@@ -200,7 +200,7 @@ async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, endin
 )
 async def test_an_attempt_that_fails_leaves_no_claim_behind(method: str, ending: str) -> None:
     async with devices("n1") as found:
-        faulty = Faulty(found.cluster.transport, method, ending, 1, 403)
+        faulty = Refusing(found.cluster.transport, method, ending, 1, 403)
         async with scheduling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
             await add_pod(found, "p")
             await until(lambda: running.reports.problems)
@@ -214,7 +214,7 @@ async def test_an_attempt_that_fails_leaves_no_claim_behind(method: str, ending:
 
 async def test_a_device_whose_claim_could_not_be_made_is_for_the_next() -> None:
     async with devices("n1", per_node=1) as found:
-        faulty = Faulty(found.cluster.transport, "POST", "/resourceclaims", 1, 403)
+        faulty = Refusing(found.cluster.transport, "POST", "/resourceclaims", 1, 403)
         async with scheduling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
             await add_pod(found, "p")
             await until(lambda: running.reports.problems)
@@ -229,7 +229,7 @@ async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
 ) -> None:
     monkeypatch.setattr("agent_scheduler.binding.pod_claims._RETRY", 0.1)
 
-    class Guarded(Faulty):
+    class Guarded(Refusing):
         async def request(self, method: str, path: str, **more: Any) -> Response:
             if method == struck and path.startswith(f"{CLAIMS}/p-") and not path.endswith("/status"):
                 return (
@@ -243,7 +243,7 @@ async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
             return await self.inner.request(method, path, **more)
 
     async with devices("n1", per_node=1) as found:
-        refusing = Faulty(found.cluster.transport, "POST", "/binding", 1, 403)
+        refusing = Refusing(found.cluster.transport, "POST", "/binding", 1, 403)
         guarded = Guarded(refusing, "", "", 3, 403)
         async with scheduling(guarded, initial_backoff=0.05, max_backoff=0.05) as running:
             await add_pod(found, "p")
@@ -262,7 +262,7 @@ async def test_a_claim_that_could_not_be_deallocated_is_deallocated_later(
         await found.add_claim("c")
         await found.allocate("c", "n1")
         await found.cordon("n1")
-        faulty = Faulty(cluster.transport, "PATCH", "resourceclaims/c/status", 2, 403)
+        faulty = Refusing(cluster.transport, "PATCH", "resourceclaims/c/status", 2, 403)
         async with scheduling(faulty) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: found.cluster.all_placed(1))

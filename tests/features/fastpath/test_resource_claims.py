@@ -21,7 +21,7 @@ from embedded_kubernetes.resource_claims import ResourceClaims as ClaimControlle
 from tests.support.device_cluster import devices, nothing_assumed, nothing_beside
 from tests.support.embedded import until
 from tests.support.running import SETTINGS, scheduling
-from tests.support.transports import Faulty, Through, Waiting, failure
+from tests.support.transports import Refusing, Through, Waiting, failure
 
 
 @pytest.mark.promise("S17", "S18")
@@ -116,7 +116,7 @@ async def test_what_is_reserved_for_a_pod_is_given_back_after_its_profile_is_gon
     async with devices("n1") as found:
         await found.add_claim("c")
 
-        class Reloading(Faulty):
+        class Reloading(Refusing):
             async def request(self, method: str, path: str, **more: Any) -> Response:
                 if method == "PATCH" and path.endswith("/c/status"):
                     running.fast_path.reconfigure(other)
@@ -142,7 +142,7 @@ async def test_all_claims_of_a_pod_are_written_once_though_an_answer_for_the_fir
     async with devices("n1") as found:
         for claim in ("c", "d"):
             await found.add_claim(claim)
-        faulty = Faulty(found.cluster.transport, "PATCH", f"resourceclaims/c{ending}", 1, None)
+        faulty = Refusing(found.cluster.transport, "PATCH", f"resourceclaims/c{ending}", 1, None)
         async with found.settling(faulty) as running:
             both = [{"name": claim, "resourceClaimName": claim} for claim in ("c", "d")]
             await found.cluster.add_pod("p", resourceClaims=both)
@@ -155,7 +155,7 @@ async def test_all_claims_of_a_pod_are_written_once_though_an_answer_for_the_fir
 async def test_a_reservation_whose_answer_is_lost_is_found_in_the_claim() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
-        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/c/status", 0, None)
+        faulty = Refusing(found.cluster.transport, "PATCH", "resourceclaims/c/status", 0, None)
         async with scheduling(faulty) as running:
             await found.add_pod("first", claim="c")
             await until(lambda: found.cluster.all_placed(1))
@@ -171,7 +171,7 @@ async def test_a_reservation_whose_answer_is_lost_is_found_in_the_claim() -> Non
 async def test_a_claim_that_cannot_be_written_leaves_nothing_reserved_and_is_tried_again() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
-        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/c/status", 1, 403)
+        faulty = Refusing(found.cluster.transport, "PATCH", "resourceclaims/c/status", 1, 403)
         async with found.settling(faulty) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
@@ -202,7 +202,7 @@ async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_
 async def test_a_refused_bind_takes_the_reservation_back() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
-        faulty = Faulty(found.cluster.transport, "POST", "/binding", 1, 403)
+        faulty = Refusing(found.cluster.transport, "POST", "/binding", 1, 403)
         async with found.settling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
