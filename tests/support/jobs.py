@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -78,6 +78,17 @@ class JobsWorld(BatchWorld):
             body["target"] = {"apiVersion": objects.BATCH, "kind": "Job", "name": "j", "uid": "u"}
         await self.add(COMMANDS, body)
 
+    async def ordered(self, action: str) -> None:
+        """What the Job is told is done."""
+        await self.command(action)
+        await asyncio.sleep(REST)
+
+    async def taken_over(self, **more: Any) -> None:
+        """A process is killed, and another one goes on in its place."""
+        await self.kill(self.processes[-1])
+        self.start(**more)
+        await asyncio.sleep(REST)
+
     # ---- what there is
 
     async def status(self) -> Any:
@@ -89,6 +100,17 @@ class JobsWorld(BatchWorld):
     async def notes(self) -> list[str]:
         found = await self.items("/apis/events.k8s.io/v1/namespaces/default/events")
         return sorted(each["note"] for each in found)
+
+
+@asynccontextmanager
+async def jobs_run(
+    through: Callable[[JobsWorld], Any] = lambda _: None, *, ssh: bool = False
+) -> AsyncIterator[JobsWorld]:
+    """With a controller's process; `through` makes its transport."""
+    async with jobs_world() as it:
+        it.start(through(it), ssh=ssh)
+        await asyncio.sleep(REST)
+        yield it
 
 
 @asynccontextmanager

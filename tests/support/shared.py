@@ -103,9 +103,16 @@ async def shared_cluster(
 
 @asynccontextmanager
 async def scheduler(
-    shared: SharedCluster, name: str, mode: str = "hard", *, fence: str = "1s", more: str = "", **other: Any
+    shared: SharedCluster,
+    name: str,
+    mode: str = "hard",
+    *,
+    fence: str = "1s",
+    more: str = "",
+    nodes: str = "",
+    **other: Any,
 ) -> AsyncIterator[Runtime]:
-    """One that ends in order with the block."""
+    """One that ends in order with the block. `nodes`: names, as one text; its shard desires them, and it uses them."""
     text = f"""
 apiVersion: agent-scheduler/v1
 kind: SchedulerConfiguration
@@ -117,6 +124,9 @@ sharding: {{mode: {mode}, leaseNamespace: default, fencePeriod: {fence}}}
     runtime = Runtime(load_text(text), **{**shared.way(), **other})
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
+        if nodes:
+            await shared.desire(name, nodes.split())
+            await until(lambda: decides_on(runtime, *nodes.split()))
         yield runtime
     finally:
         runtime.stop()
@@ -131,10 +141,12 @@ async def batch_cluster(nodes: int) -> AsyncIterator[SharedCluster]:
 
 
 @asynccontextmanager
-async def batch(shared: SharedCluster, name: str, mode: str = "hard") -> AsyncIterator[Installation]:
+async def batch(
+    shared: SharedCluster, name: str, mode: str = "hard", **other: Any
+) -> AsyncIterator[Installation]:
     """A process of the shard `name`, whose batch scheduler is called `batch-<name>` and has a queue `q-<name>`."""
     more = f"batch: {{schedulerName: batch-{name}, defaultQueue: q-{name}, schedulePeriod: 50ms}}"
-    async with scheduler(shared, name, mode, more=more) as runtime:
+    async with scheduler(shared, name, mode, more=more, **other) as runtime:
         world = Installation(shared, runtime)
         await world.queue(f"q-{name}")
         yield world

@@ -11,7 +11,7 @@ from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.process.runtime import Runtime
 from tests.support.embedded import until
 from tests.support.installation import NOWHERE, Installation
-from tests.support.shared import SharedCluster, batch, batch_cluster, decides_on, scheduler
+from tests.support.shared import SharedCluster, batch, batch_cluster, scheduler
 
 
 def admits(runtime: Runtime) -> bool:
@@ -20,14 +20,11 @@ def admits(runtime: Runtime) -> bool:
 
 
 @asynccontextmanager
-async def two(shared: SharedCluster, *, more: str = "") -> AsyncIterator[tuple[Installation, Installation]]:
+async def two(shared: SharedCluster) -> AsyncIterator[tuple[Installation, Installation]]:
     """A process of the fast path alone, `a`, and one with a batch scheduler beside, `b`; each has a node of 4 CPUs, and
     the queue `full` has one."""
-    async with scheduler(shared, "a", more=more) as a, batch(shared, "b") as b:
+    async with scheduler(shared, "a", nodes="n0") as a, batch(shared, "b", nodes="n1") as b:
         await b.queue("full", capability={"cpu": "1"})
-        await shared.desire("a", ["n0"])
-        await shared.desire("b", ["n1"])
-        await until(lambda: decides_on(a, "n0") and decides_on(b.runtime, "n1"))
         await until(lambda: admits(b.runtime))
         yield Installation(shared, a), b
 

@@ -13,7 +13,7 @@ from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.support.embedded import until
 from tests.support.sharded import MERGE, limits
-from tests.support.sharding import Rounds, World, world
+from tests.support.sharding import Rounds, World, following, world
 from tests.support.transports import Through
 
 #: Two shards by CPU, of any size: below 60 %, and from 70 % on.
@@ -35,9 +35,7 @@ async def test_there_is_a_shard_for_each_scheduler_and_every_ready_node_is_in_on
 
 
 async def test_a_node_moves_with_its_utilisation_and_back() -> None:
-    async with world() as it:
-        await it.add_nodes(3)
-        it.start(configs=BY_CPU)
+    async with following(3, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         await it.load("n001", "9")
         await it.until_specs(low=["n000", "n002"], high=["n001"])
@@ -52,9 +50,7 @@ async def test_a_node_moves_with_its_utilisation_and_back() -> None:
 
 
 async def test_a_node_joins_and_leaves_with_the_cluster() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        it.start(configs=BY_CPU)
+    async with following(2, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001"], high=[])
         await it.add_node("new")
         await it.until_specs(low=["n000", "n001", "new"], high=[])
@@ -63,9 +59,7 @@ async def test_a_node_joins_and_leaves_with_the_cluster() -> None:
 
 
 async def test_a_node_that_is_cordoned_or_not_ready_leaves_and_comes_back() -> None:
-    async with world() as it:
-        await it.add_nodes(3)
-        it.start(configs=BY_CPU)
+    async with following(3, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         await it.change_node("n001", {"spec": {"unschedulable": True}})
         await it.until_specs(low=["n000", "n002"], high=[])
@@ -88,10 +82,7 @@ async def test_a_changed_label_is_acted_on() -> None:
             {"name": "rest"},
         ]
     }
-    async with world() as it:
-        await it.add_nodes(3)
-        await it.configure(config)
-        it.start()
+    async with following(3, config=config) as it:
         await it.until_specs(agents=["n000"], rest=["n001", "n002"])
         await it.change_node("n002", {"metadata": {"labels": {"node.volcano.sh/warmup": "true"}}})
         await it.until_specs(agents=["n002"], rest=["n000", "n001"])
@@ -99,17 +90,13 @@ async def test_a_changed_label_is_acted_on() -> None:
 
 @pytest.mark.wide
 async def test_limits_are_respected_at_200_nodes() -> None:
-    async with world() as it:
-        await it.add_nodes(200)
-        it.start(configs="a:volcano:0.0:1.0:false:1:10,b:volcano:0.0:1.0:false:1:20")
+    async with following(200, configs="a:volcano:0.0:1.0:false:1:10,b:volcano:0.0:1.0:false:1:20") as it:
         specs = await it.until_counts(a=10, b=20)
         assert not set(specs["a"]) & set(specs["b"])
 
 
 async def test_what_is_as_it_should_be_is_not_written_again() -> None:
-    async with world() as it:
-        await it.add_nodes(4)
-        it.start(configs=BY_CPU, period=0.05)
+    async with following(4, configs=BY_CPU, period=0.05) as it:
         await it.until_counts(low=4, high=0)
         versions = {name: (await it.shard(name))["metadata"]["resourceVersion"] for name in ("low", "high")}  # type: ignore[index]
         planned = it.metric("agent_scheduler_sharding_plan_duration_seconds_count")
@@ -123,9 +110,7 @@ async def test_what_is_as_it_should_be_is_not_written_again() -> None:
 
 
 async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_put_back() -> None:
-    async with world() as it:
-        await it.add_nodes(3)
-        it.start(configs=BY_CPU)
+    async with following(3, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         before = await it.shard("low")
         await it.delete(f"{NODE_SHARDS}/low")
@@ -140,10 +125,7 @@ async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_p
 
 
 async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick() -> None:
-    async with world() as it:
-        await it.add_nodes(4)
-        await it.configure(limits(a=1, b=1))
-        it.start()
+    async with following(4, config=limits(a=1, b=1)) as it:
         await it.until_specs(a=["n000"], b=["n001"])
         await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
         await it.until_specs(a=["n000"], b=["n001"])
@@ -157,9 +139,7 @@ async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick
 
 @pytest.mark.promise("S23")
 async def test_a_status_is_never_touched() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        it.start(configs=BY_CPU)
+    async with following(2, configs=BY_CPU) as it:
         await it.until_counts(low=2, high=0)
         status = {"lastUpdateTime": "2026-01-01T00:00:00Z", "nodesInUse": ["n000", "n001"]}
         await it.change_shard("low", {"status": status}, status=True)
@@ -172,9 +152,8 @@ async def test_a_status_is_never_touched() -> None:
 
 async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Rounds(monkeypatch)
-    async with world() as it:
-        await it.add_nodes(2)
-        process = it.start(configs=BY_CPU, trigger=False, period=3600.0)
+    async with following(2, configs=BY_CPU, trigger=False, period=3600.0) as it:
+        process = it.processes[0]
         await it.until_counts(low=2, high=0)
         controller = process.sharding
         assert controller is not None
@@ -191,9 +170,7 @@ async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pyte
 
 
 async def test_without_the_trigger_the_period_brings_changes() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        it.start(configs=BY_CPU, trigger=False, period=0.05)
+    async with following(2, configs=BY_CPU, trigger=False, period=0.05) as it:
         await it.until_counts(low=2, high=0)
         await it.add_node("new")
         await it.until_counts(low=3, high=0)
@@ -235,9 +212,7 @@ async def test_a_foreign_shard_with_a_configured_name_is_told_of_and_taken_over_
 
 
 async def test_a_shard_whose_label_is_taken_off_is_somebody_elses_from_then_on() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        it.start(configs=BY_CPU)
+    async with following(2, configs=BY_CPU) as it:
         await it.until_counts(low=2, high=0)
         await it.change_shard("low", {"metadata": {"labels": {OWNER_LABEL: None}}})
         await it.until_event("ForeignShard")
@@ -253,10 +228,7 @@ async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retiring, "SETTLED", 0.05)
-    async with world() as it:
-        await it.add_nodes(4)
-        await it.configure(limits(a=2, b=2))
-        it.start()
+    async with following(4, config=limits(a=2, b=2)) as it:
         await it.until_counts(a=2, b=2)
         await it.configure(limits(a=2))
         await it.until_counts(a=2)
@@ -375,9 +347,7 @@ async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writes, "MAX_BYTES", 40)
-    async with world() as it:
-        await it.add_nodes(5)
-        it.start(configs=BY_CPU)
+    async with following(5, configs=BY_CPU) as it:
         await it.until_counts(low=5, high=0)
         await it.add_node("one-too-many")
         event = await it.until_event("ShardTooLarge")
@@ -411,9 +381,8 @@ async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there
 
 
 async def test_of_two_processes_one_writes_and_the_other_follows_it() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        first = it.start(configs=BY_CPU, elect=True)
+    async with following(2, configs=BY_CPU, elect=True) as it:
+        first = it.processes[0]
         await it.until_counts(low=2, high=0)
         it.start(configs=BY_CPU, elect=True)
         await it.add_node("new")
@@ -428,9 +397,8 @@ async def test_of_two_processes_one_writes_and_the_other_follows_it() -> None:
 
 async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
     """Its watches may not have told of what the leader before it wrote last."""
-    async with world() as it:
-        await it.add_nodes(2)
-        first = it.start(configs=BY_CPU, elect=True)
+    async with following(2, configs=BY_CPU, elect=True) as it:
+        first = it.processes[0]
         await it.until_specs(low=["n000", "n001"], high=[])
         passing = Through(it.transport)
         second = it.start(configs=BY_CPU, elect=True, transport=passing)

@@ -28,10 +28,8 @@ from tests.support.shared import (
 
 
 async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n1"):
         await shared.add_node("large", cpu="64")
-        await shared.desire("a", ["n1"])
-        await until(lambda: decides_on(runtime, "n1"))
         for number in range(3):
             await shared.add_pod(f"p{number}", scheduler="a", cpu="1")
         await until(lambda: shared.has_placed("", 3))
@@ -40,9 +38,7 @@ async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() 
 
 @pytest.mark.promise("L18", "S33")
 async def test_a_hard_shard_that_is_full_is_no_shortage_of_nodes_while_others_would_do() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n1"])
-        await until(lambda: decides_on(runtime, "n1"))
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n1"):
         await shared.add_pod("p", scheduler="a", cpu="4")
         await shared.add_pod("q", scheduler="a", cpu="1")
         condition = await until(lambda: shared.condition("q"))
@@ -75,9 +71,7 @@ async def test_what_a_full_shard_says_follows_the_nodes_outside_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(outside, "_LOOK", 0.05)
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n0"):
         await shared.add_pod("p", scheduler="a", cpu="4")
         await shared.add_pod("q", scheduler="a", cpu="3")
         await until(lambda: shared.says("q", "NodeShardFull"))
@@ -88,9 +82,7 @@ async def test_what_a_full_shard_says_follows_the_nodes_outside_of_it(
 
 
 async def test_a_pod_that_found_no_room_in_the_shard_goes_to_a_node_that_joins() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n0"):
         await shared.add_pod("p", scheduler="a", cpu="4")
         await shared.add_pod("q", scheduler="a", cpu="4")
         await until(lambda: shared.has_placed("", 1))
@@ -129,10 +121,8 @@ async def test_without_its_shard_a_soft_scheduler_uses_all_nodes() -> None:
 
 
 async def test_a_soft_scheduler_uses_its_shard_first_and_others_when_it_is_full() -> None:
-    async with shared_cluster(3) as shared, scheduler(shared, "a", "soft") as runtime:
+    async with shared_cluster(3) as shared, scheduler(shared, "a", "soft", nodes="n1"):
         await shared.add_node("large", cpu="64")
-        await shared.desire("a", ["n1"])
-        await until(lambda: decides_on(runtime, "n1"))
         for number in range(4):
             await shared.add_pod(f"p{number}", scheduler="a", cpu="1")
         await until(lambda: shared.has_placed("", 4))
@@ -239,9 +229,7 @@ async def test_nodes_of_a_dead_scheduler_are_free_after_lease_and_fence() -> Non
 
 
 async def test_a_deleted_shard_ends_the_use_of_its_nodes_and_a_new_one_begins_it() -> None:
-    async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
+    async with shared_cluster(1) as shared, scheduler(shared, "a", nodes="n0") as runtime:
         await shared.delete_shard("a")
         await until(lambda: decides_on(runtime))
         await shared.add_pod("p", scheduler="a")
@@ -345,9 +333,7 @@ async def test_who_may_not_read_the_shards_counts_as_having_none(
 
 async def test_a_list_from_before_the_claim_was_written_does_not_confirm_it() -> None:
     tap = Tap()
-    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a", nodes="n0") as runtime:
         tap.harm = lambda request: Disturbance(behind=1) if lists_shards(request) else None
         await shared.desire("a", ["n0", "n1"])
         before = tap.count(lists_shards)
@@ -424,9 +410,7 @@ async def test_news_from_before_a_claim_was_written_do_not_count_as_its_erasure(
 
 async def test_what_is_told_already_is_not_told_again() -> None:
     tap = Tap()
-    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a", nodes="n0"):
         written = tap.count(_status_writes)
         await has_looked_again(shared, "a", tap)
         assert tap.count(_status_writes) == written
