@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.config.load import load
+from agent_scheduler.config.load import load, load_text
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
 from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
@@ -19,10 +19,23 @@ from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.plugin import Registration
+from tests.support.command_line import HEADER
 from tests.support.virtual import timing
 
-AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 SETTINGS = settings_of(load(), identity="test")
+
+
+def profile(**spec: Any) -> Profile:
+    """The scheduler's own, otherwise in what `spec` says."""
+    return build_profile(ProfileSpec(scheduler_name="agent-scheduler", **spec))
+
+
+AGENT = profile()
+
+
+def settings_from(text: str = "") -> FastPathSettings:
+    """Those of a configuration file."""
+    return settings_of(load_text(HEADER + text), identity="test")
 
 
 def profile_of(*plugins: Any, points: Sequence[str], origin: str = "another 1.0") -> Profile:

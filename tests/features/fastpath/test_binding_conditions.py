@@ -11,12 +11,11 @@ import pytest
 
 from agent_scheduler.cluster import changes
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.transport import Response, Transport
 from embedded_kubernetes.device_driver import ATTACH_FAILED, ATTACHED, DRIVER, Attaching
 from tests.support.device_cluster import CLAIMS, Devices, devices, nothing_assumed
 from tests.support.embedded import PODS, until
-from tests.support.running import Running, scheduling
+from tests.support.running import Running, profile, scheduling
 from tests.support.transports import Through
 
 from .test_extended_resources import add_pod as add_pod_with_resources
@@ -137,11 +136,10 @@ async def test_a_failure_fails_the_attempt_in_kube_schedulers_words_and_frees_th
 
 async def test_devices_that_are_not_ready_in_time_are_given_back_and_others_are_tried() -> None:
     args = {"DynamicResources": DynamicResourcesArgs(binding_timeout=0.5)}
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
     async with (
         devices("n1", attaching=Attaching(None)) as found,
         scheduling(
-            found.cluster.transport, profiles=(profile,), initial_backoff=30.0, max_backoff=30.0
+            found.cluster.transport, profiles=(profile(args=args),), initial_backoff=30.0, max_backoff=30.0
         ) as running,
     ):
         await found.add_claim("c")

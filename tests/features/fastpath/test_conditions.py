@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import scheduling
 
@@ -53,15 +52,11 @@ async def test_preferences_that_cannot_be_read_are_told_as_an_error_of_the_sched
 
 async def test_room_that_a_pod_gives_back_as_a_whole_wakes_who_waits_for_it() -> None:
     """A resize in place ends when the kubelet says what the pod has from now on."""
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 
     def has(cpu: str) -> dict[str, Any]:
         return {"status": {"resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}}
 
-    async with (
-        embedded_cluster() as cluster,
-        scheduling(cluster.transport, profiles=(profile,)) as running,
-    ):
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
         await cluster.add_node("n1", cpu="4")
         await cluster.add_pod("shrinks", resources={"requests": {"cpu": "1"}, "limits": {"cpu": "4"}})
         await until(cluster.placed)

@@ -15,7 +15,7 @@ from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import Columns
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.running import AGENT, SETTINGS, scheduling
+from tests.support.running import AGENT, SETTINGS, profile, scheduling
 
 
 async def test_a_pod_is_bound_and_people_are_told() -> None:
@@ -95,13 +95,8 @@ async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
 
 
 async def test_the_first_node_wakes_whoever_found_none_whatever_plugins_there_are() -> None:
-    profile = build_profile(
-        ProfileSpec(
-            scheduler_name="agent-scheduler",
-            plugins={"filter": PluginSet(disabled=("NodeResourcesFit",))},
-        )
-    )
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)) as running:
+    profiles = (profile(plugins={"filter": PluginSet(disabled=("NodeResourcesFit",))}),)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=profiles) as running:
         await cluster.add_pod("a", cpu="64")
         condition = await until(lambda: cluster.condition("a"))
         assert condition["message"] == "no nodes available to schedule pods"

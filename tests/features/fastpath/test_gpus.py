@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.state.gpus import ANNOTATION, RESOURCE
 from agent_scheduler.fastpath import checking
-from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.bind import BindOutcome, Binds
 from agent_scheduler.kube.transport import PodKey
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.objects import container, node
-from tests.support.running import Running, scheduling
+from tests.support.running import Running, scheduling, settings_from
 
 HIGH = "system-cluster-critical"
-HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
 
 async def add_node(cluster: EmbeddedCluster, name: str, devices: int, **labels: str) -> None:
@@ -155,7 +152,7 @@ async def test_an_amount_that_nobody_can_have_is_told_to_whoever_asked() -> None
 @pytest.mark.parametrize("bare", [False, True])
 async def test_devices_are_looked_at_whatever_filters_a_profile_has(bare: bool) -> None:
     text = "profiles: [{plugins: {filter: {disabled: [{name: '*'}]}}}]" if bare else ""
-    settings = settings_of(load_text(HEADER + text), identity="test")
+    settings = settings_from(text)
     async with embedded_cluster() as cluster, scheduling(cluster.transport, settings):
         await add_node(cluster, "n1", 1)
         await placed_pod(cluster, "a", 600)
@@ -240,7 +237,7 @@ def requests(running: Running) -> list[tuple[int, float]]:
 
 
 async def test_what_comes_is_learnt_while_a_profile_asks_and_counted_once() -> None:
-    learning, plain = (settings_of(load_text(HEADER + text), identity="test") for text in (LEARNING, ""))
+    learning, plain = (settings_from(text) for text in (LEARNING, ""))
     async with embedded_cluster() as cluster:
         await add_node(cluster, "n1", 4)
         for name, amount in (("a", 300), ("b", 1000)):

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.transport import Response
 from tests.support.embedded import PODS, EmbeddedCluster, until
 from tests.support.transports import Through
 
-from .preempting import HIGHEST, PATIENT, TERMINATING, HeldEvictions, Refusing, full
+from .preempting import HIGHEST, PATIENT, TERMINATING, HeldEvictions, Refusing, full, show_nobody_leaving
 
 SHORT = {"initial_backoff": 0.01, "max_backoff": 0.01}
 
@@ -160,13 +158,7 @@ async def test_victims_are_tried_again_after_a_rest_in_which_the_pod_may_go_else
 async def test_victims_that_the_watch_has_not_shown_to_be_leaving_count_as_leaving(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    set_pod = Cluster.set_pod
-
-    def late(self: Cluster, pod: PodInfo) -> None:
-        if not pod.deleting and not pod.preempted:
-            set_pod(self, pod)
-
-    monkeypatch.setattr(Cluster, "set_pod", late)
+    show_nobody_leaving(monkeypatch)
     async with full("a", "b", **SHORT) as world:
         await world.add("high")
         await world.victims()

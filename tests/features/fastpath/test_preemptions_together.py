@@ -7,24 +7,17 @@ from typing import Any
 import pytest
 
 from agent_scheduler.binding.preemption import Gate
-from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.support.embedded import until
 from tests.support.objects import container
+from tests.support.running import settings_from
 
-from .preempting import HIGHEST, PATIENT, TERMINATING, HeldEvictions, Refusing, full
+from .preempting import HIGHEST, PATIENT, TERMINATING, HeldEvictions, Refusing, full, show_nobody_leaving
 
+#: A profile without preemption.
+WITHOUT = "profiles: [{plugins: {postFilter: {disabled: [{name: DefaultPreemption}]}}}]"
 SHORT = {"initial_backoff": 0.05, "max_backoff": 0.05}
-
-
-def without_preemption() -> FastPathSettings:
-    header = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
-    off = "plugins: {postFilter: {disabled: [{name: DefaultPreemption}]}}"
-    text = f"{header}profiles: [{{schedulerName: agent-scheduler, {off}}}]"
-    return settings_of(load_text(text), identity="test")
 
 
 @pytest.mark.promise("L8")
@@ -43,13 +36,7 @@ async def test_room_is_given_on_when_the_pod_that_it_was_kept_for_is_deleted() -
 
 
 async def test_a_victim_of_two_counts_as_leaving_when_one_eviction_is_called_off(monkeypatch: Any) -> None:
-    set_pod = Cluster.set_pod
-
-    def late(self: Cluster, pod: PodInfo) -> None:
-        if not pod.deleting and not pod.preempted:
-            set_pod(self, pod)
-
-    monkeypatch.setattr(Cluster, "set_pod", late)
+    show_nobody_leaving(monkeypatch)
     async with full() as world:
         preemption, held = world.preemption, HeldEvictions(world, first=True)
         victim = await world.uid("low-0")
@@ -69,7 +56,7 @@ async def test_a_profile_that_preempts_no_more_ends_the_nominations_of_its_pods(
     async with full(**SHORT) as world:
         await world.add("high")
         await world.victims()
-        world.running.fast_path.reconfigure(without_preemption())
+        world.running.fast_path.reconfigure(settings_from(WITHOUT))
         await until(lambda: not world.queue.nominator.nominated)
         await until(lambda: world.is_not_nominated("high"))
 
@@ -94,7 +81,7 @@ async def test_what_is_not_yet_evicted_is_not_when_the_profile_preempts_no_more(
         held = HeldEvictions(world)
         await world.add("high")
         await until(lambda: world.preemption._under_way)
-        world.running.fast_path.reconfigure(without_preemption())
+        world.running.fast_path.reconfigure(settings_from(WITHOUT))
         await until(lambda: not world.queue.nominator.nominated)
         held.go.set()
         await until(lambda: not world.preemption._gate.gated)

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.config.load import load_text
-from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.objects import container, owner, pod
-from tests.support.running import Running, scheduling
+from tests.support.running import Running, scheduling, settings_from
 
-NAME = "agent-scheduler"
 IMAGE = "registry.example/agent:1"
 
 
-def settings(*profiles: str) -> FastPathSettings:
-    text = ", ".join(f"{{schedulerName: {profile}}}" for profile in profiles)
-    return settings_of(
-        load_text(f"apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nprofiles: [{text}]"),
-        identity="test",
-    )
-
-
-AGENT = settings(NAME)
-KUBE = settings(f"{NAME}, base: default-scheduler")
-SPREADING = settings(
-    f"{NAME}, pluginConfig: [{{name: PodTopologySpread, args: {{defaultingType: List, defaultConstraints: "
-    "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}]"
+AGENT = settings_from()
+KUBE = settings_from("profiles: [{schedulerName: agent-scheduler, base: default-scheduler}]")
+SPREADING = settings_from(
+    "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List, defaultConstraints: "
+    "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}]}]"
 )
 
 

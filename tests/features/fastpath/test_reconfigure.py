@@ -7,18 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.events.events import NODE_ADD
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.support.embedded import embedded_cluster, until
 from tests.support.running import scheduling
-
-HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
-
-
-def settings(text: str = "") -> FastPathSettings:
-    return settings_of(load_text(HEADER + text), identity="test")
+from tests.support.running import settings_from as settings
 
 
 @pytest.mark.promise("L9")

@@ -20,7 +20,7 @@ from embedded_kubernetes import controllers
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
 from tests.support.device_cluster import devices, nothing_assumed, nothing_beside
 from tests.support.embedded import until
-from tests.support.running import SETTINGS, scheduling
+from tests.support.running import SETTINGS, profile, scheduling
 from tests.support.transports import Refusing, Through, Waiting, failure
 
 
@@ -474,11 +474,10 @@ async def test_pods_are_decided_on_a_portion_at_a_time_where_devices_take_long_t
 @pytest.mark.real_time
 async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
     args = {"DynamicResources": DynamicResourcesArgs(filter_timeout=0.05)}
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
     async with (
         devices("n1", per_node=40) as found,
         scheduling(
-            found.cluster.transport, profiles=(profile,), initial_backoff=0.1, max_backoff=0.1
+            found.cluster.transport, profiles=(profile(args=args),), initial_backoff=0.1, max_backoff=0.1
         ) as running,
     ):
         await found.add_hard_claim()
@@ -494,8 +493,8 @@ async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event(
 async def test_a_profile_without_the_plugin_takes_no_devices() -> None:
     """As kube-scheduler: no Reserve and no PreBind without DynamicResources. Who disables it answers for the claims."""
     without = {"multiPoint": PluginSet(disabled=("DynamicResources",))}
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=without))
-    async with devices("n1") as found, scheduling(found.cluster.transport, profiles=(profile,)) as running:
+    profiles = (profile(plugins=without),)
+    async with devices("n1") as found, scheduling(found.cluster.transport, profiles=profiles) as running:
         await found.add_claim("c")
         await found.add_pod("p", claim="c")
         await until(lambda: running.reports.attempts["scheduled"])

@@ -10,12 +10,11 @@ import pytest
 from agent_scheduler.cluster.storage import Storage as Watched
 from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.args import UtilizationShapePoint, VolumeBindingArgs
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
 from tests.support.embedded import PODS, until
-from tests.support.running import scheduling
+from tests.support.running import profile, scheduling
 from tests.support.terms import HOSTNAME, ZONE
 from tests.support.transports import Faulty, Send, Way, lost, refused
 from tests.support.volume_cluster import CLAIMS, NOBODY, VOLUMES, nothing_reserved, storage
@@ -262,12 +261,10 @@ async def test_a_pod_that_is_deleted_while_its_claim_is_bound_leaves_nothing_res
 
 
 async def test_a_claim_that_is_not_bound_in_time_is_an_error_and_the_next_attempt_goes_on_from_it() -> None:
-    spec = ProfileSpec(
-        scheduler_name="agent-scheduler", args={"VolumeBinding": VolumeBindingArgs(bind_timeout_seconds=1)}
-    )
+    args = {"VolumeBinding": VolumeBindingArgs(bind_timeout_seconds=1)}
     async with (
         storage(controller=False) as world,
-        world.settling(profiles=(build_profile(spec),)) as running,
+        world.settling(profiles=(profile(args=args),)) as running,
     ):
         await world.pod_with_claim("a", "b")
         chosen = await until(world.selected)
@@ -331,8 +328,8 @@ async def test_with_a_shape_a_pod_goes_where_its_claim_leaves_least_room_or_most
     for shape, node in ((((0, 0), (100, 10)), "small"), (((0, 10), (100, 0)), "large")):
         points = tuple(UtilizationShapePoint(utilization=at, score=score) for at, score in shape)
         args = {"VolumeBinding": VolumeBindingArgs(shape=points)}
-        profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
-        async with storage() as world, scheduling(world.cluster.transport, profiles=(profile,)) as running:
+        profiles = (profile(args=args),)
+        async with storage() as world, scheduling(world.cluster.transport, profiles=profiles) as running:
             await world.add_class(provisioner=NOBODY)
             await world.add_nodes("small", "large")
             await world.add_volume("v-small", on="small", capacity={"storage": "2Gi"})

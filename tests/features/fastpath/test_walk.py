@@ -52,8 +52,7 @@ async def test_a_node_event_to_a_pod_that_it_wakes() -> None:
         before = queue.where("last")
         with Walk(View.receive, Reflector._receive) as walk:
             running.server.tell(NODES, node("node-2", cpu="40"))
-            for _ in range(3):
-                await asyncio.sleep(0)
+            await asyncio.sleep(0.0015)
         after = queue.where("last")
     assert walk.is_over and (before, after) == ("unschedulable", "in_flight")
     print(walk.chain(), walk, sep="\n")

@@ -16,17 +16,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import httptools
-
 import agent_scheduler
 from agent_scheduler.config.load import load
 from agent_scheduler.fastpath.scheduler import FastPath
 from agent_scheduler.fastpath.settings import settings_of
-from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport
 from tests.support import objects
+from tests.support.wires import Network, Wire
 
 _SOURCE = str(Path(agent_scheduler.__file__).parent) + "/"
 _BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
@@ -87,81 +85,45 @@ class Walk:
         return "\n".join(lines)
 
 
-class Server:
+class Server(Network):
     """Answers what a scheduler asks."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, list[dict[str, Any]]] = {"/api/v1/nodes": [node("node-1")]}
+        super().__init__(self._answer)
         self._told = {"node-1"}
-        self._watches: dict[str, _Connection] = {}
+        self._watches: dict[str, Wire] = {}
         self._version = 100
 
-    async def dial(self, _address: Address, protocol: asyncio.Protocol) -> None:
-        protocol.connection_made(_Connection(self, protocol))
-
     def tell(self, path: str, manifest: dict[str, Any]) -> None:
-        """An event on the watch of a collection; it is with the client when this returns."""
+        """An event on the watch of a collection."""
         self._version += 1
         metadata = manifest["metadata"]
         metadata["resourceVersion"] = str(self._version)
         kind = "MODIFIED" if metadata["uid"] in self._told else "ADDED"
         self._told.add(metadata["uid"])
         line = json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
-        self._watches[path].piece(b"%x\r\n%s\r\n" % (len(line), line))
+        self._watches[path].deliver(b"%x\r\n%s\r\n" % (len(line), line))
 
-    def answer(self, connection: _Connection, method: str, url: str) -> None:
+    def _answer(self, wire: Wire, request: bytes) -> None:
+        method, url, _ = request.decode().split(" ", 2)
         path, _, query = url.partition("?")
+        json_follows = b"Content-Type: application/json\r\n"
         if method == "GET" and "watch=1" in query:
-            self._watches[path] = connection
-            connection.piece(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-            )
+            self._watches[path] = wire
+            wire.deliver(b"HTTP/1.1 200 OK\r\n" + json_follows + b"Transfer-Encoding: chunked\r\n\r\n")
             return
-        body = _BOUND
+        status, body = b"201 Created", _BOUND
         if method == "GET":
-            items = self.objects.get(path, [])
-            body = json.dumps(
-                {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "100"}, "items": items}
-            ).encode()
-        status = b"200 OK" if method == "GET" else b"201 Created"
-        head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        asyncio.get_running_loop().call_later(0.001, connection.piece, head % (status, len(body)) + body)
-
-
-class _Connection(asyncio.Transport):
-    def __init__(self, server: Server, client: asyncio.Protocol) -> None:
-        super().__init__()
-        self._server = server
-        self._client = client
-        self._closing = False
-        self._parser = httptools.HttpRequestParser(self)
-        self._url = b""
-
-    def write(self, data: Any) -> None:
-        self._parser.feed_data(bytes(data))
-
-    def on_url(self, url: bytes) -> None:
-        self._url = url
-
-    def on_message_complete(self) -> None:
-        self._server.answer(self, self._parser.get_method().decode(), self._url.decode())
-
-    def piece(self, data: bytes) -> None:
-        if not self._closing:
-            self._client.data_received(data)
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def abort(self) -> None:
-        if not self._closing:
-            self._closing = True
-            asyncio.get_running_loop().call_soon(self._client.connection_lost, None)
-
-    close = abort
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
+            items = [node("node-1")] if path == "/api/v1/nodes" else []
+            found = {
+                "kind": "List",
+                "apiVersion": "v1",
+                "metadata": {"resourceVersion": "100"},
+                "items": items,
+            }
+            status, body = b"200 OK", json.dumps(found).encode()
+        head = b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n" % (status, json_follows, len(body))
+        wire.deliver(head + body)
 
 
 def node(name: str, cpu: str = "8") -> dict[str, Any]:
