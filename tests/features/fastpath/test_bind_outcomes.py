@@ -11,18 +11,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.engine.framework.plugin import Depends, Filter
+from agent_scheduler.engine.framework.plugin import Depends
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.engine import pod_json, read_pod
-from tests.support.running import AGENT, Running, scheduling
+from tests.support.running import Running, raising_for_some, scheduling
 
 
 class Answers:
@@ -337,28 +336,8 @@ async def test_a_pod_that_grew_between_decision_and_bind_is_decided_anew() -> No
 
 
 async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
-    class Late(Filter):
-        name = "Late"
-        depends = Depends.USAGE
-
-        def prepare(self, pod: Any, interns: Any) -> Any:
-            return self if any(each.key == "boom" for each in pod.tolerations) else None
-
-        def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
-            if nodes is running.fast_path.ledger.columns:
-                raise ZeroDivisionError("late")
-            return np.ones(len(rows), dtype=np.bool_)
-
-        def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
-            return {}
-
-    profile: Any = type(AGENT)(
-        scheduler_name=AGENT.scheduler_name, filters=(Late(), *AGENT.filters), scores=AGENT.scores
-    )
-    async with (
-        embedded_cluster() as cluster,
-        scheduling(cluster.transport, profiles=(profile,)) as running,
-    ):
+    late = raising_for_some(Depends.USAGE, lambda nodes: nodes is running.fast_path.ledger.columns)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(late,)) as running:
         await cluster.add_node("n1")
         await until(lambda: running.fast_path.ledger.rows)
         submit = running.fast_path.binder.submit
@@ -378,7 +357,7 @@ async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
         await until(cluster.placed)
         assert set(await cluster.placed()) == {"good"}
         assert not running.scheduling.done()
-        assert running.reports.problems == ["ZeroDivisionError: late"]
+        assert running.reports.problems == ["ZeroDivisionError: boom"]
 
 
 async def test_one_object_that_cannot_be_taken_in_stops_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from agent_scheduler.engine.decide.capacity_classes import CapacityClasses
 from agent_scheduler.engine.decide.decide import ConflictPolicy
-from agent_scheduler.engine.framework.plugin import Depends, Filter
+from agent_scheduler.engine.framework.plugin import Depends
 from agent_scheduler.engine.framework.points import PluginSet
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.columns import Columns
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.running import AGENT, SETTINGS, profile, scheduling
+from tests.support.running import AGENT, SETTINGS, profile, raising_for_some, scheduling
 
 
 async def test_a_pod_is_bound_and_people_are_told() -> None:
@@ -161,31 +159,9 @@ async def test_a_pod_of_one_and_a_half_megabytes_is_scheduled_like_any_other() -
         assert set(await cluster.placed()) == {"big", "plain"}
 
 
-class Faulty(Filter):
-    """A filter that raises for pods with a certain toleration."""
-
-    name = "Faulty"
-    depends = Depends.NODE
-
-    def prepare(self, pod: Any, interns: Any) -> Any:
-        return self if any(each.key == "boom" for each in pod.tolerations) else None
-
-    def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
-        raise ZeroDivisionError("boom")
-
-    def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
-        return {}
-
-
 async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
-    faulty: Any = type(profile)(
-        scheduler_name=profile.scheduler_name,
-        filters=(Faulty(), *profile.filters),
-        scores=profile.scores,
-        pre_enqueue=profile.pre_enqueue,
-    )
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(faulty,)) as running:
+    profiles = (raising_for_some(Depends.NODE, lambda _: True),)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=profiles) as running:
         await cluster.add_node("n1")
         await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])
         for index in range(5):
