@@ -26,18 +26,15 @@ serving: {port: 0}
 leaderElection: {leaderElect: false}
 batch: {schedulePeriod: 50ms}
 """
-PREEMPTING = """
-apiVersion: agent-scheduler/v1
-kind: SchedulerConfiguration
-serving: {port: 0}
-leaderElection: {leaderElect: false}
-batch:
+PREEMPTING = CONFIGURATION.replace(
+    "batch: {schedulePeriod: 50ms}",
+    """batch:
   schedulePeriod: 50ms
   actions: enqueue, allocate, preempt, backfill
   tiers:
     - plugins: [{name: priority}, {name: gang}, {name: conformance}]
-    - plugins: [{name: predicates}, {name: capacity}, {name: nodeorder}]
-"""
+    - plugins: [{name: predicates}, {name: capacity}, {name: nodeorder}]""",
+)
 GROUP = "/apis/scheduling.volcano.sh/v1beta1"
 OTHER = "example.com/other"
 #: Where they share the code, `make test` looks at one of them.

@@ -83,12 +83,6 @@ class JobsWorld(BatchWorld):
         await self.command(action)
         await asyncio.sleep(REST)
 
-    async def taken_over(self, **more: Any) -> None:
-        """A process is killed, and another one goes on in its place."""
-        await self.kill(self.processes[-1])
-        self.start(**more)
-        await asyncio.sleep(REST)
-
     # ---- what there is
 
     async def status(self) -> Any:

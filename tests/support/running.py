@@ -56,7 +56,7 @@ class _Raising(Filter):
     name = "Raising"
 
     def __init__(self, depends: Depends, when: Callable[[Any], bool]) -> None:
-        self.depends, self._when = depends, when  # type: ignore[misc]
+        self.depends, self._when = depends, when
 
     def prepare(self, pod: Any, interns: Any) -> Any:
         return self if any(each.key == "boom" for each in pod.tolerations) else None
@@ -72,8 +72,8 @@ class _Raising(Filter):
 
 def raising_for_some(depends: Depends, when: Callable[[Any], bool]) -> Profile:
     """A profile with a filter that raises for pods that tolerate `boom`, `when` it is asked about these nodes."""
-    more = {"scores": AGENT.scores, "pre_enqueue": AGENT.pre_enqueue}
-    return Profile(AGENT.scheduler_name, (_Raising(depends, when), *AGENT.filters), **more)
+    filters = (_Raising(depends, when), *AGENT.filters)
+    return Profile(AGENT.scheduler_name, filters, AGENT.scores, AGENT.pre_enqueue)
 
 
 class Reports:

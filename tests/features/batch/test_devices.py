@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agent_scheduler.binding.groups import GroupJudge, Member
-from agent_scheduler.engine.session import nodes
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.support import objects
@@ -150,62 +149,6 @@ async def test_members_share_a_claim_that_is_allocated_with_the_first_of_them() 
         assert world.nothing_assumed()
 
 
-async def test_a_shared_claim_keeps_nothing_where_its_node_has_no_room_for_all_members() -> None:
-    async with device_gangs("a", "b") as world:
-        await world.add_claim("shared")
-        await world.device_gang("g", 5, claim="shared")
-
-        await until(lambda: world.has_said("g-4", "not available on the node"))
-        await world.rest()
-        assert await world.count_placed("g") == 0
-        assert not (await world.claims())["shared"].get("status")
-        assert world.nothing_assumed()
-
-
-async def test_members_wait_for_claims_that_are_made_after_them() -> None:
-    async with device_gangs("a", "b") as world:
-        await world.add_claim("first")
-        await add_group(world, "g", minMember=2, queue="q")
-        await world.device_member("g-0", "g", claim="first")
-        await world.device_member("g-1", "g", claim="second")
-
-        await until(lambda: world.has_said("g-1", '"second" not found'))
-        await world.rest()
-        await world.add_claim("second")
-        await until(lambda: world.has_placed("g", 2))
-        await world.audit()
-
-
-async def test_devices_that_another_pod_frees_are_found() -> None:
-    async with device_gangs("a") as world:
-        await world.add_pod("p", template="t")
-        await until(lambda: world.has_placed("p", 1))
-        await world.device_gang("g", 2, template="t")
-        await until(lambda: world.said("g-1"))
-        await world.rest()
-        assert await world.count_placed("g") == 0
-        await world.end_pod("p")
-        await until(lambda: world.has_placed("g", 2))
-        await world.audit()
-
-
-async def test_a_claim_that_keeps_its_member_from_the_only_node_with_room_is_deallocated() -> None:
-    async with device_gangs("a", "b") as world:
-        await world.add_claim("c")
-        await world.device_gang("old", 1, claim="c")
-        await until(lambda: world.has_placed("old", 1))
-        where = (await world.placed())["old-0"]
-        await world.end_pod("old-0")
-        await until(lambda: world.unreserved("c"))
-        no_room = {"spec": {"unschedulable": True}}
-        await world.patch(f"/api/v1/nodes/{where}", no_room)
-        await world.allocate("c", where)
-        await world.device_gang("g", 1, claim="c")
-        await until(lambda: world.has_placed("g", 1))
-        assert (await world.placed())["g-0"] != where
-        await world.audit()
-
-
 async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_that_fails() -> None:
     async with device_cluster("a", "b") as found:
         faulty = Refusing(found.cluster.transport, "PATCH", "resourceclaims/shared/status", 1, 403)
@@ -217,16 +160,6 @@ async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_t
             await until(lambda: world.has_placed("g", 3))
             await world.audit()
             await until(world.nothing_assumed)
-
-
-async def test_a_search_for_devices_is_gone_on_with_where_no_portion_suffices_for_all_nodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(nodes, "PORTION", 40)
-    async with device_gangs(*(f"n{index:02}" for index in range(12)), per_node=1) as world:
-        await world.device_gang("g", 12, template="t")
-        await until(lambda: world.has_placed("g", 12))
-        await world.audit()
 
 
 async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
@@ -242,20 +175,6 @@ async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event
         await until(lambda: world.has_placed("plain", 2))
 
 
-async def test_a_gang_that_waits_for_devices_makes_no_session_due_by_what_is_tried_for_it() -> None:
-    """Each session has devices reserved for the members that fit, and gives them back."""
-    async with device_gangs("a", "b") as world:
-        await world.device_gang("g", 5, template="t")
-        await until(lambda: world.said("g-4"))
-        await world.rest()
-        assert await world.is_left_alone()
-        # One that something else makes due makes no other due, either.
-        sessions = world.sessions
-        world.batch.waiting.due.set()
-        await until(lambda: world.sessions > sessions)
-        assert await world.is_left_alone()
-
-
 async def test_members_get_devices_for_extended_resources_that_no_node_offers() -> None:
     async with device_gangs("a", "b") as world:
         await world.resource_gang("g", 3)
@@ -269,3 +188,17 @@ async def test_members_get_devices_for_extended_resources_that_no_node_offers() 
         assert await world.count_placed("h") == 0 and world.nothing_assumed()
         await world.add_node("c")
         await until(lambda: world.has_placed("h", 2))
+
+
+async def test_members_wait_for_claims_that_are_made_after_them() -> None:
+    async with device_gangs("a", "b") as world:
+        await world.add_claim("first")
+        await add_group(world, "g", minMember=2, queue="q")
+        await world.device_member("g-0", "g", claim="first")
+        await world.device_member("g-1", "g", claim="second")
+
+        await until(lambda: world.has_said("g-1", '"second" not found'))
+        await world.rest()
+        await world.add_claim("second")
+        await until(lambda: world.has_placed("g", 2))
+        await world.audit()

@@ -77,32 +77,6 @@ async def test_a_gang_that_nodes_refused_is_not_looked_at_again_for_the_sake_of_
         await until(lambda: world.has_placed("large", 2))
 
 
-async def test_a_gang_that_has_lost_its_pods_is_let_in_again() -> None:
-    async with installed() as world:
-        await world.add_node("n1", cpu="4")
-        await world.gang("g", 2)
-        await until(lambda: world.is_in_phase("g", "Running"))
-        now = {"gracePeriodSeconds": 0}
-        for number in range(2):
-            await world.ask("DELETE", f"{PODS}/g-{number}", now)
-        # Pending first, as it has no pods; and nothing happens after that but what a session decides.
-        await until(lambda: world.is_in_phase("g", "Inqueue"))
-
-
-async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() -> None:
-    async with installed() as world:
-        cluster = world
-        for name in "abc":
-            await cluster.add_node(name, cpu="4")
-        for number in range(4):
-            await world.gang(f"g{number}", 2)
-            await cluster.add_pod(f"p{number}", cpu="1")
-
-        await until(lambda: world.has_placed("", 12))
-        nodes = list((await cluster.placed()).values())
-        assert {name: nodes.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
-
-
 @pytest.mark.promise("S28")
 async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_capability() -> None:
     async with installed() as world:
@@ -125,37 +99,6 @@ async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_c
         await until(lambda: world.has_placed("late", 1))
 
 
-async def test_a_pod_without_a_group_is_a_group_of_one() -> None:
-    async with installed() as world:
-        await world.queue("default")
-        await world.add_node("a")
-        await world.add_pod("single", scheduler="volcano")
-        await until(lambda: world.has_placed("single", 1))
-
-
-async def test_members_above_the_minimum_follow_when_there_is_room() -> None:
-    async with installed() as world:
-        await world.add_node("a", cpu="2")
-        await world.gang("g", 3, minimum=2)
-        await until(lambda: world.has_placed("g", 2))
-        await world.rest()
-        assert await world.count_placed("g") == 2
-        await world.add_node("b", cpu="1")
-        await until(lambda: world.has_placed("g", 3))
-
-
-async def test_a_closed_queue_holds_its_gangs_until_it_is_open() -> None:
-    async with installed() as world:
-        await world.add_node("a")
-        await world.set_state("q", "Closed")
-        await world.rest()
-        await world.gang("g", 2)
-        await world.rest()
-        assert await world.count_placed("g") == 0
-        await world.set_state("q", "Open")
-        await until(lambda: world.has_placed("g", 2))
-
-
 async def test_members_whose_group_comes_last_wait_for_it() -> None:
     async with installed() as world:
         await world.add_node("a")
@@ -164,18 +107,6 @@ async def test_members_whose_group_comes_last_wait_for_it() -> None:
         await world.rest()
         assert await world.count_placed("g") == 0
         await add_group(world, "g", minMember=2, queue="q")
-        await until(lambda: world.has_placed("g", 2))
-
-
-async def test_room_that_a_pod_of_the_fast_path_leaves_is_found() -> None:
-    async with installed() as world:
-        await world.add_node("a", cpu="4")
-        await world.add_pod("p", cpu="3")
-        await until(lambda: world.is_bound("p"))
-        await world.gang("g", 2)
-        await world.rest()
-        assert await world.count_placed("g") == 0
-        await world.end_pod("p")
         await until(lambda: world.has_placed("g", 2))
 
 

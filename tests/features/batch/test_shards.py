@@ -46,28 +46,6 @@ async def test_a_gang_that_does_not_fit_into_a_hard_shard_waits_until_a_node_joi
         await until(lambda: world.has_placed("g", 2))
 
 
-async def test_a_gang_that_all_nodes_of_the_cluster_together_do_not_hold_asks_for_more_of_them() -> None:
-    async with batch_cluster(2) as shared, batch(shared, "a", nodes="n0") as world:
-        await gang(world, "g", 3, of="a", cpu="3")
-        await until(lambda: shared.condition("g-0"))
-        await world.rest()
-        said = [await shared.condition(f"g-{number}") for number in range(3)]
-        assert {each and each["reason"] for each in said} == {"Unschedulable"}
-        assert any(each and "1 node isn't in scheduler node shard" in each["message"] for each in said)
-
-
-async def test_members_above_a_minimum_say_each_for_itself_whether_other_nodes_would_do() -> None:
-    async with batch_cluster(2) as shared, batch(shared, "a", nodes="n0") as world:
-        await world.gang("g", 3, minimum=1, cpu="3", queue="q-a", scheduler="batch-a")
-        await until(lambda: world.has_placed("g", 1))
-        await world.rest()
-        said = [await shared.condition(f"g-{number}") for number in range(3)]
-        assert sorted(each["reason"] for each in said if each and each["status"] == "False") == [
-            "NodeShardFull",
-            "NodeShardFull",
-        ]
-
-
 async def test_without_its_shard_a_hard_scheduler_tells_members_so_in_words_that_no_autoscaler_answers() -> (
     None
 ):
@@ -77,16 +55,6 @@ async def test_without_its_shard_a_hard_scheduler_tells_members_so_in_words_that
         assert condition["reason"] == "NodeShardNotReady"
         assert condition["message"] == "0/1 nodes are available: node shard a does not exist."
         await shared.desire("a", ["n0"])
-        await until(lambda: world.has_placed("g", 2))
-
-
-async def test_no_group_is_let_in_for_what_the_cluster_has_and_a_hard_shard_has_not() -> None:
-    async with batch_cluster(3) as shared, batch(shared, "a", nodes="n0") as world:
-        await world.gang("g", 2, cpu="3", queue="q-a", scheduler="batch-a", minResources={"cpu": "6"})
-        await until(lambda: shared.condition("g-0"))
-        await world.rest()
-        assert await world.is_in_phase("g", "Pending")
-        await shared.desire("a", ["n0", "n1"])
         await until(lambda: world.has_placed("g", 2))
 
 

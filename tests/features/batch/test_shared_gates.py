@@ -49,19 +49,6 @@ async def test_the_process_with_the_batch_scheduler_alone_removes_gates_whoever_
         await until(lambda: b.is_bound("late-b"))
 
 
-async def test_room_that_another_scheduler_has_reserved_is_nobody_elses_and_counts_once() -> None:
-    async with batch_cluster(2) as shared, two(shared) as (a, b):
-        await b.pod("of-b", scheduler="batch-b", queue="full", **NOWHERE)
-        await until(lambda: b.says("of-b", "Unschedulable"))
-        await a.stands("of-b", Standing.RESERVED)
-        await b.ungated("ungated", scheduler="a", queue="full")
-        await until(lambda: b.says("ungated", "QueueFull"))
-        await b.end_pod("of-b")
-        await until(lambda: b.is_bound("ungated"))
-        await a.stands("ungated", Standing.BOUND)
-        await b.stands("ungated", Standing.BOUND)
-
-
 @pytest.mark.parametrize("leaves", ["its annotation", "for good"])
 async def test_a_pod_of_another_scheduler_that_no_longer_waits_keeps_no_room(leaves: str) -> None:
     async with batch_cluster(2) as shared, two(shared) as (a, b):
@@ -105,12 +92,3 @@ async def test_without_a_batch_scheduler_the_one_that_is_told_to_removes_gates()
         await world.pod("p", scheduler="b", queue="full")
         await until(lambda: world.is_let_past("p"))
         assert not admits(b)
-
-
-async def test_a_process_that_is_told_not_to_leaves_gates_alone() -> None:
-    async with batch_cluster(2) as shared, scheduler(shared, "a", "none", more="gateRemoval: never") as a:
-        world = Installation(shared, a)
-        await world.queue("full")
-        await world.pod("p", scheduler="a", queue="full")
-        await until(lambda: shared.condition("p"))
-        assert not admits(a) and not await world.is_let_past("p")

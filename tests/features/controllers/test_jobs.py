@@ -155,17 +155,6 @@ async def test_why_its_group_cannot_be_scheduled_is_an_event_of_the_job_while_th
             assert [note for note in await it.notes() if "unschedulable" in note] == notes
 
 
-async def test_a_job_that_is_closed_names_no_objects_of_plugins_and_one_that_runs_does() -> None:
-    async with jobs_run() as it:
-        await _runs(it, plugins={"env": []})
-        assert "plugin-env" in (await it.status())["controlledResources"]
-        await it.ordered("AbortJob")
-        await it.reap()
-        status = await it.status()
-        assert status["state"]["phase"] == "Aborted"
-        assert "plugin-env" not in status.get("controlledResources", {})
-
-
 @pytest.mark.promise("JOB-13")
 async def test_who_waits_for_whom_is_told_with_numbers() -> None:
     async with jobs_run() as it:
@@ -216,24 +205,6 @@ async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
         assert {"j-a-1", "j-b-0", "j-c-0"} <= (await it.pods()).keys()
 
 
-async def test_a_job_that_is_resumed_goes_on_after_the_stages_that_had_ended() -> None:
-    async with jobs_run() as it:
-        await it.add_job(
-            task("a", 2), task("b", 1, dependsOn={"name": ["a"]}), task("c", 1, dependsOn={"name": ["b"]})
-        )
-        await it.group_is("Inqueue")
-        await it.pods_are("Succeeded", "j-a-0", "j-a-1")
-        await it.ordered("AbortJob")
-        assert await it.phase() == "Aborted"
-        assert sorted(await it.pods()) == ["j-a-0", "j-a-1"]
-        await it.ordered("ResumeJob")
-        await it.group_is("Inqueue")
-        pods = await it.pods()
-        assert sorted(pods) == ["j-a-0", "j-a-1", "j-b-0"]
-        assert [each["status"]["phase"] for each in pods.values()] == ["Succeeded", "Succeeded", "Pending"]
-        assert (await it.status())["state"]["message"] == "c waits for b (0 of 1 ready)"
-
-
 class Telling(Through):
     """Knows what was written: the method, and the kind with its subresource."""
 
@@ -246,28 +217,6 @@ class Telling(Through):
             kind, *rest = path.partition("/namespaces/default/")[2].split("/")
             self.written.append(f"{method} {'/'.join((kind, *rest[1:]))}")
         return await super().request(method, path, **more)
-
-
-async def test_pods_that_run_at_once_are_counted_once() -> None:
-    async with jobs_world() as it:
-        telling = Telling(it)
-        it.start(telling)
-        await asyncio.sleep(REST)
-        await it.add_job(task("a", 2), task("b", 1))
-        (group,) = await it.items(GROUPS)
-        path = f"{GROUPS}/{group['metadata']['name']}"
-        await it.patch(path, {"status": {"phase": "Inqueue"}})
-        await asyncio.sleep(0.5)
-        for name in _ALL:
-            await it.patch(path, {"status": {"phase": "Running"}})
-            await it.patch(f"{PODS}/{name}/status", {"status": {"phase": "Running"}})
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(REST)
-        await it.pods_are("Succeeded", *_ALL)
-        assert await it.phase() == "Completed"
-        # It is Pending, Running and Completed.
-        assert telling.written.count("PATCH jobs/status") == 3
-        assert telling.written.count("POST pods") == 3
 
 
 class Late(Through):
@@ -302,27 +251,6 @@ async def test_what_a_user_changes_while_the_status_is_written_is_not_lost() -> 
         assert "j-a-2" in await it.pods()
 
 
-async def test_a_pod_that_nobody_schedules_is_counted_all_the_same() -> None:
-    async with jobs_run() as it:
-        await it.add_job(task("a", 2), task("b", 1))
-        await it.group_is("Inqueue")
-        assert (await it.status())["pending"] == 3
-
-
-async def test_a_pod_that_is_one_too_many_is_no_evicted_one() -> None:
-    async with jobs_run() as it:
-        await _runs(it, bound=True, policies=[policy("PodEvicted", "RestartJob")])
-        smaller = {"spec": {"minAvailable": 2, "tasks": [task("a", 1), task("b", 1)]}}
-        await it.patch(f"{JOBS}/j", smaller)
-        await asyncio.sleep(REST)
-        # Whoever takes over while it goes sees a pod that is being deleted.
-        await it.taken_over()
-        await it.reap()
-        status = await it.status()
-        assert "retryCount" not in status
-        assert (status["state"]["phase"], sorted(await it.pods())) == ("Running", ["j-a-0", "j-b-0"])
-
-
 async def test_a_pod_that_is_pending_for_too_long_is_answered_in_time() -> None:
     async with jobs_run() as it:
         await it.add_job(
@@ -347,13 +275,6 @@ async def test_a_finished_job_is_deleted_after_its_time() -> None:
         assert "deletionTimestamp" not in (await it.get(f"{JOBS}/j"))["metadata"]
         await asyncio.sleep(10.0)
         assert "deletionTimestamp" in (await it.get(f"{JOBS}/j"))["metadata"]
-
-
-async def test_a_plugin_that_there_is_not_holds_the_job_up_and_is_told() -> None:
-    async with jobs_run() as it:
-        await it.add_job(task("a", 1), plugins={"ssh": [], "magic": []})
-        assert await it.notes() == ["unable to find job plugin: magic, ssh"]
-        assert await it.items(GROUPS) == []
 
 
 async def test_keys_are_made_once_and_hosts_follow() -> None:

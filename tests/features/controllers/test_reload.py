@@ -122,27 +122,3 @@ async def test_a_config_map_that_is_deleted_stays_in_effect() -> None:
         await it.delete_node("n000")
         await it.until_counts(a=2, b=1)
         assert "all" not in await it.specs()
-
-
-async def test_period_and_trigger_are_the_config_maps_where_it_says_so() -> None:
-    config = {**limits(a=9), "enableNodeEventTrigger": False, "shardSyncPeriod": "50ms"}
-    async with following(1, config=config, configs=ALL, period=3600.0) as it:
-        process = it.processes[0]
-        await it.until_counts(a=1)
-        await it.add_node("new")
-        await it.until_counts(a=2)
-        assert process.sharding is not None
-        settings = process.sharding.effective.settings
-        assert settings is not None
-        assert (settings.sync_period, settings.event_trigger) == (0.05, False)
-
-
-async def test_another_config_map_of_the_namespace_is_nobodys() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        other = {"metadata": {"name": "other"}, "data": {"sharding.yaml": "schedulerConfigs: []"}}
-        await it.add(f"/api/v1/namespaces/{NAMESPACE}/configmaps", other)
-        it.start(configs=ALL)
-        await it.until_counts(all=2)
-        assert it.metric("agent_scheduler_config_reloads_total") == 0
-        assert it.metric("agent_scheduler_config_last_reload_successful") == 1

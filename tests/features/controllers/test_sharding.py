@@ -20,20 +20,6 @@ from tests.support.transports import Through
 BY_CPU = "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"
 
 
-async def test_there_is_a_shard_for_each_scheduler_and_every_ready_node_is_in_one() -> None:
-    async with world() as it:
-        names = await it.add_nodes(5)
-        await it.add_node("unready", ready=False)
-        it.start()
-        # The second has its minimum, though no node is in its range.
-        specs = await it.until_counts(volcano=3, agent_scheduler=2)
-        assert sorted([*specs["volcano"], *specs["agent-scheduler"]]) == names
-        shard = await it.shard("volcano")
-        assert shard is not None
-        assert shard["metadata"]["labels"] == {OWNER_LABEL: OWNER}
-        assert "status" not in shard
-
-
 async def test_a_node_moves_with_its_utilisation_and_back() -> None:
     async with following(3, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
@@ -47,28 +33,6 @@ async def test_a_node_moves_with_its_utilisation_and_back() -> None:
         done = {"status": {"phase": "Succeeded"}}
         await it.patch("/api/v1/namespaces/default/pods/on-n002/status", done)
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
-
-
-async def test_a_node_joins_and_leaves_with_the_cluster() -> None:
-    async with following(2, configs=BY_CPU) as it:
-        await it.until_specs(low=["n000", "n001"], high=[])
-        await it.add_node("new")
-        await it.until_specs(low=["n000", "n001", "new"], high=[])
-        await it.delete_node("n000")
-        await it.until_specs(low=["n001", "new"], high=[])
-
-
-async def test_a_node_that_is_cordoned_or_not_ready_leaves_and_comes_back() -> None:
-    async with following(3, configs=BY_CPU) as it:
-        await it.until_specs(low=["n000", "n001", "n002"], high=[])
-        await it.change_node("n001", {"spec": {"unschedulable": True}})
-        await it.until_specs(low=["n000", "n002"], high=[])
-        await it.change_node("n001", {"spec": {"unschedulable": None}})
-        await it.until_specs(low=["n000", "n001", "n002"], high=[])
-        await it.patch(
-            "/api/v1/nodes/n002/status", {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
-        )
-        await it.until_specs(low=["n000", "n001"], high=[])
 
 
 async def test_a_changed_label_is_acted_on() -> None:
@@ -88,27 +52,6 @@ async def test_a_changed_label_is_acted_on() -> None:
         await it.until_specs(agents=["n002"], rest=["n000", "n001"])
 
 
-@pytest.mark.wide
-async def test_limits_are_respected_at_200_nodes() -> None:
-    async with following(200, configs="a:volcano:0.0:1.0:false:1:10,b:volcano:0.0:1.0:false:1:20") as it:
-        specs = await it.until_counts(a=10, b=20)
-        assert not set(specs["a"]) & set(specs["b"])
-
-
-async def test_what_is_as_it_should_be_is_not_written_again() -> None:
-    async with following(4, configs=BY_CPU, period=0.05) as it:
-        await it.until_counts(low=4, high=0)
-        versions = {name: (await it.shard(name))["metadata"]["resourceVersion"] for name in ("low", "high")}  # type: ignore[index]
-        planned = it.metric("agent_scheduler_sharding_plan_duration_seconds_count")
-        await until(lambda: it.metric("agent_scheduler_sharding_plan_duration_seconds_count") >= planned + 3)
-        for name, version in versions.items():
-            shard = await it.shard(name)
-            assert shard is not None
-            assert shard["metadata"]["resourceVersion"] == version
-        assert it.metric("agent_scheduler_sharding_writes_total", result="created") == 2
-        assert it.metric("agent_scheduler_sharding_writes_total") == 2
-
-
 async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_put_back() -> None:
     async with following(3, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
@@ -122,19 +65,6 @@ async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_p
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
         await it.change_shard("low", {"spec": {"nodesDesired": ["n001", "nobody"]}})
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
-
-
-async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick() -> None:
-    async with following(4, config=limits(a=1, b=1)) as it:
-        await it.until_specs(a=["n000"], b=["n001"])
-        await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
-        await it.until_specs(a=["n000"], b=["n001"])
-        # Who starts anew takes what is there for what was planned.
-        await it.stop(it.processes[0])
-        await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
-        it.start()
-        await it.delete_node("n001")
-        await it.until_specs(a=["n003"], b=["n000"])
 
 
 @pytest.mark.promise("S23")
@@ -166,13 +96,6 @@ async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pyte
         assert not controller._wake.is_set() and rounds.begun == before
         # Any other reason to plan brings it, too.
         await it.delete(f"{NODE_SHARDS}/high")
-        await it.until_counts(low=3, high=0)
-
-
-async def test_without_the_trigger_the_period_brings_changes() -> None:
-    async with following(2, configs=BY_CPU, trigger=False, period=0.05) as it:
-        await it.until_counts(low=2, high=0)
-        await it.add_node("new")
         await it.until_counts(low=3, high=0)
 
 
@@ -209,16 +132,6 @@ async def test_a_foreign_shard_with_a_configured_name_is_told_of_and_taken_over_
         await it.change_shard("low", {"metadata": {"labels": {OWNER_LABEL: OWNER}}})
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         await until(lambda: it.metric("agent_scheduler_sharding_foreign_shards") == 0)
-
-
-async def test_a_shard_whose_label_is_taken_off_is_somebody_elses_from_then_on() -> None:
-    async with following(2, configs=BY_CPU) as it:
-        await it.until_counts(low=2, high=0)
-        await it.change_shard("low", {"metadata": {"labels": {OWNER_LABEL: None}}})
-        await it.until_event("ForeignShard")
-        await it.change_shard("low", {"spec": {"nodesDesired": ["n001"]}})
-        await it.load("n000", "9")
-        await it.until_specs(low=["n001"], high=["n000"])
 
 
 # ---- shards that go
@@ -378,21 +291,6 @@ async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there
 
 
 # ---- who writes
-
-
-async def test_of_two_processes_one_writes_and_the_other_follows_it() -> None:
-    async with following(2, configs=BY_CPU, elect=True) as it:
-        first = it.processes[0]
-        await it.until_counts(low=2, high=0)
-        it.start(configs=BY_CPU, elect=True)
-        await it.add_node("new")
-        await it.until_counts(low=3, high=0)
-        assert it.metric("agent_scheduler_sharding_writes_total", of=1) == 0
-        await it.stop(first)
-        await it.add_node("newer")
-        await it.until_counts(low=4, high=0)
-        assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="updated") >= 1
-        assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="created") == 0
 
 
 async def test_who_takes_over_lists_all_again_before_it_writes() -> None:

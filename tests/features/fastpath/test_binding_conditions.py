@@ -18,8 +18,6 @@ from tests.support.embedded import PODS, until
 from tests.support.running import Running, profile, scheduling
 from tests.support.transports import Through
 
-from .test_extended_resources import add_pod as add_pod_with_resources
-
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 FAILED = 'reason=Simulated, message="the device could not be attached"'
 
@@ -77,40 +75,6 @@ async def test_a_pod_is_bound_when_the_driver_has_made_its_devices_ready() -> No
         await until(lambda: nothing_assumed(running))
         assert running.reports.counts[f"devices of {DRIVER} success"] == 1
         assert running.reports.problems == [] and running.reports.failures == []
-
-
-async def test_pods_go_end_to_end_with_a_driver_that_attaches_their_devices() -> None:
-    async with (
-        devices("n1", "n2", attaching=Attaching(0.05)) as found,
-        scheduling(found.cluster.transport) as running,
-    ):
-        await found.add_template()
-        for index in range(4):
-            await found.add_pod(f"p{index}", template="t")
-        await until(lambda: found.cluster.all_placed(4))
-        await found.audit()
-        for claim in (await found.claims()).values():
-            (device,) = claim["status"]["devices"]
-            assert device["conditions"][0]["type"] == ATTACHED
-        await until(lambda: nothing_assumed(running))
-        assert running.reports.problems == [] and running.reports.failures == []
-
-
-async def test_the_claim_that_is_made_for_extended_resources_is_waited_for_too() -> None:
-    async with (
-        devices("n1", attaching=Attaching(None)) as found,
-        scheduling(found.cluster.transport) as running,
-    ):
-        await add_pod_with_resources(found, "p")
-        await until(lambda: told(found, "BindingConditionsPending"))
-        (claim,) = await found.claims()
-        await until(lambda: waits(found, running, "p", claim))
-        assert (await found.claims())[claim]["status"]["allocation"]["allocationTimestamp"]
-        assert await found.cluster.placed() == {}
-        await found.report(claim, ATTACHED)
-        await until(lambda: found.cluster.all_placed(1))
-        await until(lambda: nothing_assumed(running))
-        assert list(await found.claims()) == [claim]
 
 
 @pytest.mark.promise("L10")
@@ -184,15 +148,6 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
         await until(lambda: found.cluster.all_placed(1))
 
 
-async def test_a_second_pod_waits_for_the_claim_of_the_first() -> None:
-    async with waiting_pod("n1") as (found, _running):
-        await found.add_pod("q", claim="c")
-        await until(lambda: _is_new_for_both(found))
-        assert await found.cluster.placed() == {}
-        await found.report("c", ATTACHED)
-        await until(lambda: found.cluster.all_placed(2))
-
-
 @pytest.mark.parametrize("how", ["failed", "late"])
 async def test_an_allocated_claim_whose_devices_did_not_become_ready_is_given_back(how: str) -> None:
     async with devices("n1", attaching=Attaching(None)) as found:
@@ -214,20 +169,6 @@ async def test_an_allocated_claim_whose_devices_did_not_become_ready_is_given_ba
             await until(lambda: found.cluster.all_placed(1))
             await found.audit()
             assert running.reports.counts["after flush"] == 0
-
-
-async def test_pods_that_share_a_claim_whose_devices_failed_do_not_keep_it_for_one_another() -> None:
-    """As their scheduler has left them that ended before it took anything back."""
-    async with devices("n1", attaching=Attaching(None)) as found:
-        await found.add_claim("c")
-        pods = [await found.add_pod(name, claim="c") for name in ("p", "q")]
-        await found.allocate_to_attach("c", "n1", at="2099-01-01T00:00:00Z")
-        await found.reserve("c", *pods)
-        await found.report("c", ATTACH_FAILED)
-        async with found.settling():
-            await until(lambda: _is_new_for_both(found))
-            await found.report("c", ATTACHED)
-            await until(lambda: found.cluster.all_placed(2))
 
 
 class Holding(Through):

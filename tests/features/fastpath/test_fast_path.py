@@ -10,10 +10,9 @@ import pytest
 from agent_scheduler.engine.decide.capacity_classes import CapacityClasses
 from agent_scheduler.engine.decide.decide import ConflictPolicy
 from agent_scheduler.engine.framework.plugin import Depends
-from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.state.columns import Columns
 from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.running import AGENT, SETTINGS, profile, raising_for_some, scheduling
+from tests.support.running import AGENT, SETTINGS, raising_for_some, scheduling
 
 
 async def test_a_pod_is_bound_and_people_are_told() -> None:
@@ -92,35 +91,6 @@ async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
         assert running.reports.counts["after flush"] == 0
 
 
-async def test_the_first_node_wakes_whoever_found_none_whatever_plugins_there_are() -> None:
-    profiles = (profile(plugins={"filter": PluginSet(disabled=("NodeResourcesFit",))}),)
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=profiles) as running:
-        await cluster.add_pod("a", cpu="64")
-        condition = await until(lambda: cluster.condition("a"))
-        assert condition["message"] == "no nodes available to schedule pods"
-        await cluster.add_node("n1")
-        await until(cluster.placed)
-        assert running.reports.counts["after flush"] == 0
-
-
-@pytest.mark.promise("S3")
-async def test_a_gated_pod_waits_for_its_last_gate() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await cluster.add_node("n1")
-        await cluster.add_pod("gated", schedulingGates=[{"name": "example.com/a"}])
-        await cluster.add_pod("plain")
-        await until(cluster.placed)
-        assert running.fast_path.queue.pending().gated == 1
-        await cluster.ask(
-            "PATCH",
-            f"{PODS}/gated",
-            [{"op": "remove", "path": "/spec/schedulingGates"}],
-            content_type="application/json-patch+json",
-        )
-        await until(lambda: running.reports.attempts["scheduled"] == 2)
-        assert running.reports.attempts == {"scheduled": 2}
-
-
 async def test_a_condition_that_says_nothing_new_is_not_written_again() -> None:
     async with embedded_cluster() as cluster:
         async with scheduling(cluster.transport, initial_backoff=0.01, max_backoff=0.01) as running:
@@ -138,25 +108,6 @@ async def test_a_condition_that_says_nothing_new_is_not_written_again() -> None:
             await until(lambda: running.reports.attempts["unschedulable"])
             await running.stop()
             assert running.reports.counts["status written"] == 0
-
-
-async def test_a_pod_that_is_deleted_while_it_waits_is_forgotten() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await cluster.add_pod("waiting")
-        await until(lambda: running.reports.attempts["unschedulable"])
-        await cluster.ask("DELETE", f"{PODS}/waiting")
-        await until(lambda: not running.fast_path.cluster.pods)
-        assert sum(running.fast_path.queue.pending()) == 0
-
-
-async def test_a_pod_of_one_and_a_half_megabytes_is_scheduled_like_any_other() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport):
-        await cluster.add_node("n1")
-        container = {"name": "c", "image": "i", "env": [{"name": "BIG", "value": "x" * 1_500_000}]}
-        await cluster.add_pod("big", containers=[container])
-        await cluster.add_pod("plain")
-        await until(lambda: cluster.all_placed(2))
-        assert set(await cluster.placed()) == {"big", "plain"}
 
 
 async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
@@ -252,29 +203,3 @@ async def test_stopping_ends_what_is_under_way_and_takes_nothing_new() -> None:
             # Whoever still took pods would have taken the first one when the second came.
             assert queue.pending().in_flight == 0
             assert len(await cluster.placed()) == bound
-
-
-async def test_pods_of_higher_priority_go_first() -> None:
-    async with embedded_cluster() as cluster:
-        for name, value in (("high", 1000), ("low", 10)):
-            await cluster.ask(
-                "POST",
-                "/apis/scheduling.k8s.io/v1/priorityclasses",
-                {"metadata": {"name": name}, "value": value},
-            )
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_pod("low", cpu="1", priorityClassName="low")
-        await cluster.add_pod("high", cpu="1", priorityClassName="high")
-        async with scheduling(cluster.transport) as running:
-            await until(lambda: running.reports.attempts["unschedulable"])
-            assert await cluster.placed() == {"high": "n1"}
-
-
-async def test_the_first_pod_need_not_wait_until_all_nodes_are_copied() -> None:
-    async with embedded_cluster() as cluster:
-        for number in range(3):
-            await cluster.add_node(f"n{number}")
-        async with scheduling(cluster.transport) as running:
-            fast_path = running.fast_path
-            assert fast_path.snapshot.columns.size == 3
-            assert fast_path.snapshot.sequence == fast_path.ledger.sequence

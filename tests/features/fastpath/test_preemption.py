@@ -122,17 +122,6 @@ class Forestalling(Through):
         return await super().request(method, path, **more)
 
 
-async def test_of_a_victim_that_was_gone_before_its_eviction_nobody_says_that_it_was_preempted() -> None:
-    async with full(through=Forestalling) as world:
-        await world.add("high")
-        assert await world.node_of("high") == "n1"
-        assert world.transport.gone == "low-0"
-        await world.running.stop(grace=5.0)
-        events = await world.cluster.items("/apis/events.k8s.io/v1/namespaces/default/events")
-        reasons = {(each["regarding"]["name"], each["reason"]) for each in events}
-        assert ("high", "Scheduled") in reasons and ("low-0", "Preempted") not in reasons
-
-
 class ThreeShortBackoffs:
     def delay(self, failed: int, _rng: Callable[[], float]) -> float:
         return 0.05 if failed <= 3 else 60.0
@@ -207,29 +196,6 @@ async def test_nobody_else_is_evicted_while_the_watch_is_silent(monkeypatch: pyt
         assert world.reports.counts["victims"] == 1
 
 
-@pytest.mark.promise("S14")
-async def test_victims_that_are_leaving_already_are_only_waited_for() -> None:
-    async def delete(cluster: EmbeddedCluster) -> None:
-        await cluster.ask("DELETE", f"{PODS}/low-0")
-
-    async with full(before=delete, through=Refusing, initial_backoff=0.05) as world:
-        await world.add("high")
-        await until(lambda: world.nominated("high"))
-        await world.cluster.end_pod("low-0")
-        assert await world.node_of("high") == "n1"
-        assert world.transport.deletions == 0
-
-
-async def test_a_more_important_pod_takes_the_room_and_the_other_looks_elsewhere() -> None:
-    async with full() as world:
-        await world.add("high")
-        await until(lambda: world.nominated("high"))
-        await world.add("higher", priority=HIGHEST)
-        await until(lambda: world.nominated("higher"))
-        await until(lambda: world.is_not_nominated("high"))
-        assert world.queue.nominator.pods_for("n1")[0].name == "higher"
-
-
 @pytest.mark.promise("S15")
 @pytest.mark.parametrize("late", [False, True], ids=["", "the watch tells of an older nomination"])
 async def test_evictions_for_a_pod_whose_node_a_more_important_one_took_are_called_off(late: bool) -> None:
@@ -258,16 +224,3 @@ async def test_a_pod_that_is_gone_has_nobody_evicted() -> None:
         held.go.set()
         await until(lambda: held.results == {0: "called off"})
         assert await world.cluster.leaving() == set()
-
-
-@pytest.mark.parametrize("more", [{}, {"priorityClassName": "system-cluster-critical"}])
-async def test_a_pod_that_eviction_cannot_help_says_so(more: dict[str, str]) -> None:
-    async with full() as world:
-        await world.cluster.add_pod("large", cpu="3", **more)
-        condition = await until(lambda: world.cluster.condition("large"))
-        assert condition["message"] == (
-            "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
-            "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
-        )
-        assert world.reports.counts["preemption attempts"] == 1
-        assert world.reports.counts["victims"] == 0

@@ -36,14 +36,6 @@ async def placed(cluster: EmbeddedCluster, name: str) -> str:
     return (await cluster.placed())[name]
 
 
-async def test_a_pod_goes_where_its_image_is_if_its_profile_ranks_by_images() -> None:
-    async with embedded_cluster() as cluster:
-        await two_nodes(cluster, image_on="n2")
-        async with scheduling(cluster.transport, KUBE):
-            await cluster.add_pod("a", containers=with_image())
-            assert await placed(cluster, "a") == "n2"
-
-
 async def test_a_profile_that_begins_to_rank_by_images_reads_pods_and_nodes_again() -> None:
     async with embedded_cluster() as cluster:
         await two_nodes(cluster, image_on="n2")
@@ -72,19 +64,6 @@ async def serve(cluster: EmbeddedCluster, **selector: str) -> None:
         "/api/v1/namespaces/default/services",
         {"metadata": {"name": "s"}, "spec": {"selector": selector, "ports": [{"port": 80}]}},
     )
-
-
-async def test_pods_of_a_service_are_spread_by_default_and_others_are_packed() -> None:
-    async with embedded_cluster() as cluster:
-        await two_nodes(cluster)
-        await serve(cluster, app="web")
-        async with scheduling(cluster.transport, SPREADING):
-            for name in ("a", "b", "c"):
-                await cluster.add_pod(f"alone-{name}", labels={"app": "other"})
-            assert {await placed(cluster, f"alone-{name}") for name in ("a", "b", "c")} == {"n1"}
-            for name in ("a", "b"):
-                await cluster.add_pod(f"served-{name}", labels={"app": "web"})
-            assert {await placed(cluster, f"served-{name}") for name in ("a", "b")} == {"n1", "n2"}
 
 
 async def test_so_are_those_of_a_replica_set_a_stateful_set_and_a_replication_controller() -> None:

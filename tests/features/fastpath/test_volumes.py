@@ -9,13 +9,13 @@ import pytest
 
 from agent_scheduler.cluster.storage import Storage as Watched
 from agent_scheduler.engine.events.events import Resource
-from agent_scheduler.engine.framework.args import UtilizationShapePoint, VolumeBindingArgs
+from agent_scheduler.engine.framework.args import VolumeBindingArgs
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
-from tests.support.embedded import PODS, until
+from tests.support.embedded import until
 from tests.support.running import profile, scheduling
-from tests.support.terms import HOSTNAME, ZONE
+from tests.support.terms import HOSTNAME
 from tests.support.transports import Faulty, Send, Way, lost, refused
 from tests.support.volume_cluster import CLAIMS, NOBODY, VOLUMES, nothing_reserved, storage
 
@@ -35,15 +35,6 @@ async def test_a_claim_that_waits_gets_the_static_volume_of_the_pods_node_before
         volume = await world.cluster.get(f"{VOLUMES}/v-b")
         assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
         assert volume["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
-
-
-async def test_a_claim_that_waits_is_provisioned_for_the_node_that_was_chosen() -> None:
-    async with storage() as world, world.settling():
-        await world.pod_with_claim("a")
-        assert await until(world.cluster.placed) == {"p": "a"}
-        claim = await world.cluster.get(f"{CLAIMS}/data")
-        assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "a"
-        assert claim["status"]["phase"] == "Bound"
 
 
 @pytest.mark.promise("S13")
@@ -98,87 +89,7 @@ async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run
         assert running.reports.problems == [] and not running.reports.failures
 
 
-async def test_many_pods_get_a_volume_each() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
-        await world.add_class(provisioner=NOBODY)
-        await world.add_nodes("a", "b", "c")
-        for number in range(12):
-            await world.add_volume(f"v{number}", on="abc"[number % 3])
-            await world.add_claim(f"c{number}")
-        for number in range(12):
-            await world.add_pod(f"p{number}", f"c{number}")
-        await until(lambda: world.cluster.all_placed(12))
-        assert len(await world.claimed()) == 12
-        await until(lambda: nothing_reserved(running))
-
-
 # ---- what the filters refuse, and what wakes
-
-
-async def test_a_pod_whose_claim_does_not_wait_is_refused_until_the_claim_is_bound() -> None:
-    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
-        await world.add_class("now", waits=False)
-        await world.add_claim("data", "now")
-        await world.add_nodes("a")
-        await world.add_pod("p", "data")
-        message = await world.refused("p")
-        assert message.startswith(
-            "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
-        )
-        world.play()
-        assert await until(world.cluster.placed) == {"p": "a"}
-        assert not running.reports.counts["after flush"]
-
-
-async def test_a_pod_whose_claim_is_missing_is_woken_when_it_is_made() -> None:
-    async with storage() as world, scheduling(world.cluster.transport):
-        await world.add_class()
-        await world.add_nodes("a")
-        await world.add_pod("p", "data")
-        assert 'persistentvolumeclaim "data" not found' in await world.refused("p")
-        await world.add_claim("data")
-        assert await until(world.cluster.placed) == {"p": "a"}
-
-
-async def test_a_claim_of_one_pod_is_free_for_the_next_when_the_pod_is_gone() -> None:
-    async with storage() as world, scheduling(world.cluster.transport):
-        await world.add_class()
-        await world.add_nodes("a", "b")
-        await world.add_claim("data", accessModes=["ReadWriteOncePod"])
-        await world.add_pod("first", "data")
-        await until(lambda: world.cluster.is_bound("first"))
-        await world.add_pod("second", "data")
-        assert "ReadWriteOncePod access mode" in await world.refused("second")
-        await world.cluster.end_pod("first")
-        await until(lambda: world.cluster.is_bound("second"))
-
-
-async def test_a_volume_that_is_labelled_with_a_zone_keeps_its_pod_there() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
-        await world.add_volume("west", class_name="", labels={ZONE: "west"})
-        await world.add_claim("data", "")
-        await world.cluster.add_node("e", labels={ZONE: "east"})
-        await world.add_pod("p", "data")
-        await until(lambda: world.cluster.says_text("p", "node(s) had no available volume zone"))
-        await world.cluster.add_node("w", labels={ZONE: "west"})
-        assert await until(world.cluster.placed) == {"p": "w"}
-        assert not running.reports.failures
-
-
-async def test_a_node_takes_no_more_volumes_than_its_driver_can_attach() -> None:
-    async with storage() as world, scheduling(world.cluster.transport):
-        await world.add_csi_node("a", 1)
-        await world.add_class()
-        for name in ("one", "two"):
-            await world.add_claim(name)
-        await world.add_nodes("a")
-        await world.add_pod("p1", "one")
-        await until(lambda: world.cluster.is_bound("p1"))
-        await world.add_pod("p2", "two")
-        assert "node(s) exceed max volume count" in await world.refused("p2")
-        await world.add_nodes("b")
-        await until(lambda: world.cluster.is_bound("p2"))
-        assert (await world.cluster.placed())["p2"] == "b"
 
 
 # ---- writes that go wrong
@@ -324,75 +235,11 @@ async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_fir
         assert (left, running.reports.problems) == ([True], ["RuntimeError: broken"])
 
 
-async def test_with_a_shape_a_pod_goes_where_its_claim_leaves_least_room_or_most() -> None:
-    for shape, node in ((((0, 0), (100, 10)), "small"), (((0, 10), (100, 0)), "large")):
-        points = tuple(UtilizationShapePoint(utilization=at, score=score) for at, score in shape)
-        args = {"VolumeBinding": VolumeBindingArgs(shape=points)}
-        profiles = (profile(args=args),)
-        async with storage() as world, scheduling(world.cluster.transport, profiles=profiles) as running:
-            await world.add_class(provisioner=NOBODY)
-            await world.add_nodes("small", "large")
-            await world.add_volume("v-small", on="small", capacity={"storage": "2Gi"})
-            await world.add_volume("v-large", on="large", capacity={"storage": "9Gi"})
-            await until(lambda: len(list(running.fast_path.cluster.catalogue.free.of("late"))) == 2)
-            await world.add_claim("data")
-            await world.add_pod("p", "data")
-            assert await until(world.cluster.placed) == {"p": node}
-
-
 # ---- preemption
 
 
 HIGH = "system-cluster-critical"
 IN_USE = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-
-
-async def test_a_claim_that_one_pod_may_have_is_taken_from_a_lesser_pod_and_from_no_other() -> None:
-    async with storage() as world:
-        await world.add_class("now", waits=False)
-        await world.add_claim("data", "now", accessModes=["ReadWriteOncePod"])
-        await world.add_nodes("a", "b")
-        async with scheduling(world.cluster.transport, initial_backoff=0.05) as running:
-            await world.add_pod("low", "data")
-            node = (await until(world.cluster.placed))["low"]
-            await world.add_pod("equal", "data")
-            assert await world.refused("equal") == (
-                f"0/2 nodes are available: 2 node(s) unavailable due to {IN_USE}. "
-                "no new claims to deallocate, "
-                "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
-            )
-            await world.add_pod("high", "data", priorityClassName=HIGH)
-            assert await until(world.cluster.leaving) == {"low"}
-            high = await world.cluster.seen(
-                f"{PODS}/high", lambda pod: pod["status"].get("nominatedNodeName")
-            )
-            assert high["status"]["nominatedNodeName"] == node
-            await world.cluster.end_pod("low")
-            assert await until(world.cluster.placed) == {"high": node}
-            await until(lambda: nothing_reserved(running))
-            assert running.reports.counts["victims"] == 1 and not running.reports.failures
-
-
-async def test_a_node_with_all_volumes_that_it_can_have_is_cleared_of_as_many_pods_as_it_takes() -> None:
-    async with storage() as world:
-        await world.add_class("now", waits=False)
-        await world.add_csi_node("a", 2)
-        await world.add_nodes("a")
-        for name in ("one", "two", "three"):
-            await world.add_claim(name, "now")
-        async with scheduling(world.cluster.transport, initial_backoff=0.05) as running:
-            for name in ("one", "two"):
-                await world.add_pod(name, name)
-            await until(lambda: len(running.fast_path.ledger.placements) == 2)
-            await world.add_pod("three", "three", priorityClassName=HIGH)
-            [victim] = await until(world.cluster.leaving)
-            assert await world.refused("three") == (
-                "0/1 nodes are available: 1 node(s) exceed max volume count."
-            )
-            await world.cluster.end_pod(victim)
-            [left] = {"one", "two"} - {victim}
-            await until(lambda: world.cluster.only_placed(left, "three"))
-            assert running.reports.counts["victims"] == 1 and not running.reports.failures
 
 
 def test_who_waits_for_a_claim_is_told_of_each_change_of_it_and_of_a_volume_for_it() -> None:
@@ -414,3 +261,47 @@ def test_who_waits_for_a_claim_is_told_of_each_change_of_it_and_of_a_volume_for_
     assert is_told(Resource.PERSISTENT_VOLUME, volume)
     other = volume | {"metadata": {"name": "w", "uid": "w", "resourceVersion": "4"}, "spec": {}}
     assert not is_told(Resource.PERSISTENT_VOLUME, other)
+
+
+async def test_a_pod_whose_claim_does_not_wait_is_refused_until_the_claim_is_bound() -> None:
+    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
+        await world.add_class("now", waits=False)
+        await world.add_claim("data", "now")
+        await world.add_nodes("a")
+        await world.add_pod("p", "data")
+        message = await world.refused("p")
+        assert message.startswith(
+            "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        )
+        world.play()
+        assert await until(world.cluster.placed) == {"p": "a"}
+        assert not running.reports.counts["after flush"]
+
+
+async def test_a_claim_of_one_pod_is_free_for_the_next_when_the_pod_is_gone() -> None:
+    async with storage() as world, scheduling(world.cluster.transport):
+        await world.add_class()
+        await world.add_nodes("a", "b")
+        await world.add_claim("data", accessModes=["ReadWriteOncePod"])
+        await world.add_pod("first", "data")
+        await until(lambda: world.cluster.is_bound("first"))
+        await world.add_pod("second", "data")
+        assert "ReadWriteOncePod access mode" in await world.refused("second")
+        await world.cluster.end_pod("first")
+        await until(lambda: world.cluster.is_bound("second"))
+
+
+async def test_a_node_takes_no_more_volumes_than_its_driver_can_attach() -> None:
+    async with storage() as world, scheduling(world.cluster.transport):
+        await world.add_csi_node("a", 1)
+        await world.add_class()
+        for name in ("one", "two"):
+            await world.add_claim(name)
+        await world.add_nodes("a")
+        await world.add_pod("p1", "one")
+        await until(lambda: world.cluster.is_bound("p1"))
+        await world.add_pod("p2", "two")
+        assert "node(s) exceed max volume count" in await world.refused("p2")
+        await world.add_nodes("b")
+        await until(lambda: world.cluster.is_bound("p2"))
+        assert (await world.cluster.placed())["p2"] == "b"

@@ -15,13 +15,28 @@ cluster, workers and binder. Half of a node event's are a node being read and ta
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
 
+import agent_scheduler
 from agent_scheduler.binding.binder import Binder
+from agent_scheduler.config.load import load
+from agent_scheduler.fastpath.scheduler import FastPath
+from agent_scheduler.fastpath.settings import settings_of
+from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.reflector import Reflector
+from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Endpoint, FencedTransport
 from agent_scheduler.kube.watch_events import View
+from tests.support import objects
 from tests.support.virtual import virtual_time
-
-from .walk import Running, Walk, node, pod
+from tests.support.wires import Network, Wire
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 
@@ -58,3 +73,153 @@ async def test_a_node_event_to_a_pod_that_it_wakes() -> None:
     print(walk.chain(), walk, sep="\n")
     assert len(walk.files) <= 18
     assert walk.changes <= 40
+
+
+_SOURCE = str(Path(agent_scheduler.__file__).parent) + "/"
+_BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
+
+
+class Call(NamedTuple):
+    file: str
+    name: str
+
+
+class Walk:
+    """The calls of the scheduler's own functions from the first of `begin` until `end` returns, each resumption of a
+    generator or a coroutine being one."""
+
+    def __init__(self, begin: Callable[..., Any], end: Callable[..., Any]) -> None:
+        self.calls: list[Call] = []
+        self._begin, self._end = begin.__code__, end.__code__
+        self.is_over = False
+
+    def __enter__(self) -> Walk:
+        sys.setprofile(self._seen)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        sys.setprofile(None)
+
+    def _seen(self, frame: FrameType, event: str, _arg: object) -> None:
+        code = frame.f_code
+        if self.is_over or not code.co_filename.startswith(_SOURCE):
+            return
+        if event == "call" and (self.calls or code is self._begin):
+            self.calls.append(Call(code.co_filename.removeprefix(_SOURCE), code.co_name))
+        self.is_over = event == "return" and code is self._end and bool(self.calls)
+
+    @property
+    def files(self) -> list[str]:
+        """In the order in which they are first entered."""
+        return list(dict.fromkeys(call.file for call in self.calls))
+
+    @property
+    def changes(self) -> int:
+        """How often a call is in another file than the one before."""
+        return sum(one.file != other.file for one, other in pairwise(self.calls))
+
+    def __str__(self) -> str:
+        return f"{len(self.calls)} calls, {len(self.files)} files, {self.changes} changes of file"
+
+    def chain(self) -> str:
+        """A line a stay in a file."""
+        lines: list[str] = []
+        before = ""
+        for call in self.calls:
+            if call.file == before:
+                lines[-1] += f", {call.name}"
+            else:
+                lines.append(f"{call.file}: {call.name}")
+            before = call.file
+        return "\n".join(lines)
+
+
+class Server(Network):
+    """Answers what a scheduler asks."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self._told = {"node-1"}
+        self._watches: dict[str, Wire] = {}
+        self._version = 100
+
+    def tell(self, path: str, manifest: dict[str, Any]) -> None:
+        """An event on the watch of a collection."""
+        self._version += 1
+        metadata = manifest["metadata"]
+        metadata["resourceVersion"] = str(self._version)
+        kind = "MODIFIED" if metadata["uid"] in self._told else "ADDED"
+        self._told.add(metadata["uid"])
+        line = json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
+        self._watches[path].deliver(b"%x\r\n%s\r\n" % (len(line), line))
+
+    def _answer(self, wire: Wire, request: bytes) -> None:
+        method, url, _ = request.decode().split(" ", 2)
+        path, _, query = url.partition("?")
+        json_follows = b"Content-Type: application/json\r\n"
+        if method == "GET" and "watch=1" in query:
+            self._watches[path] = wire
+            wire.deliver(b"HTTP/1.1 200 OK\r\n" + json_follows + b"Transfer-Encoding: chunked\r\n\r\n")
+            return
+        status, body = b"201 Created", _BOUND
+        if method == "GET":
+            items = [node("node-1")] if path == "/api/v1/nodes" else []
+            found = {
+                "kind": "List",
+                "apiVersion": "v1",
+                "metadata": {"resourceVersion": "100"},
+                "items": items,
+            }
+            status, body = b"200 OK", json.dumps(found).encode()
+        head = b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n" % (status, json_follows, len(body))
+        wire.deliver(head + body)
+
+
+def node(name: str, cpu: str = "8") -> dict[str, Any]:
+    return objects.node(name, cpu=cpu, memory="32Gi", uid=name, version=50)
+
+
+def pod(name: str, cpu: str = "100m") -> dict[str, Any]:
+    about = {"namespace": "agents", "uid": name, "version": 1, "labels": {"app": "agent"}}
+    return objects.pod(name, cpu=cpu, memory="64Mi", phase="Pending", **about)
+
+
+class _Silent:
+    """An observer of everything, to whom nothing matters."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_arguments: None
+
+
+class Running:
+    """A scheduler that has seen the server's nodes and decides. It writes no events."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.transport = Http1Transport(Endpoint("http://api.example"), dial=self.server.dial)
+        silent: Any = _Silent()
+        self.fast_path = FastPath(
+            replace(settings_of(load(), identity="test"), events=None),
+            transport=FencedTransport(self.transport, lambda: True),
+            observer=silent,
+            recorder=silent,
+            timing=Timing(clock=asyncio.get_running_loop().time),
+        )
+
+    async def __aenter__(self) -> Running:
+        self._watching = asyncio.create_task(self.fast_path.watch())
+        await self.fast_path.synced()
+        self._scheduling = asyncio.create_task(self.fast_path.schedule())
+        await asyncio.sleep(0.1)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        for task in (self._scheduling, self._watching):
+            task.cancel()
+        await asyncio.gather(self._scheduling, self._watching, return_exceptions=True)
+        await self.transport.close()
+
+    async def apply(self, path: str, manifest: dict[str, Any]) -> None:
+        """The object of a collection is as `manifest` says; returns a second later."""
+        self.server.tell(path, manifest)
+        await asyncio.sleep(1)

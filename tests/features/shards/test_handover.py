@@ -96,19 +96,6 @@ async def test_what_was_decided_for_a_node_that_left_meanwhile_is_not_bound_ther
         assert await shared.placed() == {"p": "n1"}
 
 
-async def test_a_node_that_comes_back_before_it_was_given_back_is_used_again() -> None:
-    async with shared_cluster(1) as shared, scheduler(shared, "a", nodes="n0") as a:
-        held = HeldBinds(path_of(a))
-        await shared.add_pod("p", scheduler="a")
-        await until(lambda: held.nodes)
-        await shared.desire("a", [])
-        await until(lambda: shared.is_removing("a", "n0"))
-        await shared.desire("a", ["n0"])
-        await until(lambda: shared.uses("a", "n0"))
-        await until(lambda: decides_on(a, "n0"))
-        held.release()
-
-
 @pytest.mark.promise("S19")
 async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_silent() -> None:
     async with (
@@ -250,17 +237,6 @@ async def test_a_status_that_a_predecessor_has_on_its_way_is_not_carried_out_any
             )
             assert late.status == 409
             assert await shared.in_use("a") == "n0"
-
-
-async def test_a_successor_keeps_the_nodes_that_are_still_desired_though_others_desire_them_first() -> None:
-    async with shared_cluster(1) as shared:
-        await shared.desire("a", ["n0"])
-        await shared.desire("b", ["n0"])
-        await shared.write_status("b", nodesInUse=["n0"])
-        async with scheduler(shared, "a") as a, scheduler(shared, "b", fence="1h") as b:
-            await until(lambda: decides_on(b, "n0"))
-            await until(lambda: shared.is_adding("a", "n0"))
-            assert decides_on(a)
 
 
 @pytest.mark.promise("S20")
