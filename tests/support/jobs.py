@@ -46,6 +46,11 @@ class JobsWorld(BatchWorld):
         await self.add(JOBS, body)
         await asyncio.sleep(REST)
 
+    async def let_in(self, *tasks: dict[str, Any], **spec: Any) -> None:
+        """A Job whose pods may be made."""
+        await self.add_job(*tasks, **spec)
+        await self.group_is("Inqueue")
+
     async def group_is(self, phase: str) -> None:
         (group,) = await self.items(GROUPS)
         await self.patch(f"{GROUPS}/{group['metadata']['name']}", {"status": {"phase": phase}})

@@ -156,6 +156,27 @@ async def test_one_of_higher_priority_waits_for_what_is_reserved_and_then_comes_
         await world.stays_held("earlier")
 
 
+async def test_more_removals_than_are_sent_at_a_time_are_all_carried_out() -> None:
+    async with gated(CONFIGURATION + "gateRemovalWorkerNum: 1\n", cpu="100") as world:
+        for number in range(60):
+            await world.pod(f"p-{number}", scheduler="agent-scheduler", queue="full")
+        await until(lambda: world.all_let_past("p-", 60))
+
+
+async def test_a_gang_has_the_room_that_a_pod_of_the_fast_path_had_reserved_and_leaves_without_a_node() -> (
+    None
+):
+    async with gated() as world:
+        await world.add_node("a", cpu="8")
+        await world.pod("first", scheduler="agent-scheduler", queue="full", **NOWHERE)
+        await until(lambda: world.is_let_past("first"))
+        await world.ungated("next", queue="full")
+        await until(lambda: world.says("next", "QueueFull"))
+        await world.rest()
+        await world.end_pod("first")
+        await until(lambda: world.is_bound("next"))
+
+
 TAKE_AWAY = {"spec": {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}]}}
 
 

@@ -23,8 +23,7 @@ _ALL = ("j-a-0", "j-a-1", "j-b-0")
 
 async def _runs(it: JobsWorld, *, bound: bool = False, **spec: object) -> None:
     """The Job of two tasks runs."""
-    await it.add_job(task("a", 2), task("b", 1), **spec)
-    await it.group_is("Inqueue")
+    await it.let_in(task("a", 2), task("b", 1), **spec)
     if bound:
         await it.bind_all(*_ALL)
     await it.pods_are("Running", *_ALL)
@@ -158,13 +157,12 @@ async def test_why_its_group_cannot_be_scheduled_is_an_event_of_the_job_while_th
 @pytest.mark.promise("JOB-13")
 async def test_who_waits_for_whom_is_told_with_numbers() -> None:
     async with jobs_run() as it:
-        await it.add_job(
+        await it.let_in(
             task("a", 3, minimum=2),
             task("b", 1, minimum=1),
             task("c", 1, minimum=1, dependsOn={"name": ["a", "b"]}),
             minimum=4,
         )
-        await it.group_is("Inqueue")
         state = (await it.status())["state"]
         assert (state["reason"], state["message"]) == (
             *("TasksWaiting", "c waits for a (0 of 2 ready), b (0 of 1 ready)"),
@@ -181,7 +179,7 @@ async def test_who_waits_for_whom_is_told_with_numbers() -> None:
 
 async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
     async with jobs_run() as it:
-        await it.add_job(
+        await it.let_in(
             task("a", 3, minimum=2),
             task("b", 1, dependsOn={"name": ["a"]}, policies=[policy("PodEvicted", "AbortJob")]),
             task("c", 1, dependsOn={"name": ["b"]}),
@@ -189,7 +187,6 @@ async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
             task("e", 1),
             reserves=True,
         )
-        await it.group_is("Inqueue")
         assert sorted(await it.pods()) == ["j-a-0", "j-a-1", "j-a-2", "j-b-0", "j-c-0", "j-d-0", "j-e-0"]
         await it.pods_are("Succeeded", "j-a-0")
         await it.pods_are("Failed", "j-a-1")
@@ -253,10 +250,9 @@ async def test_what_a_user_changes_while_the_status_is_written_is_not_lost() -> 
 
 async def test_a_pod_that_is_pending_for_too_long_is_answered_in_time() -> None:
     async with jobs_run() as it:
-        await it.add_job(
+        await it.let_in(
             task("a", 2, policies=[policy("PodPending", "RestartTask", timeout="20s")]), task("b", 1)
         )
-        await it.group_is("Inqueue")
         await it.pods_are("Running", "j-b-0", "j-a-1")
         assert "retryCount" not in await it.status()
         before = await it.pods()
@@ -280,8 +276,7 @@ async def test_a_finished_job_is_deleted_after_its_time() -> None:
 async def test_keys_are_made_once_and_hosts_follow() -> None:
     secret = "/api/v1/namespaces/default/secrets/j-ssh"
     async with jobs_run(ssh=True) as it:
-        await it.add_job(task("a", 1), plugins={"ssh": []})
-        await it.group_is("Inqueue")
+        await it.let_in(task("a", 1), plugins={"ssh": []})
         before = (await it.get(secret))["data"]
         await it.kill(it.processes[-1])
         it.start(ssh=True)
@@ -305,12 +300,10 @@ async def test_an_object_of_others_is_left_alone() -> None:
 
 async def test_pods_of_an_earlier_job_of_the_name_are_not_taken_for_its_own() -> None:
     async with jobs_run() as it:
-        await it.add_job(task("a", 1))
-        await it.group_is("Inqueue")
+        await it.let_in(task("a", 1))
         await it.delete(f"{JOBS}/j")
         await it.ask("DELETE", f"{GROUPS}/{(await it.ask('GET', GROUPS))['items'][0]['metadata']['name']}")
-        await it.add_job(task("a", 1))
-        await it.group_is("Inqueue")
+        await it.let_in(task("a", 1))
         assert "pending" not in await it.status()
         await it.end_pod("j-a-0")
         await asyncio.sleep(60.0)

@@ -170,6 +170,13 @@ async def test_a_pod_that_is_deleted_while_it_waits_gives_all_back(plugin: Toget
         await until(lambda: nothing_is_left(running, plugin))
 
 
+async def test_nobody_waits_at_the_end_for_a_pod_that_waits(plugin: Together) -> None:
+    async with one_node(plugin) as (_cluster, running):
+        await until(lambda: plugin.waiting)
+        await running.stop(grace=5.0)
+        assert nothing_is_left(running, plugin)
+
+
 async def test_an_answer_of_another_kind_fails_the_attempt_and_names_the_plugin(plugin: Together) -> None:
     plugin.answer = "no"
     async with one_node(plugin) as (_cluster, running):

@@ -122,6 +122,17 @@ class Forestalling(Through):
         return await super().request(method, path, **more)
 
 
+async def test_of_a_victim_that_was_gone_before_its_eviction_nobody_says_that_it_was_preempted() -> None:
+    async with full(through=Forestalling) as world:
+        await world.add("high")
+        assert await world.node_of("high") == "n1"
+        assert world.transport.gone == "low-0"
+        await world.running.stop(grace=5.0)
+        events = await world.cluster.items("/apis/events.k8s.io/v1/namespaces/default/events")
+        reasons = {(each["regarding"]["name"], each["reason"]) for each in events}
+        assert ("high", "Scheduled") in reasons and ("low-0", "Preempted") not in reasons
+
+
 class ThreeShortBackoffs:
     def delay(self, failed: int, _rng: Callable[[], float]) -> float:
         return 0.05 if failed <= 3 else 60.0

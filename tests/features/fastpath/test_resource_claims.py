@@ -20,7 +20,7 @@ from embedded_kubernetes.resource_claims import ResourceClaims as ClaimControlle
 from tests.support.device_cluster import devices, nothing_assumed, nothing_beside
 from tests.support.embedded import until
 from tests.support.running import SETTINGS, profile, scheduling
-from tests.support.transports import Refusing, Through, Waiting, failure
+from tests.support.transports import Faulty, Refusing, Send, Through, Waiting, failure, lost
 
 
 @pytest.mark.promise("S17", "S18")
@@ -160,15 +160,13 @@ async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_a
     async with devices("n1", "n2", per_node=1) as found:
         await found.add_claim("c")
 
-        class Rival(Through):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if method == "PATCH" and path.endswith("/c/status") and self.left > 0:
-                    self.left -= 1
-                    await found.allocate("c", "n2")
-                return await super().request(method, path, **more)
+        async def rival(send: Send) -> Any:
+            await found.allocate("c", "n2")
+            return await send()
 
-        rival = Rival(found.cluster.transport)
-        async with found.settling(rival):
+        faulty = Faulty(found.cluster.transport)
+        faulty.ways["PATCH", "/c/status"] = [rival]
+        async with found.settling(faulty):
             await found.add_pod("p", claim="c", nodeSelector={})
             await until(lambda: found.cluster.all_placed(1))
 
@@ -220,17 +218,15 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
     async with devices("n1", per_node=1) as found:
         await found.add_claim("c")
         await found.add_claim("d")
-        held: list[tuple[str, str, dict[str, Any]]] = []
+        held: list[Send] = []
 
-        class Late(Through):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if path.endswith("/c/status"):
-                    if method == "PATCH":
-                        held.append((method, path, more))
-                    raise OutcomeUnknown("no answer")
-                return await super().request(method, path, **more)
+        async def late(send: Send) -> Response:
+            held.append(send)
+            raise OutcomeUnknown("no answer")
 
-        async with scheduling(Late(found.cluster.transport)) as running:
+        faulty = Faulty(found.cluster.transport)
+        faulty.ways["PATCH", "/c/status"] = [late] * 1000
+        async with scheduling(faulty) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: held)
             await found.cluster.end_pod("p")
@@ -238,8 +234,7 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
             await until(lambda: not running.fast_path.binder.in_flight)
             await until(lambda: found.cluster.condition("q"))
             assert await found.cluster.placed() == {}
-            method, path, more = held[0]
-            assert (await found.cluster.transport.request(method, path, **more)).status == 200
+            assert (await held[0]()).status == 200
             await until(lambda: found.cluster.all_placed(1))
             await found.audit()
 
@@ -313,7 +308,7 @@ async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_ne
             await until(nothing_beside)
 
 
-class Behind(Through):
+class Behind(Faulty):
     """Its watch of pods brings nothing while they are not to be `shown`."""
 
     def __init__(self, inner: Transport) -> None:
@@ -333,36 +328,34 @@ class Behind(Through):
 
             yield behind()
 
+    def patches(self) -> list[str]:
+        """Of claims."""
+        return [each for each in self.sent if each.startswith("PATCH") and "resourceclaims" in each]
+
 
 @pytest.mark.promise("S18", "L10")
 @pytest.mark.parametrize("asked", ["says that it has a node", "gives no answer"])
 async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(asked: str) -> None:
     """A bind may be refused because the watch is behind: somebody has bound the pod. Whoever is asked about it may give
     no answer."""
-    patches: list[str] = []
     async with devices("n1") as found:
         await found.add_claim("c")
+        behind = Behind(found.cluster.transport)
 
-        class Ahead(Behind):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if method == "PATCH" and "resourceclaims" in path:
-                    patches.append(path)
-                if method == "GET" and path.endswith("/pods/p") and asked == "gives no answer":
-                    raise OutcomeUnknown("no answer")
-                if method == "POST" and path.endswith("/binding") and self.left > 0:
-                    self.left -= 1
-                    self.shown.clear()
-                    await super().request(method, path, **more)
-                    return failure(403)
-                return await super().request(method, path, **more)
+        async def bind_and_refuse(send: Send) -> Response:
+            behind.shown.clear()
+            await send()
+            return failure(403)
 
-        ahead = Ahead(found.cluster.transport)
-        async with scheduling(ahead) as running:
+        behind.ways["POST", "/binding"] = [bind_and_refuse]
+        if asked == "gives no answer":
+            behind.ways["GET", "/pods/p"] = [lost] * 1000
+        async with scheduling(behind) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
             assert await found.reserved("c") == ["p"]
-            assert len(patches) == 2
-            ahead.shown.set()
+            assert len(behind.patches()) == 2
+            behind.shown.set()
             await until(lambda: not running.fast_path.binder.in_flight)
             await found.audit()
 
@@ -372,29 +365,23 @@ async def test_a_claim_of_a_pod_that_got_a_node_meanwhile_is_not_given_back(
 ) -> None:
     """It keeps its pod from the other node; but somebody has bound the pod, of which the watch is slow to tell."""
     monkeypatch.setattr(pod_claims, "_RETRY", 0.05)
-    patches: list[str] = []
     async with devices("n1", "n2") as found:
-        cluster = found.cluster
         await found.add_claim("c")
         await found.cordon("n1")
         await found.allocate("c", "n1")
+        behind = Behind(found.cluster.transport)
 
-        class Ahead(Behind):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if method == "PATCH" and "resourceclaims" in path:
-                    patches.append(path)
-                if method == "GET" and path.endswith("/pods/p") and self.left:
-                    self.left -= 1
-                    self.shown.clear()
-                    await cluster.bind("p", "n1")
-                return await super().request(method, path, **more)
+        async def bound_before(send: Send) -> Any:
+            behind.shown.clear()
+            await found.cluster.bind("p", "n1")
+            return await send()
 
-        ahead = Ahead(cluster.transport)
-        async with scheduling(ahead):
+        ways = behind.ways["GET", "/pods/p"] = [bound_before]
+        async with scheduling(behind):
             await found.add_pod("p", claim="c")
-            await until(lambda: not ahead.left and nothing_beside())
-            assert patches == []
-            ahead.shown.set()
+            await until(lambda: not ways and nothing_beside())
+            assert behind.patches() == []
+            behind.shown.set()
             await until(lambda: found.cluster.all_placed(1))
         assert "allocation" in (await found.claims())["c"]["status"]
 
