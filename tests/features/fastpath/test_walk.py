@@ -17,64 +17,27 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 import agent_scheduler
 from agent_scheduler.binding.binder import Binder
-from agent_scheduler.config.load import load
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.fastpath.settings import settings_of
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.reflector import Reflector
-from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, FencedTransport
 from agent_scheduler.kube.watch_events import View
 from tests.support import objects
+from tests.support.running import SETTINGS, scheduling
 from tests.support.virtual import virtual_time
 from tests.support.wires import Network, Wire
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
-
-
-@virtual_time
-async def test_a_plain_pod_of_a_known_class_from_its_watch_event_to_the_answer_to_its_bind() -> None:
-    async with Running() as running:
-        for name in ("first", "second", "third"):
-            await running.apply(PODS, pod(name))
-        with Walk(View.receive, Binder._finish_answered) as walk:
-            await running.apply(PODS, pod("last"))
-        placement = running.fast_path.ledger.placements["last"]
-    print(walk.chain(), walk, sep="\n")
-    assert walk.is_over and not placement.assumed
-    assert len(walk.files) <= 30
-    assert walk.changes <= 77
-
-
-@virtual_time
-async def test_a_node_event_to_a_pod_that_it_wakes() -> None:
-    async with Running() as running:
-        await running.apply(PODS, pod("first", cpu="20"))
-        await running.apply(NODES, node("node-2", cpu="10"))
-        await running.apply(NODES, node("node-2", cpu="20"))
-        await running.apply(PODS, pod("last", cpu="20"))
-        await asyncio.sleep(60)
-        queue = running.fast_path.queue
-        before = queue.where("last")
-        with Walk(View.receive, Reflector._receive) as walk:
-            running.server.tell(NODES, node("node-2", cpu="40"))
-            await asyncio.sleep(0.0015)
-        after = queue.where("last")
-    assert walk.is_over and (before, after) == ("unschedulable", "in_flight")
-    print(walk.chain(), walk, sep="\n")
-    assert len(walk.files) <= 18
-    assert walk.changes <= 40
-
-
 _SOURCE = str(Path(agent_scheduler.__file__).parent) + "/"
 _BOUND = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
 
@@ -123,15 +86,8 @@ class Walk:
 
     def chain(self) -> str:
         """A line a stay in a file."""
-        lines: list[str] = []
-        before = ""
-        for call in self.calls:
-            if call.file == before:
-                lines[-1] += f", {call.name}"
-            else:
-                lines.append(f"{call.file}: {call.name}")
-            before = call.file
-        return "\n".join(lines)
+        stays = groupby(self.calls, lambda call: call.file)
+        return "\n".join(f"{file}: {', '.join(call.name for call in calls)}" for file, calls in stays)
 
 
 class Server(Network):
@@ -152,6 +108,11 @@ class Server(Network):
         self._told.add(metadata["uid"])
         line = json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
         self._watches[path].deliver(b"%x\r\n%s\r\n" % (len(line), line))
+
+    async def apply(self, path: str, manifest: dict[str, Any]) -> None:
+        """The object of a collection is as `manifest` says; returns a second later."""
+        self.tell(path, manifest)
+        await asyncio.sleep(1)
 
     def _answer(self, wire: Wire, request: bytes) -> None:
         method, url, _ = request.decode().split(" ", 2)
@@ -184,42 +145,47 @@ def pod(name: str, cpu: str = "100m") -> dict[str, Any]:
     return objects.pod(name, cpu=cpu, memory="64Mi", phase="Pending", **about)
 
 
-class _Silent:
-    """An observer of everything, to whom nothing matters."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_arguments: None
-
-
-class Running:
+@asynccontextmanager
+async def deciding() -> AsyncIterator[tuple[Server, FastPath]]:
     """A scheduler that has seen the server's nodes and decides. It writes no events."""
-
-    def __init__(self) -> None:
-        self.server = Server()
-        self.transport = Http1Transport(Endpoint("http://api.example"), dial=self.server.dial)
-        silent: Any = _Silent()
-        self.fast_path = FastPath(
-            replace(settings_of(load(), identity="test"), events=None),
-            transport=FencedTransport(self.transport, lambda: True),
-            observer=silent,
-            recorder=silent,
-            timing=Timing(clock=asyncio.get_running_loop().time),
-        )
-
-    async def __aenter__(self) -> Running:
-        self._watching = asyncio.create_task(self.fast_path.watch())
-        await self.fast_path.synced()
-        self._scheduling = asyncio.create_task(self.fast_path.schedule())
+    server = Server()
+    transport = Http1Transport(Endpoint("http://api.example"), dial=server.dial)
+    fenced = FencedTransport(transport, lambda: True)
+    async with scheduling(fenced, replace(SETTINGS, events=None)) as running:
         await asyncio.sleep(0.1)
-        return self
+        yield server, running.fast_path
+    await transport.close()
 
-    async def __aexit__(self, *raised: object) -> None:
-        for task in (self._scheduling, self._watching):
-            task.cancel()
-        await asyncio.gather(self._scheduling, self._watching, return_exceptions=True)
-        await self.transport.close()
 
-    async def apply(self, path: str, manifest: dict[str, Any]) -> None:
-        """The object of a collection is as `manifest` says; returns a second later."""
-        self.server.tell(path, manifest)
-        await asyncio.sleep(1)
+@virtual_time
+async def test_a_plain_pod_of_a_known_class_from_its_watch_event_to_the_answer_to_its_bind() -> None:
+    async with deciding() as (server, fast_path):
+        for name in ("first", "second", "third"):
+            await server.apply(PODS, pod(name))
+        with Walk(View.receive, Binder._finish_answered) as walk:
+            await server.apply(PODS, pod("last"))
+        placement = fast_path.ledger.placements["last"]
+    print(walk.chain(), walk, sep="\n")
+    assert walk.is_over and not placement.assumed
+    assert len(walk.files) <= 30
+    assert walk.changes <= 77
+
+
+@virtual_time
+async def test_a_node_event_to_a_pod_that_it_wakes() -> None:
+    async with deciding() as (server, fast_path):
+        await server.apply(PODS, pod("first", cpu="20"))
+        await server.apply(NODES, node("node-2", cpu="10"))
+        await server.apply(NODES, node("node-2", cpu="20"))
+        await server.apply(PODS, pod("last", cpu="20"))
+        await asyncio.sleep(60)
+        queue = fast_path.queue
+        before = queue.where("last")
+        with Walk(View.receive, Reflector._receive) as walk:
+            server.tell(NODES, node("node-2", cpu="40"))
+            await asyncio.sleep(0.0015)
+        after = queue.where("last")
+    assert walk.is_over and (before, after) == ("unschedulable", "in_flight")
+    print(walk.chain(), walk, sep="\n")
+    assert len(walk.files) <= 18
+    assert walk.changes <= 40
