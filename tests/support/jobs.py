@@ -26,6 +26,11 @@ def policy(event: str, action: str, **more: Any) -> dict[str, Any]:
     return {"event": event, "action": action, **more}
 
 
+def reported(phase: str) -> dict[str, Any]:
+    """Of a pod's container, by the kubelet."""
+    return {"name": "c", "image": "i", "imageID": "", "restartCount": 0, "ready": phase == "Running"}
+
+
 class JobsWorld(BatchWorld):
     """Whose pods are run by the test, as there are no other controllers than the product's."""
 
@@ -63,8 +68,7 @@ class JobsWorld(BatchWorld):
 
     async def pods_are(self, phase: str, *names: str, code: int = 1) -> None:
         state = {"terminated": {"exitCode": code if phase == "Failed" else 0}}
-        report: dict[str, Any] = {"name": "c", "image": "i", "imageID": "", "restartCount": 0}
-        report |= {"ready": phase == "Running", "state": {"running": {}} if phase == "Running" else state}
+        report = {**reported(phase), "state": {"running": {}} if phase == "Running" else state}
         for name in names:
             status = {"phase": phase, "containerStatuses": [report]}
             await self.patch(f"{PODS}/{name}/status", {"status": status})

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import yaml
 
-from agent_scheduler.config.load import load_text
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Request
 from tests.regressions.links import Tap
 from tests.support.batched import install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.support.installation import Installation
+from tests.support.installation import Installation, started
 from tests.support.sharded import CRD, CRDS, ShardedCluster
 
 
@@ -121,16 +119,11 @@ profiles: [{{schedulerName: {name}}}]
 leaderElection: {{leaseDuration: 2s, renewDeadline: 1s, retryPeriod: 100ms}}
 sharding: {{mode: {mode}, leaseNamespace: default, fencePeriod: {fence}}}
 {more}"""
-    runtime = Runtime(load_text(text), **{**shared.way(), **other})
-    ending = asyncio.create_task(runtime.run(signals=False))
-    try:
+    async with started(shared, text, **other) as (runtime, _):
         if nodes:
             await shared.desire(name, nodes.split())
             await until(lambda: decides_on(runtime, *nodes.split()))
         yield runtime
-    finally:
-        runtime.stop()
-        await asyncio.wait_for(ending, 60)
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ from tests.support.installation import (
     faulty,
     gated,
     process,
+    samples,
 )
 from tests.support.transports import Held, Send
 
@@ -275,27 +276,19 @@ async def test_metrics_count_who_is_held_and_reserved_and_what_is_kept_for_them(
             await world.pod(f"held-{number}", scheduler=scheduler, queue="full", cpu="1")
         await world.stays_held("held-0", "held-1")
 
-        def sample(family: str, **labels: str) -> float | None:
-            text = world.runtime.metrics.exposition()[0].decode()
-            said = ",".join(f'{name}="{value}"' for name, value in labels.items())
-            start = f"agent_scheduler_{family}{{{said}}} " if said else f"agent_scheduler_{family} "
-            return next(
-                (float(line[len(start) :]) for line in text.splitlines() if line.startswith(start)), None
-            )
-
-        assert sample("queue_gated_pods", standing="held") == 2
-        assert sample("queue_gated_pods", standing="reserved") == 1
-        kept = "queue_reserved_resources"
-        assert sample(kept, queue_name="full", resource="cpu") == 1.5
-        assert sample(kept, queue_name="full", resource="memory") == 16 << 20
-        assert sample(kept, queue_name="full", resource="pods") == 1
-        assert sample("queue_gate_removals_total", result="removed") == 1
-        assert sample("queue_gate_held_seconds_count") == 1
+        found = samples(world.runtime)
+        assert found['agent_scheduler_queue_gated_pods{standing="held"}'] == 2
+        assert found['agent_scheduler_queue_gated_pods{standing="reserved"}'] == 1
+        kept = 'agent_scheduler_queue_reserved_resources{{queue_name="full",resource="{}"}}'
+        amounts = {"cpu": 1.5, "memory": 16 << 20, "pods": 1}
+        assert {name: found[kept.format(name)] for name in amounts} == amounts
+        assert found['agent_scheduler_queue_gate_removals_total{result="removed"}'] == 1
+        assert found["agent_scheduler_queue_gate_held_seconds_count"] == 1
         await world.add_node("a", cpu="8")
         await world.end_pod("first")
         await until(lambda: world.is_bound("held-0"))
         await world.stands("held-0", Standing.BOUND)
-        assert sample(kept, queue_name="full", resource="cpu") is None
+        assert kept.format("cpu") not in samples(world.runtime)
 
 
 @BOTH

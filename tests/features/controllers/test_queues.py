@@ -172,13 +172,10 @@ async def test_the_controller_waits_for_the_kinds_and_begins_when_they_are_there
         await until(lambda: process.queues is not None)
         await asyncio.sleep(0.3)
         await install_all(it)
-        await until_made(it)
 
+        async def are_made() -> bool:
+            answer = await it.call("GET", QUEUES)
+            return answer.status == 200 and set(await it.queues()) == {"root", "default"}
 
-async def until_made(it: BatchWorld) -> None:
-    async def so() -> bool:
-        answer = await it.call("GET", QUEUES)
-        return answer.status == 200 and set(await it.queues()) == {"root", "default"}
-
-    await until(so, seconds=60)
-    await it.until_states(root="Open", default="Open")
+        await until(are_made, seconds=60)
+        await it.until_states(root="Open", default="Open")

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 
-from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.lease import LeaderElector, LeadershipOverrun
 from agent_scheduler.process.runtime import Runtime
 from agent_scheduler.serving.health import examine
@@ -18,6 +17,7 @@ from embedded_kubernetes.fault_plan import plan_of
 from embedded_kubernetes.faults import Injector
 from embedded_kubernetes.requests import Disturbance, Request
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.installation import samples, started
 
 #: One that elects nobody.
 ALONE = "leaderElection: {leaderElect: false}\n"
@@ -38,22 +38,14 @@ class Process:
         self.ending = ending
 
     def metrics(self) -> dict[str, float]:
-        """Every sample by its name and labels, as a scraper reads it."""
-        body, _ = self.runtime.metrics.exposition()
-        lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
-        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+        return samples(self.runtime)
 
 
 @asynccontextmanager
 async def running(cluster: EmbeddedCluster, text: str = "", **more: Any) -> AsyncIterator[Process]:
     election = "" if "leaderElection" in text else ALONE
-    runtime = Runtime(load_text(HEAD + election + text), **cluster.way(), **more)
-    ending = asyncio.create_task(runtime.run(signals=False))
-    try:
+    async with started(cluster, HEAD + election + text, **more) as (runtime, ending):
         yield Process(runtime, ending)
-    finally:
-        runtime.stop()
-        await asyncio.wait_for(ending, 10)
 
 
 @pytest.mark.promise("L5")
