@@ -216,6 +216,28 @@ class Telling(Through):
         return await super().request(method, path, **more)
 
 
+async def test_pods_that_run_at_once_are_counted_once() -> None:
+    async with jobs_world() as it:
+        telling = Telling(it)
+        it.start(telling)
+        await asyncio.sleep(REST)
+        await it.add_job(task("a", 2), task("b", 1))
+        (group,) = await it.items(GROUPS)
+        path = f"{GROUPS}/{group['metadata']['name']}"
+        await it.patch(path, {"status": {"phase": "Inqueue"}})
+        await asyncio.sleep(0.5)
+        for name in _ALL:
+            await it.patch(path, {"status": {"phase": "Running"}})
+            await it.patch(f"{PODS}/{name}/status", {"status": {"phase": "Running"}})
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(REST)
+        await it.pods_are("Succeeded", *_ALL)
+        assert await it.phase() == "Completed"
+        # It is Pending, Running and Completed.
+        assert telling.written.count("PATCH jobs/status") == 3
+        assert telling.written.count("POST pods") == 3
+
+
 class Late(Through):
     """Loses the answer when the status of the Job was written, and has a user change it before it is looked at."""
 
@@ -271,6 +293,13 @@ async def test_a_finished_job_is_deleted_after_its_time() -> None:
         assert "deletionTimestamp" not in (await it.get(f"{JOBS}/j"))["metadata"]
         await asyncio.sleep(10.0)
         assert "deletionTimestamp" in (await it.get(f"{JOBS}/j"))["metadata"]
+
+
+async def test_a_plugin_that_there_is_not_holds_the_job_up_and_is_told() -> None:
+    async with jobs_run() as it:
+        await it.add_job(task("a", 1), plugins={"ssh": [], "magic": []})
+        assert await it.notes() == ["unable to find job plugin: magic, ssh"]
+        assert await it.items(GROUPS) == []
 
 
 async def test_keys_are_made_once_and_hosts_follow() -> None:

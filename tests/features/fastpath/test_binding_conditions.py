@@ -18,6 +18,8 @@ from tests.support.embedded import PODS, until
 from tests.support.running import Running, profile, scheduling
 from tests.support.transports import Through
 
+from .test_extended_resources import add_pod as add_pod_with_resources
+
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 FAILED = 'reason=Simulated, message="the device could not be attached"'
 
@@ -75,6 +77,23 @@ async def test_a_pod_is_bound_when_the_driver_has_made_its_devices_ready() -> No
         await until(lambda: nothing_assumed(running))
         assert running.reports.counts[f"devices of {DRIVER} success"] == 1
         assert running.reports.problems == [] and running.reports.failures == []
+
+
+async def test_the_claim_that_is_made_for_extended_resources_is_waited_for_too() -> None:
+    async with (
+        devices("n1", attaching=Attaching(None)) as found,
+        scheduling(found.cluster.transport) as running,
+    ):
+        await add_pod_with_resources(found, "p")
+        await until(lambda: told(found, "BindingConditionsPending"))
+        (claim,) = await found.claims()
+        await until(lambda: waits(found, running, "p", claim))
+        assert (await found.claims())[claim]["status"]["allocation"]["allocationTimestamp"]
+        assert await found.cluster.placed() == {}
+        await found.report(claim, ATTACHED)
+        await until(lambda: found.cluster.all_placed(1))
+        await until(lambda: nothing_assumed(running))
+        assert list(await found.claims()) == [claim]
 
 
 @pytest.mark.promise("L10")

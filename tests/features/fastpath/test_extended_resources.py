@@ -83,6 +83,22 @@ async def test_devices_meet_a_resource_that_no_node_offers(resource: str, place:
         assert len({pod.cls for pod in running.fast_path.cluster.pods.values()}) == 1
 
 
+async def test_each_container_has_a_request_and_the_mapping_says_which() -> None:
+    async with devices("n1", per_node=4) as found, scheduling(found.cluster.transport):
+        first = container("init", 2) | {}
+        await add_pod(found, "p", container("a", 1), container("b", 2), initContainers=[first])
+        await until(lambda: found.cluster.all_placed(1))
+        await audit(found, "p")
+        mappings = [tuple(each.values()) for each in (await told(found, "p"))["requestMappings"]]
+        assert sorted(mappings) == [
+            ("a", EXTENDED_RESOURCE, "container-1-request-0"),
+            ("b", EXTENDED_RESOURCE, "container-2-request-0"),
+            ("init", EXTENDED_RESOURCE, "container-1-request-0"),
+            ("init", EXTENDED_RESOURCE, "container-2-request-0"),
+        ]
+        assert len(await found.devices_in_use()) == 3
+
+
 async def test_a_class_that_comes_to_name_a_resource_wakes_those_who_ask_for_it() -> None:
     async with devices("n1") as found, scheduling(found.cluster.transport) as running:
         await add_pod(found, "p", container(resource="example.com/late"))

@@ -133,6 +133,17 @@ async def test_two_gangs_that_each_fit_alone_never_hold_half_of_what_they_need()
 
 
 @virtual_time
+async def test_pods_of_one_group_that_ask_for_different_schedulers_are_told_so() -> None:
+    async with living(profiles=(KUBE, OTHER)) as there:
+        after = await create(there, node("n1"), group(2), pod("p0"), pod("p1", schedulerName="other"))
+        assert bound(after) == []
+        for found in after["pods"].values():
+            assert found["condition"]["reason"] == "SchedulerError"
+            assert "should have the same .spec.schedulerName set" in found["condition"]["message"]
+        assert after["podGroups"]["g"]["reason"] == "SchedulerError"
+
+
+@virtual_time
 async def test_what_a_plugin_raises_fails_the_whole_group_and_nothing_of_it_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -99,6 +99,22 @@ async def test_a_burst_fills_devices_to_the_last_thousandth_and_no_further() -> 
         assert running.reports.failures == []
 
 
+async def test_a_pod_waits_while_no_device_has_enough_left_and_is_woken_when_one_has() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await add_node(cluster, "n1", 2)
+        for name in ("a", "b"):
+            await placed_pod(cluster, name, 600)
+        await add_pod(cluster, "large", 700)
+        condition = await until(lambda: cluster.condition("large"))
+        assert condition["message"].startswith(
+            "0/1 nodes are available: 1 node(s) didn't have a GPU with enough left."
+        )
+        await cluster.end_pod("b")
+        assert await until(lambda: is_given(cluster, "large")) == ("n1", "1")
+        assert free(running) == (400, 300)
+        assert running.reports.counts["after flush"] == 0
+
+
 @pytest.mark.promise("S39", "L20")
 async def test_pods_that_others_bound_count_on_the_devices_that_they_name() -> None:
     async with embedded_cluster() as cluster:

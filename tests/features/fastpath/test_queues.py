@@ -257,6 +257,25 @@ async def test_a_pod_that_names_no_queue_is_in_that_of_its_namespace() -> None:
         await found.waits("two")
 
 
+async def test_nobody_waits_when_the_last_queue_is_gone() -> None:
+    async with queues() as found:
+        await found.add("one", "absent")
+        await found.waits("one")
+        await found.cluster.ask("DELETE", queue_path("root"))
+        await found.placed("one")
+
+
+async def test_a_pod_that_names_another_queue_by_then_is_tried_at_once() -> None:
+    async with queues() as found:
+        await found.set("a", "1", state="Closed")
+        await found.set("b", "1")
+        await found.add("one", "a")
+        await found.waits("one")
+        annotate = {"metadata": {"annotations": {QUEUE_NAME: "b"}}}
+        await found.cluster.merge(f"{PODS}/one", annotate)
+        await found.placed("one")
+
+
 @pytest.mark.promise("S33")
 @pytest.mark.parametrize("reserved", [True, False])
 async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_room_for_all(

@@ -104,6 +104,8 @@ async def test_services_are_watched_from_when_a_profile_first_spreads_by_them() 
             for name in ("a", "b"):
                 await cluster.add_pod(f"after-{name}", labels={"app": "web"})
             assert {await placed(cluster, f"after-{name}") for name in ("a", "b")} == {"n2"}
+            await cluster.add_pod("of-no-service", labels={"app": "other"})
+            assert await placed(cluster, "of-no-service") == "n1"
             await running.fast_path.renew()
             running.fast_path.reconfigure(AGENT)
             await cluster.add_pod("later", labels={"app": "web"})
