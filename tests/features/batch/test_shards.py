@@ -58,6 +58,16 @@ async def test_without_its_shard_a_hard_scheduler_tells_members_so_in_words_that
         await until(lambda: world.has_placed("g", 2))
 
 
+async def test_no_group_is_let_in_for_what_the_cluster_has_and_a_hard_shard_has_not() -> None:
+    async with batch_cluster(3) as shared, batch(shared, "a", nodes="n0") as world:
+        await world.gang("g", 2, cpu="3", queue="q-a", scheduler="batch-a", minResources={"cpu": "6"})
+        await until(lambda: shared.condition("g-0"))
+        await world.rest()
+        assert await world.is_in_phase("g", "Pending")
+        await shared.desire("a", ["n0", "n1"])
+        await until(lambda: world.has_placed("g", 2))
+
+
 async def test_a_soft_scheduler_places_gangs_in_its_shard_first_and_elsewhere_when_it_is_full() -> None:
     async with batch_cluster(3) as shared, batch(shared, "a", "soft", nodes="n1") as world:
         await gang(world, "first", 3, of="a")

@@ -67,6 +67,19 @@ async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_p
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
 
 
+async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick() -> None:
+    async with following(4, config=limits(a=1, b=1)) as it:
+        await it.until_specs(a=["n000"], b=["n001"])
+        await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
+        await it.until_specs(a=["n000"], b=["n001"])
+        # Who starts anew takes what is there for what was planned.
+        await it.stop(it.processes[0])
+        await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
+        it.start()
+        await it.delete_node("n001")
+        await it.until_specs(a=["n003"], b=["n000"])
+
+
 @pytest.mark.promise("S23")
 async def test_a_status_is_never_touched() -> None:
     async with following(2, configs=BY_CPU) as it:
