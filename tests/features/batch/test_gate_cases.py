@@ -16,6 +16,7 @@ from tests.support.installation import (
     BOTH,
     CONFIGURATION,
     EACH,
+    GROUP,
     NOWHERE,
     OTHER,
     PREEMPTING,
@@ -161,6 +162,27 @@ async def test_more_removals_than_are_sent_at_a_time_are_all_carried_out() -> No
         for number in range(60):
             await world.pod(f"p-{number}", scheduler="agent-scheduler", queue="full")
         await until(lambda: world.all_let_past("p-", 60))
+
+
+async def test_a_gang_whose_minimum_is_raised_keeps_the_room_that_it_has() -> None:
+    async with gated(cpu="4") as world:
+        await world.gated_gang("g", 2, queue="full")
+        await until(lambda: world.all_let_past("g", 2))
+        body = {"spec": {"minMember": 5}}
+        await world.patch(f"{GROUP}/namespaces/default/podgroups/g", body)
+        await world.pod("late", scheduler="agent-scheduler", queue="full", cpu="4")
+        await world.stays_held("late")
+        # With a third and fourth member it lacks one; with all five its queue is too small for the rest of them.
+        for number in range(2, 5):
+            await world.pod(f"g-{number}", group="g", queue="full")
+        await world.stays_held("late", "g-2", "g-3", "g-4")
+        for number in range(2):
+            await world.stands(f"g-{number}", Standing.RESERVED)
+        await world.set_capability("full", cpu="5")
+        await until(lambda: world.all_let_past("g", 5))
+        await world.stays_held("late")
+        await world.add_node("a", cpu="8")
+        await until(lambda: world.has_placed("g", 5))
 
 
 async def test_a_gang_has_the_room_that_a_pod_of_the_fast_path_had_reserved_and_leaves_without_a_node() -> (

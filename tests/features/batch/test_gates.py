@@ -181,6 +181,22 @@ async def test_room_that_is_reserved_in_a_queue_is_nobody_elses(scheduler: str) 
         await until(lambda: world.is_bound("ungated"))
 
 
+async def test_a_queue_that_is_made_smaller_keeps_what_it_has_reserved_and_holds_the_rest() -> None:
+    async with gated(cpu="2") as world:
+        for number in range(2):
+            await world.pod(f"p-{number}", scheduler="agent-scheduler", queue="full", nodeSelector={"x": "y"})
+            await until(lambda number=number: world.all_let_past("p-", number + 1))
+        await world.set_capability("full", cpu="1")
+        await world.pod("late", queue="full")
+        await world.stays_held("late")
+        await world.add_node("b", cpu="8", labels={"x": "y"})
+        await until(lambda: world.is_bound("p-0"))
+        await until(lambda: world.says("p-1", "QueueFull"))
+        await world.end_pod("p-0")
+        await until(lambda: world.is_bound("p-1"))
+        await world.stays_held("late")
+
+
 @pytest.mark.promise("GATE-17")
 async def test_a_removal_that_comes_late_leaves_a_pod_of_the_same_name_its_gate() -> None:
     held = Held()
@@ -326,6 +342,17 @@ async def test_a_held_pod_that_gets_a_group_is_not_told_again() -> None:
         await world.patch(f"{PODS}/p", body)
         await world.stays_held("p")
         assert await world.has_told("p", 1)
+
+
+async def test_a_held_pod_that_moves_to_another_queue_is_told_of_that_one() -> None:
+    async with gated(cpu="1") as world:
+        await world.queue("other", capability={"cpu": "500m"})
+        await world.pod("p", queue="full", cpu="2")
+        await until(lambda: world.has_told("p", 1))
+        body = {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "other"}}}
+        await world.patch(f"{PODS}/p", body)
+        await until(lambda: world.has_told("p", 2))
+        assert "queue other has" in (await world.told("p"))[1]
 
 
 async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(

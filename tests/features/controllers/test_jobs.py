@@ -270,6 +270,22 @@ async def test_what_a_user_changes_while_the_status_is_written_is_not_lost() -> 
         assert "j-a-2" in await it.pods()
 
 
+async def test_a_pod_that_is_one_too_many_is_no_evicted_one() -> None:
+    async with jobs_run() as it:
+        await _runs(it, bound=True, policies=[policy("PodEvicted", "RestartJob")])
+        smaller = {"spec": {"minAvailable": 2, "tasks": [task("a", 1), task("b", 1)]}}
+        await it.patch(f"{JOBS}/j", smaller)
+        await asyncio.sleep(REST)
+        # Whoever takes over while it goes sees a pod that is being deleted.
+        await it.kill(it.processes[-1])
+        it.start()
+        await asyncio.sleep(REST)
+        await it.reap()
+        status = await it.status()
+        assert "retryCount" not in status
+        assert (status["state"]["phase"], sorted(await it.pods())) == ("Running", ["j-a-0", "j-b-0"])
+
+
 async def test_a_pod_that_is_pending_for_too_long_is_answered_in_time() -> None:
     async with jobs_run() as it:
         await it.let_in(

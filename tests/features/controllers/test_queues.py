@@ -139,6 +139,24 @@ async def test_queues_below_a_closed_one_close_and_open_with_it_unless_closed_by
         await it.until_states(top="Open", a="Open", leaf="Open", b="Closed", late="Closed")
 
 
+async def test_a_queue_follows_the_one_that_it_is_moved_below() -> None:
+    async with batch_world() as it:
+        it.start(QUEUE)
+        for name in ("shut", "q"):
+            await add_queue(it, name)
+        await it.until_states(shut="Open", q="Open")
+        await it.command("CloseQueue", "shut")
+        await it.until_states(shut="Closed")
+        await it.patch(queue_path("q"), {"spec": {"parent": "shut"}})
+        await it.until_states(q="Closed")
+        await it.patch(queue_path("q"), {"spec": {"parent": "root"}})
+        await it.until_states(q="Open")
+        # What stands below a queue that is not there stays as it is.
+        await it.patch(queue_path("q"), {"spec": {"parent": "none"}})
+        await asyncio.sleep(0.4)
+        assert await it.state("q") == "Open"
+
+
 @pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
 async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
     """A closed queue is to be opened, and one with two below it closed; each process dies at a later write."""

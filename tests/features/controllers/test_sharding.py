@@ -35,6 +35,19 @@ async def test_a_node_moves_with_its_utilisation_and_back() -> None:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
 
 
+async def test_a_node_that_is_cordoned_or_not_ready_leaves_and_comes_back() -> None:
+    async with following(3, configs=BY_CPU) as it:
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        await it.change_node("n001", {"spec": {"unschedulable": True}})
+        await it.until_specs(low=["n000", "n002"], high=[])
+        await it.change_node("n001", {"spec": {"unschedulable": None}})
+        await it.until_specs(low=["n000", "n001", "n002"], high=[])
+        await it.patch(
+            "/api/v1/nodes/n002/status", {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+        )
+        await it.until_specs(low=["n000", "n001"], high=[])
+
+
 async def test_a_changed_label_is_acted_on() -> None:
     warm = {"name": "warmup", "weight": 1}
     config = {

@@ -172,6 +172,20 @@ async def test_what_a_plugin_raises_fails_the_whole_group_and_nothing_of_it_stay
         assert len(bound(there.after())) == 2, "they are tried again after a backoff"
 
 
+@pytest.mark.promise("L8")
+@virtual_time
+async def test_a_gang_that_evicts_in_vain_keeps_no_room_from_others() -> None:
+    async with living() as there:
+        low = pod("low", None, priorityClassName="p100")
+        await create(there, node("n1", "1"), low)
+        after = await create(there, group(2), *pods(2, priorityClassName="p1000"))
+        assert after["pods"]["low"]["deleting"], "as in kube-scheduler"
+        assert not there.fast_path.queue.nominator.nominated
+        await there.do({"do": "kubelet"})
+        await create(there, pod("small", None, priorityClassName="p100"))
+        assert bound(there.after()) == ["small"]
+
+
 @virtual_time
 async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> None:
     async with living() as there:

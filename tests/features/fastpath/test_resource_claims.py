@@ -119,6 +119,22 @@ async def test_all_claims_of_a_pod_are_written_once_though_an_answer_for_the_fir
             assert running.reports.problems == []
 
 
+async def test_a_reservation_whose_answer_is_lost_is_found_in_the_claim() -> None:
+    async with devices("n1") as found:
+        await found.add_claim("c")
+        faulty = Refusing(found.cluster.transport, "PATCH", "resourceclaims/c/status", 0, None)
+        async with scheduling(faulty) as running:
+            await found.add_pod("first", claim="c")
+            await until(lambda: found.cluster.all_placed(1))
+            faulty.left = 1
+            await found.add_pod("second", claim="c")
+            await until(lambda: found.cluster.all_placed(2))
+            assert faulty.left == 0
+            assert await found.reserved("c") == ["first", "second"]
+            await until(lambda: nothing_assumed(running))
+            assert running.reports.problems == []
+
+
 @pytest.mark.promise("L7", "L10")
 @pytest.mark.parametrize(("method", "ending"), [("PATCH", "resourceclaims/c/status"), ("POST", "/binding")])
 async def test_an_attempt_that_fails_leaves_nothing_reserved_and_the_next_one_succeeds(
