@@ -9,7 +9,10 @@ from typing import Any
 import yaml
 
 from agent_scheduler.objects.batch import QUEUES, pod_groups
+from tests.support import objects
 from tests.support.embedded import EmbeddedCluster
+from tests.support.objects import pod_group as pod_group
+from tests.support.objects import queue as queue
 from tests.support.places import CONFIG
 
 CRDS = (
@@ -40,15 +43,6 @@ async def install(cluster: EmbeddedCluster) -> None:
 def definition(file: Path) -> Any:
     """What it says; not to be changed."""
     return yaml.safe_load(file.read_text())
-
-
-def queue(name: str, **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": GROUP, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
-
-
-def pod_group(name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    found = {"apiVersion": GROUP, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
-    return found if status is None else {**found, "status": status}
 
 
 async def add_queue(cluster: EmbeddedCluster, name: str, **spec: Any) -> Any:
@@ -103,10 +97,5 @@ def reference(kind: str, uid: str, *, controller: bool = True) -> dict[str, Any]
 
 def member(name: str, kind: str, uid: str, *, cpu: str = "1") -> dict[str, Any]:
     """A pod of the workload `own`, without its labels, so that the workload's controller does not count it."""
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "ownerReferences": [reference(kind, uid)]},
-        "spec": {"schedulerName": "volcano", "containers": [container]},
-    }
+    about = {"owners": [reference(kind, uid)], "scheduler": "volcano"}
+    return objects.pod(name, cpu=cpu, memory="512Mi", **about)

@@ -24,8 +24,8 @@ from agent_scheduler.process.controller_flags import PODGROUP, QUEUE, Controller
 from agent_scheduler.process.controllers import ControllersProcess
 from tests.support.batched import COMMANDS, DEFINITIONS, command, definition, install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.support.faulty import Passing
 from tests.support.places import CONFIG
+from tests.support.transports import Through
 
 B = TypeVar("B", bound="BatchWorld")
 
@@ -182,7 +182,7 @@ async def install_all(cluster: EmbeddedCluster) -> None:
     await cluster.add(DEFINITIONS, definition(commands))
 
 
-class Dying(Passing):
+class Dying(Through):
     """A transport of a process that dies at its write number `at`, which is sent or not.
 
     What it has sent before is carried out, nothing happens after that, and then `died` is set.
@@ -202,13 +202,13 @@ class Dying(Passing):
             self._is_dead = self._left < 0
             if self._is_dead:
                 if self._sent:
-                    await self._transport.request(method, path, **more)
+                    await self.inner.request(method, path, **more)
                 if self._under_way:
                     await asyncio.wait(self._under_way)
                 self.died.set()
         if self._is_dead:
             await asyncio.Event().wait()
-        sending = asyncio.ensure_future(self._transport.request(method, path, **more))
+        sending = asyncio.ensure_future(self.inner.request(method, path, **more))
         self._under_way.add(sending)
         sending.add_done_callback(self._under_way.discard)
         return await sending

@@ -17,7 +17,7 @@ from agent_scheduler.process.runtime import Runtime
 from tests.support import objects
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.support.faulty import Faulty
+from tests.support.transports import Faulty
 
 CONFIGURATION = """
 apiVersion: agent-scheduler/v1
@@ -26,18 +26,15 @@ serving: {port: 0}
 leaderElection: {leaderElect: false}
 batch: {schedulePeriod: 50ms}
 """
-PREEMPTING = """
-apiVersion: agent-scheduler/v1
-kind: SchedulerConfiguration
-serving: {port: 0}
-leaderElection: {leaderElect: false}
-batch:
+PREEMPTING = CONFIGURATION.replace(
+    "batch: {schedulePeriod: 50ms}",
+    """batch:
   schedulePeriod: 50ms
   actions: enqueue, allocate, preempt, backfill
   tiers:
     - plugins: [{name: priority}, {name: gang}, {name: conformance}]
-    - plugins: [{name: predicates}, {name: capacity}, {name: nodeorder}]
-"""
+    - plugins: [{name: predicates}, {name: capacity}, {name: nodeorder}]""",
+)
 GROUP = "/apis/scheduling.volcano.sh/v1beta1"
 OTHER = "example.com/other"
 #: Where they share the code, `make test` looks at one of them.
@@ -210,17 +207,33 @@ class Installation(EmbeddedCluster):
         await until(lambda: self.standing(name) is standing)
 
 
+def samples(runtime: Runtime) -> dict[str, float]:
+    """Every sample of its metrics by its name and labels, as a scraper reads it."""
+    lines = runtime.metrics.exposition()[0].decode().splitlines()
+    found = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in found}
+
+
 @asynccontextmanager
-async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any) -> AsyncIterator[Runtime]:
+async def started(
+    cluster: EmbeddedCluster, text: str, **more: Any
+) -> AsyncIterator[tuple[Runtime, asyncio.Task[int]]]:
+    """A process, which ends in order with the block, and its end."""
     runtime = Runtime(load_text(text), **{**cluster.way(), **more})
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
-        await until(lambda: runtime.batch is not None and runtime.batch.sessions)
-        yield runtime
-        assert runtime.fast_path is not None and contradictions(runtime.fast_path.ledger) == []
+        yield runtime, ending
     finally:
         runtime.stop()
         await asyncio.wait_for(ending, 60)
+
+
+@asynccontextmanager
+async def process(cluster: EmbeddedCluster, text: str = CONFIGURATION, **more: Any) -> AsyncIterator[Runtime]:
+    async with started(cluster, text, **more) as (runtime, _):
+        await until(lambda: runtime.batch is not None and runtime.batch.sessions)
+        yield runtime
+        assert runtime.fast_path is not None and contradictions(runtime.fast_path.ledger) == []
 
 
 @asynccontextmanager

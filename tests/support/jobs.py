@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,6 +26,11 @@ def policy(event: str, action: str, **more: Any) -> dict[str, Any]:
     return {"event": event, "action": action, **more}
 
 
+def reported(phase: str) -> dict[str, Any]:
+    """Of a pod's container, by the kubelet."""
+    return {"name": "c", "image": "i", "imageID": "", "restartCount": 0, "ready": phase == "Running"}
+
+
 class JobsWorld(BatchWorld):
     """Whose pods are run by the test, as there are no other controllers than the product's."""
 
@@ -46,6 +51,11 @@ class JobsWorld(BatchWorld):
         await self.add(JOBS, body)
         await asyncio.sleep(REST)
 
+    async def let_in(self, *tasks: dict[str, Any], **spec: Any) -> None:
+        """A Job whose pods may be made."""
+        await self.add_job(*tasks, **spec)
+        await self.group_is("Inqueue")
+
     async def group_is(self, phase: str) -> None:
         (group,) = await self.items(GROUPS)
         await self.patch(f"{GROUPS}/{group['metadata']['name']}", {"status": {"phase": phase}})
@@ -58,8 +68,7 @@ class JobsWorld(BatchWorld):
 
     async def pods_are(self, phase: str, *names: str, code: int = 1) -> None:
         state = {"terminated": {"exitCode": code if phase == "Failed" else 0}}
-        report: dict[str, Any] = {"name": "c", "image": "i", "imageID": "", "restartCount": 0}
-        report |= {"ready": phase == "Running", "state": {"running": {}} if phase == "Running" else state}
+        report = {**reported(phase), "state": {"running": {}} if phase == "Running" else state}
         for name in names:
             status = {"phase": phase, "containerStatuses": [report]}
             await self.patch(f"{PODS}/{name}/status", {"status": status})
@@ -78,6 +87,11 @@ class JobsWorld(BatchWorld):
             body["target"] = {"apiVersion": objects.BATCH, "kind": "Job", "name": "j", "uid": "u"}
         await self.add(COMMANDS, body)
 
+    async def ordered(self, action: str) -> None:
+        """What the Job is told is done."""
+        await self.command(action)
+        await asyncio.sleep(REST)
+
     # ---- what there is
 
     async def status(self) -> Any:
@@ -89,6 +103,17 @@ class JobsWorld(BatchWorld):
     async def notes(self) -> list[str]:
         found = await self.items("/apis/events.k8s.io/v1/namespaces/default/events")
         return sorted(each["note"] for each in found)
+
+
+@asynccontextmanager
+async def jobs_run(
+    through: Callable[[JobsWorld], Any] = lambda _: None, *, ssh: bool = False
+) -> AsyncIterator[JobsWorld]:
+    """With a controller's process; `through` makes its transport."""
+    async with jobs_world() as it:
+        it.start(through(it), ssh=ssh)
+        await asyncio.sleep(REST)
+        yield it
 
 
 @asynccontextmanager

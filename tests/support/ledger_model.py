@@ -17,6 +17,7 @@ from tests.decisions.plain.filters import FILTERS
 from tests.decisions.plain.requests import pod_request
 
 from .objects import GPU as GPU_MILLI
+from .terms import preferring, requiring, term
 
 Json = dict[str, Any]
 GPU = "example.com/gpu"
@@ -41,25 +42,8 @@ NODE_SHAPES: list[tuple[Json, Json, list[Json], bool]] = [
     ({"cpu": "4", "memory": "8Gi", "pods": "5", GPU_MILLI: "1000"}, {"zone": "b"}, [], False),
 ]
 
-_PREFERS_SSD = {
-    "nodeAffinity": {
-        "preferredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "weight": 10,
-                "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]},
-            }
-        ]
-    }
-}
-_NOT_ZONE_A = {
-    "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [
-                {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]},
-            ]
-        }
-    }
-}
+_PREFERS_SSD = {"nodeAffinity": preferring((10, term("disk", "ssd")))}
+_NOT_ZONE_A = {"nodeAffinity": requiring(term("zone", "a", operator="NotIn"))}
 _TOLERATES = [{"key": "dedicated", "operator": "Exists"}]
 
 #: What a pod may want: requests, host port, and the rest of its spec.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.config.load import load
-from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.config.load import load, load_text
+from agent_scheduler.engine.framework.plugin import Depends, Filter, Profile
 from agent_scheduler.engine.framework.points import MULTI_POINT, Enabled, PluginSet
 from agent_scheduler.engine.profiles.profiles import REGISTRY, ProfileSpec, build_profile
 from agent_scheduler.engine.state.recount import contradictions
@@ -20,10 +22,23 @@ from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.plugin import Registration
+from tests.support.command_line import HEADER
 from tests.support.virtual import timing
 
-AGENT = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 SETTINGS = settings_of(load(), identity="test")
+
+
+def profile(**spec: Any) -> Profile:
+    """The scheduler's own, otherwise in what `spec` says."""
+    return build_profile(ProfileSpec(scheduler_name="agent-scheduler", **spec))
+
+
+AGENT = profile()
+
+
+def settings_from(text: str = "") -> FastPathSettings:
+    """Those of a configuration file."""
+    return settings_of(load_text(HEADER + text), identity="test")
 
 
 def profile_of(*plugins: Any, points: Sequence[str], origin: str = "another 1.0") -> Profile:
@@ -36,6 +51,30 @@ def profile_of(*plugins: Any, points: Sequence[str], origin: str = "another 1.0"
     chosen = {MULTI_POINT: PluginSet(tuple(Enabled(each.name) for each in plugins))}
     spec = ProfileSpec(scheduler_name="agent-scheduler", plugins=chosen)
     return build_profile(spec, REGISTRY.with_plugins(*map(bring, plugins)))
+
+
+class _Raising(Filter):
+    name = "Raising"
+
+    def __init__(self, depends: Depends, when: Callable[[Any], bool]) -> None:
+        self.depends, self._when = depends, when
+
+    def prepare(self, pod: Any, interns: Any) -> Any:
+        return self if any(each.key == "boom" for each in pod.tolerations) else None
+
+    def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
+        if self._when(nodes):
+            raise ZeroDivisionError("boom")
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
+        return {}
+
+
+def raising_for_some(depends: Depends, when: Callable[[Any], bool]) -> Profile:
+    """A profile with a filter that raises for pods that tolerate `boom`, `when` it is asked about these nodes."""
+    filters = (_Raising(depends, when), *AGENT.filters)
+    return Profile(AGENT.scheduler_name, filters, AGENT.scores, AGENT.pre_enqueue)
 
 
 class Reports:

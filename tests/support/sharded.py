@@ -10,7 +10,8 @@ import yaml
 
 from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS
+from agent_scheduler.objects.shard import NODE_SHARDS
+from tests.support import objects
 from tests.support.batched import definition
 from tests.support.client import MERGE, Client
 from tests.support.embedded import NODES, PODS, until
@@ -28,13 +29,7 @@ READY = {"type": "Ready", "status": "True"}
 
 
 def shard_manifest(name: str, nodes: list[str], *, ours: bool = True) -> dict[str, Any]:
-    labels = {OWNER_LABEL: OWNER} if ours else {}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"nodesDesired": nodes},
-    }
+    return objects.node_shard(name, nodes, labels={OWNER_LABEL: OWNER} if ours else {})
 
 
 def limits(**shards: int) -> dict[str, Any]:
@@ -66,10 +61,10 @@ class ShardedCluster(Client):
     async def add_node(
         self, name: str, *, cpu: str = "10", labels: Mapping[str, str] | None = None, ready: bool = True
     ) -> None:
-        amounts = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
-        status = {"allocatable": amounts, "capacity": amounts, "conditions": [READY] if ready else []}
-        node = {"metadata": {"name": name, "labels": dict(labels or {})}, "status": status}
-        await self.add(NODES, node)
+        conditions = [READY] if ready else []
+        await self.add(
+            NODES, objects.node(name, cpu=cpu, memory="64Gi", labels=labels, conditions=conditions)
+        )
 
     async def add_nodes(self, count: int, **more: Any) -> list[str]:
         names = [f"n{number:03}" for number in range(count)]
@@ -86,9 +81,8 @@ class ShardedCluster(Client):
     async def load(self, node: str, cpu: str) -> None:
         """A pod of so much CPU on a node, in the place of the one that was there."""
         await self.unload(node)
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}
-        spec = {"nodeName": node, "containers": [container]}
-        await self.add(PODS, {"metadata": {"name": f"on-{node}"}, "spec": spec})
+        spec = {"scheduler": "default-scheduler", "node": node}
+        await self.add(PODS, objects.pod(f"on-{node}", cpu=cpu, memory="16Mi", **spec))
 
     async def unload(self, node: str) -> None:
         await self.call("DELETE", f"{PODS}/on-{node}", {"gracePeriodSeconds": 0})

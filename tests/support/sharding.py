@@ -65,3 +65,14 @@ async def world(**server: Any) -> AsyncIterator[World]:
                 await made.end()
             if made.shards.history:
                 made.assert_never_overlapped()
+
+
+@asynccontextmanager
+async def following(nodes: int, *, config: Any = None, **process: Any) -> AsyncIterator[World]:
+    """`world` with nodes `n000`..., perhaps a ConfigMap, and a process that is started with what else is given."""
+    async with world() as it:
+        await it.add_nodes(nodes)
+        if config is not None:
+            await it.configure(config)
+        it.start(**process)
+        yield it

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import yaml
 
-from agent_scheduler.config.load import load_text
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Request
 from tests.regressions.links import Tap
 from tests.support.batched import install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.support.installation import Installation
+from tests.support.installation import Installation, started
 from tests.support.sharded import CRD, CRDS, ShardedCluster
 
 
@@ -103,9 +101,16 @@ async def shared_cluster(
 
 @asynccontextmanager
 async def scheduler(
-    shared: SharedCluster, name: str, mode: str = "hard", *, fence: str = "1s", more: str = "", **other: Any
+    shared: SharedCluster,
+    name: str,
+    mode: str = "hard",
+    *,
+    fence: str = "1s",
+    more: str = "",
+    nodes: str = "",
+    **other: Any,
 ) -> AsyncIterator[Runtime]:
-    """One that ends in order with the block."""
+    """One that ends in order with the block. `nodes`: names, as one text; its shard desires them, and it uses them."""
     text = f"""
 apiVersion: agent-scheduler/v1
 kind: SchedulerConfiguration
@@ -114,13 +119,11 @@ profiles: [{{schedulerName: {name}}}]
 leaderElection: {{leaseDuration: 2s, renewDeadline: 1s, retryPeriod: 100ms}}
 sharding: {{mode: {mode}, leaseNamespace: default, fencePeriod: {fence}}}
 {more}"""
-    runtime = Runtime(load_text(text), **{**shared.way(), **other})
-    ending = asyncio.create_task(runtime.run(signals=False))
-    try:
+    async with started(shared, text, **other) as (runtime, _):
+        if nodes:
+            await shared.desire(name, nodes.split())
+            await until(lambda: decides_on(runtime, *nodes.split()))
         yield runtime
-    finally:
-        runtime.stop()
-        await asyncio.wait_for(ending, 60)
 
 
 @asynccontextmanager
@@ -131,10 +134,12 @@ async def batch_cluster(nodes: int) -> AsyncIterator[SharedCluster]:
 
 
 @asynccontextmanager
-async def batch(shared: SharedCluster, name: str, mode: str = "hard") -> AsyncIterator[Installation]:
+async def batch(
+    shared: SharedCluster, name: str, mode: str = "hard", **other: Any
+) -> AsyncIterator[Installation]:
     """A process of the shard `name`, whose batch scheduler is called `batch-<name>` and has a queue `q-<name>`."""
     more = f"batch: {{schedulerName: batch-{name}, defaultQueue: q-{name}, schedulePeriod: 50ms}}"
-    async with scheduler(shared, name, mode, more=more) as runtime:
+    async with scheduler(shared, name, mode, more=more, **other) as runtime:
         world = Installation(shared, runtime)
         await world.queue(f"q-{name}")
         yield world

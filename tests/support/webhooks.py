@@ -80,7 +80,7 @@ class World:
             assert await self.ended(process) == 0
 
     async def merge(self, path: str, change: Any) -> Any:
-        return await self.cluster.ask("PATCH", path, change, content_type="application/merge-patch+json")
+        return await self.cluster.merge(path, change)
 
     # ---- what there is
 
@@ -163,3 +163,12 @@ async def webhooks(*, kinds: bool = True, **server: Any) -> AsyncIterator[World]
         finally:
             for task in world._running.values():
                 task.cancel()
+
+
+@asynccontextmanager
+async def asked(**settings: Any) -> AsyncIterator[tuple[WebhookProcess, Client]]:
+    """A process, and an API server that asks it."""
+    async with webhooks() as world:
+        process = world.start(**settings)
+        async with asking(process, await world.trusted()) as api_server:
+            yield process, api_server

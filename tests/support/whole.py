@@ -14,7 +14,7 @@ from tests.support import objects
 from tests.support.controllers import BatchWorld, batch_world
 from tests.support.embedded import NODES, PODS
 from tests.support.installation import CONFIGURATION
-from tests.support.jobs import GROUPS, JOBS
+from tests.support.jobs import GROUPS, JOBS, reported
 
 
 class Whole(BatchWorld):
@@ -44,8 +44,7 @@ class Whole(BatchWorld):
 
     async def starts(self, name: str) -> None:
         """As the kubelet of its node says."""
-        report = {"name": "c", "ready": True, "restartCount": 0, "image": "i", "imageID": "", "state": {}}
-        status = {"phase": "Running", "containerStatuses": [report]}
+        status = {"phase": "Running", "containerStatuses": [{**reported("Running"), "state": {}}]}
         await self.patch(f"{PODS}/{name}/status", {"status": status})
 
     async def open_node(self, name: str) -> None:

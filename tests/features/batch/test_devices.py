@@ -1,4 +1,4 @@
-"""Installation whose members ask for devices, in a whole process on an embedded cluster with a driver of them."""
+"""Gangs whose members ask for devices or volumes, in a whole process on a cluster with the controllers of those."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from agent_scheduler.binding.groups import GroupJudge, Member
-from agent_scheduler.engine.session import nodes
 from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.support import objects
 from tests.support.batched import add_group, install
-from tests.support.device_cluster import Devices, devices
+from tests.support.device_cluster import Devices, devices, nothing_assumed
 from tests.support.embedded import EmbeddedCluster, until
 from tests.support.installation import Installation, process
-from tests.support.transports import Faulty, Through, failure
+from tests.support.transports import Refusing, Through, failure
+from tests.support.volume_cluster import NOBODY, Storage, storage, using
 
 #: What members ask for beside devices. Those that ask for nothing else are placed by another action.
 ASKS = ("1", "")
@@ -59,11 +59,6 @@ class DeviceGangs(Devices, Installation):
     async def has_said(self, pod: str, text: str) -> bool:
         return text in await self.said(pod)
 
-    def nothing_assumed(self) -> bool:
-        books = self.fast_path.cluster.devices
-        assert books.check() == []
-        return not len(books.assumed) and not self.fast_path.ledger.assumed
-
 
 @asynccontextmanager
 async def device_cluster(*nodes: str, per_node: int = 2) -> AsyncIterator[Devices]:
@@ -89,7 +84,7 @@ async def test_a_gang_gets_a_device_for_each_member_and_is_bound_whole(cpu: str)
         await world.audit()
         assert len(await world.devices_in_use()) == 3
         await world.rest()
-        assert world.nothing_assumed()
+        assert nothing_assumed(world)
 
 
 async def test_the_node_of_a_member_is_judged_by_all_else_once_its_devices_are_reserved(
@@ -130,7 +125,7 @@ async def test_a_gang_with_too_few_devices_holds_none_and_says_so_until_one_appe
         await until(lambda: world.has_said("g-4", "2 cannot allocate all claims"))
         await world.rest()
         assert await world.count_placed("g") == 0
-        assert world.nothing_assumed()
+        assert nothing_assumed(world)
         assert not any(
             (each.get("status") or {}).get("reservedFor") or (each.get("status") or {}).get("allocation")
             for each in (await world.claims()).values()
@@ -149,19 +144,48 @@ async def test_members_share_a_claim_that_is_allocated_with_the_first_of_them() 
         assert len(set((await world.placed()).values())) == 1
         assert await world.reserved("shared") == ["g-0", "g-1", "g-2"]
         await world.rest()
-        assert world.nothing_assumed()
+        assert nothing_assumed(world)
 
 
-async def test_a_shared_claim_keeps_nothing_where_its_node_has_no_room_for_all_members() -> None:
+async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_that_fails() -> None:
+    async with device_cluster("a", "b") as found:
+        faulty = Refusing(found.cluster.transport, "PATCH", "resourceclaims/shared/status", 1, 403)
+        async with process(found.cluster, transport=faulty) as runtime:
+            world = DeviceGangs(found.cluster, runtime)
+            await world.queue("q")
+            await world.add_claim("shared")
+            await world.device_gang("g", 3, claim="shared")
+            await until(lambda: world.has_placed("g", 3))
+            await world.audit()
+            await until(lambda: nothing_assumed(world))
+
+
+async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
+    async with device_gangs("a", per_node=40) as world:
+        await world.add_hard_claim()
+        await world.device_gang("g", 1, claim="hard")
+
+        await until(lambda: world.has_said("g-0", "1 timed out trying to allocate devices"))
+        sessions = world.sessions
+        await until(lambda: world.sessions > sessions + 2)
+        # Others go on meanwhile.
+        await world.gang("plain", 2)
+        await until(lambda: world.has_placed("plain", 2))
+
+
+async def test_members_get_devices_for_extended_resources_that_no_node_offers() -> None:
     async with device_gangs("a", "b") as world:
-        await world.add_claim("shared")
-        await world.device_gang("g", 5, claim="shared")
-
-        await until(lambda: world.has_said("g-4", "not available on the node"))
+        await world.resource_gang("g", 3)
+        await until(lambda: world.has_placed("g", 3))
+        assert len(await world.devices_in_use()) == 3
         await world.rest()
-        assert await world.count_placed("g") == 0
-        assert not (await world.claims())["shared"].get("status")
-        assert world.nothing_assumed()
+        assert nothing_assumed(world)
+        await world.resource_gang("h", 2)
+        await until(lambda: world.said("h-1"))
+        await world.rest()
+        assert await world.count_placed("h") == 0 and nothing_assumed(world)
+        await world.add_node("c")
+        await until(lambda: world.has_placed("h", 2))
 
 
 async def test_members_wait_for_claims_that_are_made_after_them() -> None:
@@ -176,49 +200,6 @@ async def test_members_wait_for_claims_that_are_made_after_them() -> None:
         await world.add_claim("second")
         await until(lambda: world.has_placed("g", 2))
         await world.audit()
-
-
-async def test_devices_that_another_pod_frees_are_found() -> None:
-    async with device_gangs("a") as world:
-        await world.add_pod("p", template="t")
-        await until(lambda: world.has_placed("p", 1))
-        await world.device_gang("g", 2, template="t")
-        await until(lambda: world.said("g-1"))
-        await world.rest()
-        assert await world.count_placed("g") == 0
-        await world.end_pod("p")
-        await until(lambda: world.has_placed("g", 2))
-        await world.audit()
-
-
-async def test_a_claim_that_keeps_its_member_from_the_only_node_with_room_is_deallocated() -> None:
-    async with device_gangs("a", "b") as world:
-        await world.add_claim("c")
-        await world.device_gang("old", 1, claim="c")
-        await until(lambda: world.has_placed("old", 1))
-        where = (await world.placed())["old-0"]
-        await world.end_pod("old-0")
-        await until(lambda: world.unreserved("c"))
-        no_room = {"spec": {"unschedulable": True}}
-        await world.patch(f"/api/v1/nodes/{where}", no_room)
-        await world.allocate("c", where)
-        await world.device_gang("g", 1, claim="c")
-        await until(lambda: world.has_placed("g", 1))
-        assert (await world.placed())["g-0"] != where
-        await world.audit()
-
-
-async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_that_fails() -> None:
-    async with device_cluster("a", "b") as found:
-        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/shared/status", 1, 403)
-        async with process(found.cluster, transport=faulty) as runtime:
-            world = DeviceGangs(found.cluster, runtime)
-            await world.queue("q")
-            await world.add_claim("shared")
-            await world.device_gang("g", 3, claim="shared")
-            await until(lambda: world.has_placed("g", 3))
-            await world.audit()
-            await until(world.nothing_assumed)
 
 
 class LateToSay(Through):
@@ -254,37 +235,47 @@ async def test_the_claim_of_the_next_attempt_is_not_taken_back_by_the_one_before
             await world.rest()
             assert late.again.is_set()
             await world.audit()
-            await until(world.nothing_assumed)
+            await until(lambda: nothing_assumed(world))
 
 
-async def test_a_search_for_devices_is_gone_on_with_where_no_portion_suffices_for_all_nodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(nodes, "PORTION", 40)
-    async with device_gangs(*(f"n{index:02}" for index in range(12)), per_node=1) as world:
-        await world.device_gang("g", 12, template="t")
-        await until(lambda: world.has_placed("g", 12))
-        await world.audit()
+class VolumeGangs(Storage, Installation):
+    def __init__(self, cluster: EmbeddedCluster, runtime: Runtime) -> None:
+        Installation.__init__(self, cluster, runtime)
+        self.cluster = cluster
+
+    async def volume_gang(self, name: str, members: int) -> None:
+        """Each member with a claim that is bound when its pod has a node."""
+        await add_group(self, name, minMember=members, queue="q")
+        for number in range(members):
+            own = f"{name}-{number}"
+            await self.add_claim(own)
+            await self.member(own, name, volumes=using(own))
 
 
-async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
-    async with device_gangs("a", per_node=40) as world:
-        await world.add_hard_claim()
-        await world.device_gang("g", 1, claim="hard")
+@asynccontextmanager
+async def volume_gangs(*, provisioned: bool = True) -> AsyncIterator[VolumeGangs]:
+    """`provisioned`: whether the claim of a pod that has a node gets a volume."""
+    async with storage() as found:
+        await install(found.cluster)
+        await found.add_class(provisioner=NOBODY if provisioned else "example.com/disks")
+        if not provisioned:
+            await found.hold()
+        async with process(found.cluster) as runtime:
+            world = VolumeGangs(found.cluster, runtime)
+            await world.queue("q")
+            yield world
 
-        await until(lambda: world.has_said("g-0", "1 timed out trying to allocate devices"))
-        sessions = world.sessions
-        await until(lambda: world.sessions > sessions + 2)
-        # Others go on meanwhile.
-        await world.gang("plain", 2)
-        await until(lambda: world.has_placed("plain", 2))
 
-
-async def test_a_gang_that_waits_for_devices_makes_no_session_due_by_what_is_tried_for_it() -> None:
-    """Each session has devices reserved for the members that fit, and gives them back."""
-    async with device_gangs("a", "b") as world:
-        await world.device_gang("g", 5, template="t")
-        await until(lambda: world.said("g-4"))
+async def test_a_gang_with_too_few_volumes_holds_none_and_makes_no_session_due_by_what_is_tried_for_it() -> (
+    None
+):
+    """Each session has volumes reserved for the members that fit, and gives them back."""
+    async with volume_gangs() as world:
+        await world.add_nodes("a")
+        for number in range(2):
+            await world.add_volume(f"pv-{number}", on="a")
+        await world.volume_gang("g", 3)
+        await until(lambda: world.condition("g-2"))
         await world.rest()
         assert await world.is_left_alone()
         # One that something else makes due makes no other due, either.
@@ -292,18 +283,21 @@ async def test_a_gang_that_waits_for_devices_makes_no_session_due_by_what_is_tri
         world.batch.waiting.due.set()
         await until(lambda: world.sessions > sessions)
         assert await world.is_left_alone()
-
-
-async def test_members_get_devices_for_extended_resources_that_no_node_offers() -> None:
-    async with device_gangs("a", "b") as world:
-        await world.resource_gang("g", 3)
+        assert await world.count_placed("g") == 0 and await world.claimed() == {}
+        await world.add_volume("pv-2", on="a")
         await until(lambda: world.has_placed("g", 3))
-        assert len(await world.devices_in_use()) == 3
+        assert len(await world.claimed()) == 3
+
+
+@pytest.mark.promise("L6")
+async def test_a_process_ends_without_waiting_for_volumes_that_others_make() -> None:
+    now = asyncio.get_running_loop().time
+    async with volume_gangs(provisioned=False) as world:
+        await world.add_nodes("a")
+        await world.volume_gang("g", 2)
+        binder = world.fast_path.binder
+        await until(lambda: binder.in_flight == 2)
         await world.rest()
-        assert world.nothing_assumed()
-        await world.resource_gang("h", 2)
-        await until(lambda: world.said("h-1"))
-        await world.rest()
-        assert await world.count_placed("h") == 0 and world.nothing_assumed()
-        await world.add_node("c")
-        await until(lambda: world.has_placed("h", 2))
+        assert binder.in_flight == 2
+        began = now()
+    assert now() - began < 1.0

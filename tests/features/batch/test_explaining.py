@@ -86,24 +86,3 @@ async def test_groups_that_no_session_looks_at_say_why() -> None:
             "there is no PodGroup of that name; its members wait for it"
         )
         assert explained_group(sources, "none")["place"] == "unknown"
-
-
-async def test_pods_of_the_fast_path_are_explained_as_ever() -> None:
-    async with installed() as world:
-        await world.agent("p", "q", cpu="99")
-        sources = await settled(world)
-        page = explained(sources, "p")
-        assert page["scheduler_name"] == "agent-scheduler"
-        assert "gang" not in page
-
-
-async def test_metrics_of_the_batch_scheduler_are_served_with_the_others() -> None:
-    async with installed() as world:
-        await world.add_node("a", cpu="4")
-        await world.gang("fits", 2)
-        await until(lambda: world.has_placed("fits", 2))
-        await world.rest()
-        text = world.runtime.metrics.exposition()[0].decode()
-        assert "\nagent_scheduler_batch_pods_bound_total 2.0\n" in text
-        assert '\nvolcano_queue_allocated_milli_cpu{queue_name="q"} 2000' in text
-        assert "\nscheduler_pending_pods" in text

@@ -14,10 +14,10 @@ from agent_scheduler.kube.transport import (
     Headers,
     Response,
 )
-from tests.support.batched import add_group, install
-from tests.support.embedded import embedded_cluster, until
-from tests.support.faulty import Send, Way, lost, refused
-from tests.support.installation import PREEMPTING, Installation, faulty, process
+from tests.support.batched import add_group
+from tests.support.embedded import until
+from tests.support.installation import PREEMPTING, faulty
+from tests.support.transports import Send, Way, lost, refused
 
 
 @pytest.mark.parametrize("way", [refused(422, "Invalid"), refused(403, "Forbidden"), lost])
@@ -113,48 +113,6 @@ async def test_a_member_that_is_deleted_while_a_session_goes_on_is_not_bound_and
         await world.rest()
         assert not [each for each in transport.sent if each.endswith("/binding")]
         assert not runtime.fast_path.ledger.placements
-
-
-async def test_a_session_that_is_told_to_end_gives_everything_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Session.run
-
-    def endless(self: Session) -> Any:
-        yield from run(self)
-        while self.jobs:
-            yield
-
-    async with embedded_cluster() as cluster:
-        await install(cluster)
-        async with process(cluster) as runtime:
-            world = Installation(cluster, runtime)
-            await world.queue("q")
-            monkeypatch.setattr(Session, "run", endless)
-            await cluster.add_node("a", cpu="1")
-            await world.gang("g", 2)
-            assert runtime.fast_path is not None
-            await cluster.add_pod("p", cpu="500m")
-            await until(lambda: world.has_placed("p", 1))
-
-
-async def test_a_gang_whose_nodes_were_taken_meanwhile_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As if, for once, pods of others had come first; no event tells of that."""
-    async with faulty() as (world, _):
-        fast_path = world.fast_path
-        judge, times = fast_path.binder._groups.judge, [0]
-
-        def first_refused(members: Any, minimum: int, admission: Any) -> Any:
-            times[0] += 1
-            if times[0] == 1:
-                return (), {each.result.pod.uid: "told so" for each in members}
-            return judge(members, minimum, admission)
-
-        monkeypatch.setattr(fast_path.binder._groups, "judge", first_refused)
-        await world.add_node("a")
-        await world.gang("g", 2)
-        await until(lambda: world.has_placed("g", 2), seconds=5)
-        assert times[0] == 2
 
 
 @pytest.mark.promise("S30")

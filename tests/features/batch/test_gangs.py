@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from agent_scheduler.binding.binder import Binder
 from agent_scheduler.config.load import load_text
+from agent_scheduler.kube.dispatch import Dispatcher
+from agent_scheduler.kube.pace import Pace
 from tests.support.batched import add_group
 from tests.support.embedded import PODS, until
 from tests.support.installation import CONFIGURATION, GROUP, installed, process
@@ -77,32 +81,6 @@ async def test_a_gang_that_nodes_refused_is_not_looked_at_again_for_the_sake_of_
         await until(lambda: world.has_placed("large", 2))
 
 
-async def test_a_gang_that_has_lost_its_pods_is_let_in_again() -> None:
-    async with installed() as world:
-        await world.add_node("n1", cpu="4")
-        await world.gang("g", 2)
-        await until(lambda: world.is_in_phase("g", "Running"))
-        now = {"gracePeriodSeconds": 0}
-        for number in range(2):
-            await world.ask("DELETE", f"{PODS}/g-{number}", now)
-        # Pending first, as it has no pods; and nothing happens after that but what a session decides.
-        await until(lambda: world.is_in_phase("g", "Inqueue"))
-
-
-async def test_pods_of_both_schedulers_share_nodes_and_none_is_filled_twice() -> None:
-    async with installed() as world:
-        cluster = world
-        for name in "abc":
-            await cluster.add_node(name, cpu="4")
-        for number in range(4):
-            await world.gang(f"g{number}", 2)
-            await cluster.add_pod(f"p{number}", cpu="1")
-
-        await until(lambda: world.has_placed("", 12))
-        nodes = list((await cluster.placed()).values())
-        assert {name: nodes.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
-
-
 @pytest.mark.promise("S28")
 async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_capability() -> None:
     async with installed() as world:
@@ -125,37 +103,6 @@ async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_c
         await until(lambda: world.has_placed("late", 1))
 
 
-async def test_a_pod_without_a_group_is_a_group_of_one() -> None:
-    async with installed() as world:
-        await world.queue("default")
-        await world.add_node("a")
-        await world.add_pod("single", scheduler="volcano")
-        await until(lambda: world.has_placed("single", 1))
-
-
-async def test_members_above_the_minimum_follow_when_there_is_room() -> None:
-    async with installed() as world:
-        await world.add_node("a", cpu="2")
-        await world.gang("g", 3, minimum=2)
-        await until(lambda: world.has_placed("g", 2))
-        await world.rest()
-        assert await world.count_placed("g") == 2
-        await world.add_node("b", cpu="1")
-        await until(lambda: world.has_placed("g", 3))
-
-
-async def test_a_closed_queue_holds_its_gangs_until_it_is_open() -> None:
-    async with installed() as world:
-        await world.add_node("a")
-        await world.set_state("q", "Closed")
-        await world.rest()
-        await world.gang("g", 2)
-        await world.rest()
-        assert await world.count_placed("g") == 0
-        await world.set_state("q", "Open")
-        await until(lambda: world.has_placed("g", 2))
-
-
 async def test_members_whose_group_comes_last_wait_for_it() -> None:
     async with installed() as world:
         await world.add_node("a")
@@ -164,18 +111,6 @@ async def test_members_whose_group_comes_last_wait_for_it() -> None:
         await world.rest()
         assert await world.count_placed("g") == 0
         await add_group(world, "g", minMember=2, queue="q")
-        await until(lambda: world.has_placed("g", 2))
-
-
-async def test_room_that_a_pod_of_the_fast_path_leaves_is_found() -> None:
-    async with installed() as world:
-        await world.add_node("a", cpu="4")
-        await world.add_pod("p", cpu="3")
-        await until(lambda: world.is_bound("p"))
-        await world.gang("g", 2)
-        await world.rest()
-        assert await world.count_placed("g") == 0
-        await world.end_pod("p")
         await until(lambda: world.has_placed("g", 2))
 
 
@@ -221,3 +156,33 @@ async def test_actions_are_others_from_the_next_session_on() -> None:
         assert await world.count_placed("g") == 0
         world.runtime._apply(load_text(CONFIGURATION))
         await until(lambda: world.has_placed("g", 2))
+
+
+async def test_all_that_is_written_of_gangs_asks_one_pace_which_knows_that_agents_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, bool] = {}
+    paces = set()
+    admits = Pace.admits
+
+    def noted(self: Pace, go_on: Callable[[], object], waiting: int) -> bool:
+        owner = getattr(go_on, "__self__", None)
+        what = owner._send.__qualname__ if isinstance(owner, Dispatcher) else type(owner).__name__
+        asked[what] = asked.get(what, False) or self.others_come
+        paces.add(self)
+        return admits(self, go_on, waiting)
+
+    monkeypatch.setattr(Pace, "admits", noted)
+    async with installed() as world:
+        await world.add_node("a", cpu="8")
+        await world.gang("large", 3, cpu="6")
+        await until(lambda: "StatusWriter._write" in asked)
+        assert not any(asked.values()), "there is no agent yet"
+        await world.agent("agent", "q")
+        await world.gang("fits", 3)
+        await until(lambda: world.is_in_phase("fits", "Running"))
+        fast_path = world.fast_path
+        assert fast_path is not None and paces == {fast_path.binder.pace}
+        kinds = {"GroupStatuses._write", "QueueStatuses._write", "EventRecorder._tell", "StatusWriter._write"}
+        assert asked.keys() == {Binder.__name__, *kinds}
+        assert asked[Binder.__name__] and asked["EventRecorder._tell"]

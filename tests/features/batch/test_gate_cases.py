@@ -1,8 +1,9 @@
-"""Gates of queues' capacity where nodes, other gates, gangs, evictions and others' requests are in the way."""
+"""Gates of queues' capacity where nodes, other gates, gangs, evictions and others' requests are in the way.
+
+A pod is given to nobody who binds until the watch shows it without gates, so no bind has to remove one first.
+"""
 
 from __future__ import annotations
-
-import asyncio
 
 import pytest
 
@@ -10,8 +11,7 @@ from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.kube.transport import Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 from tests.support.batched import add_group, install
-from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.faulty import Send, refused
+from tests.support.embedded import MERGE, PODS, STRATEGIC, embedded_cluster, until
 from tests.support.installation import (
     BOTH,
     CONFIGURATION,
@@ -25,74 +25,9 @@ from tests.support.installation import (
     gated,
     process,
 )
+from tests.support.transports import Faulty, Held, Send, Way, lost, refused
 
 OFF = CONFIGURATION + "featureGates: {SchedulingGatesQueueAdmission: false}\n"
-
-
-@BOTH
-async def test_gates_of_others_keep_their_order(scheduler: str) -> None:
-    async with gated(OFF) as world:
-        await world.pod(
-            "p",
-            scheduler=scheduler,
-            queue="full",
-            gates=("example.com/x", QUEUE_ALLOCATION_GATE, "example.com/y"),
-        )
-        await until(lambda: world.is_gated_by("p", "example.com/x", "example.com/y"))
-
-
-@BOTH
-@pytest.mark.parametrize("gates", [(), (OTHER,)])
-async def test_nothing_is_asked_of_a_pod_without_the_gate(scheduler: str, gates: tuple[str, ...]) -> None:
-    async with faulty() as (world, transport):
-        await world.add_node("a")
-        await world.pod("p", scheduler=scheduler, gates=gates)
-        await world.pod("later", scheduler=scheduler)
-        await until(lambda: world.is_bound("later"))
-        if not gates:
-            await until(lambda: world.is_bound("p"))
-        assert await world.is_gated_by("p", *gates)
-        assert [
-            each for each in transport.sent if each.startswith("PATCH") and each.endswith("/pods/p")
-        ] == []
-
-
-async def test_a_gate_that_somebody_else_takes_away_meanwhile_is_no_failure() -> None:
-    async with faulty() as (world, transport):
-
-        async def overtaken(send: Send) -> Response:
-            body = {"spec": {"schedulingGates": None}}
-            await world.patch(f"{PODS}/p", body)
-            answer: Response = await send()
-            assert answer.status == 200
-            return answer
-
-        transport.ways["PATCH", "/pods/p"] = [overtaken]
-        await world.add_node("a")
-        await world.pod("p")
-        await until(lambda: world.is_bound("p"))
-        assert not transport.ways["PATCH", "/pods/p"]
-
-
-@pytest.mark.promise("GATE-16")
-@BOTH
-async def test_no_bind_is_sent_before_the_gate_is_gone(scheduler: str) -> None:
-    goes_on = asyncio.Event()
-    async with faulty() as (world, transport):
-
-        async def slow(send: Send) -> Response:
-            await goes_on.wait()
-            answer: Response = await send()
-            return answer
-
-        transport.ways["PATCH", "/pods/p"] = [slow]
-        await world.add_node("a")
-        await world.pod("p", scheduler=scheduler)
-        await until(lambda: not transport.ways["PATCH", "/pods/p"])
-        await world.rest()
-        assert not any(each.endswith("/pods/p/binding") for each in transport.sent)
-        goes_on.set()
-        await until(lambda: world.is_bound("p"))
 
 
 @EACH
@@ -222,22 +157,6 @@ async def test_one_of_higher_priority_waits_for_what_is_reserved_and_then_comes_
         await world.stays_held("earlier")
 
 
-@BOTH
-async def test_pods_that_are_held_are_let_go_by_a_process_that_has_the_feature_off(scheduler: str) -> None:
-    async with embedded_cluster() as cluster:
-        await install(cluster)
-        async with process(cluster) as runtime:
-            before = Installation(cluster, runtime)
-            await before.queue("full", capability={"cpu": "1"})
-            for number in range(3):
-                await before.pod(f"p-{number}", scheduler=scheduler, queue="full", cpu="2")
-            await before.stays_held("p-0", "p-1", "p-2")
-        async with process(cluster, OFF) as runtime:
-            after = Installation(cluster, runtime)
-            await until(lambda: after.all_let_past("p-", 3))
-            await until(lambda: after.says("p-0", "QueueFull"))
-
-
 async def test_more_removals_than_are_sent_at_a_time_are_all_carried_out() -> None:
     async with gated(CONFIGURATION + "gateRemovalWorkerNum: 1\n", cpu="100") as world:
         for number in range(60):
@@ -278,3 +197,110 @@ async def test_a_gang_has_the_room_that_a_pod_of_the_fast_path_had_reserved_and_
         await world.rest()
         await world.end_pod("first")
         await until(lambda: world.is_bound("next"))
+
+
+TAKE_AWAY = {"spec": {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}]}}
+
+
+def removals(transport: Faulty) -> int:
+    return sum(each.startswith("PATCH ") and each.endswith("/pods/p") for each in transport.sent)
+
+
+def binds(transport: Faulty) -> int:
+    return sum(each.endswith("/pods/p/binding") for each in transport.sent)
+
+
+@BOTH
+@pytest.mark.promise("GATE-16", "S3")
+async def test_no_bind_is_sent_for_a_pod_whose_gate_is_still_there(scheduler: str) -> None:
+    async with faulty() as (world, transport):
+        await world.add_node("a")
+        transport.ways["PATCH", "/pods/p"] = [held := Held()]
+        await world.pod("p", scheduler=scheduler)
+        await held.came.wait()
+        await world.stands("p", Standing.RESERVED)
+        await world.rest()
+        assert not binds(transport)
+        held.go.set()
+        await until(lambda: world.is_bound("p"))
+        assert binds(transport) == 1 and removals(transport) == 1
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in a task"])
+@pytest.mark.parametrize(
+    ("way", "sent"),
+    [
+        (refused(403, "Forbidden"), 2),
+        (refused(409, "Conflict"), 2),
+        (refused(422, "Invalid"), 2),
+        (refused(500, "InternalError"), 2),
+        (lost, 1),
+    ],
+)
+@pytest.mark.promise("GATE-15")
+async def test_a_removal_that_goes_wrong_is_sent_again_unless_it_was_carried_out(
+    way: Way, sent: int, at_once: bool
+) -> None:
+    async with faulty(at_once=at_once) as (world, transport):
+        await world.add_node("a")
+        transport.ways["PATCH", "/pods/p"] = [way]
+        await world.pod("p")
+        await until(lambda: world.is_bound("p"))
+        assert removals(transport) == sent and binds(transport) == 1
+
+
+@pytest.mark.parametrize("status", [409, 422, None])
+@pytest.mark.promise("GATE-16")
+async def test_a_removal_before_which_others_have_removed_the_gate_is_the_last(status: int | None) -> None:
+    """Refused, or carried out as nothing is left to do."""
+    async with faulty() as (world, transport):
+
+        async def others_were_faster(send: Send) -> Response:
+            await world.patch(f"{PODS}/p", TAKE_AWAY, STRATEGIC)
+            answer: Response = await (send() if status is None else refused(status, "")(send))
+            return answer
+
+        await world.add_node("a")
+        transport.ways["PATCH", "/pods/p"] = [others_were_faster]
+        await world.pod("p")
+        await until(lambda: world.is_bound("p"))
+        assert removals(transport) == 1 and binds(transport) == 1
+
+
+async def test_a_removal_for_a_pod_that_is_gone_ends_and_its_room_is_the_next_ones() -> None:
+    async with faulty() as (world, transport):
+
+        async def gone(send: Send) -> Response:
+            await world.end_pod("p")
+            answer: Response = await send()
+            assert answer.status == 404
+            return answer
+
+        await world.add_node("a")
+        await world.queue("full", capability={"cpu": "1"})
+        transport.ways["PATCH", "/pods/p"] = [gone]
+        await world.pod("p", queue="full")
+        await until(lambda: not transport.ways["PATCH", "/pods/p"])
+        await world.pod("next", queue="full")
+        await until(lambda: world.is_bound("next"))
+        assert removals(transport) == 1 and not binds(transport)
+
+
+async def test_no_gate_of_others_can_come_between_and_one_that_is_there_before_keeps_ours() -> None:
+    """The API server lets gates be removed alone."""
+    async with faulty() as (world, transport):
+
+        async def add_another(send: Send) -> Response:
+            both = {"spec": {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}, {"name": OTHER}]}}
+            answer = await world.call("PATCH", f"{PODS}/p", both, content_type=MERGE)
+            assert answer.status == 422
+            sent: Response = await send()
+            return sent
+
+        await world.add_node("a")
+        transport.ways["PATCH", "/pods/p"] = [add_another]
+        await world.pod("p")
+        await until(lambda: world.is_bound("p"))
+        await world.pod("both", gates=(OTHER, QUEUE_ALLOCATION_GATE))
+        await world.stays_held("both")
+        assert await world.is_gated_by("both", OTHER, QUEUE_ALLOCATION_GATE)

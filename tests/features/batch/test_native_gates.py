@@ -1,4 +1,4 @@
-"""Installation of Kubernetes' own API behind the gate of their queue's capacity, in a whole process."""
+"""PodGroups of Kubernetes' own API in a whole process: scheduled, and behind the gate of their queue's capacity."""
 
 from __future__ import annotations
 
@@ -45,17 +45,6 @@ async def test_it_is_let_past_whole_or_not_at_all(scheduler: str) -> None:
 
 
 @BOTH
-async def test_a_member_that_never_had_a_gate_completes_its_minimum(scheduler: str) -> None:
-    async with gated("3") as world:
-        await group(world, "g", 3)
-        for number in range(2):
-            await member(world, f"g-{number}", scheduler)
-        await world.stays_held("g-0", "g-1")
-        await member(world, "g-2", scheduler)
-        await until(lambda: world.all_let_past("g", 3))
-
-
-@BOTH
 @pytest.mark.parametrize("loses", ["a member", "its object"])
 async def test_one_that_has_not_its_minimum_any_more_is_not_let_past_when_room_comes(
     scheduler: str, loses: str
@@ -73,21 +62,6 @@ async def test_one_that_has_not_its_minimum_any_more_is_not_let_past_when_room_c
             await world.delete(f"{GROUPS}/g")
         await world.end_pod("first")
         await world.stays_held("g-0", "g-1")
-
-
-async def test_a_gang_whose_members_name_several_queues_has_room_in_all_of_them() -> None:
-    async with gated("9") as world:
-        await world.add_node("a", cpu="8")
-        for queue in ("one", "two"):
-            await world.queue(queue, capability={"cpu": "2"})
-        await group(world, "g", 4)
-        own = {"podGroupName": "g"}
-        for number in range(4):
-            queue = "one" if number < 3 else "two"
-            await world.pod(f"g-{number}", scheduler="agent-scheduler", queue=queue, schedulingGroup=own)
-        await world.stays_held(*(f"g-{number}" for number in range(4)))
-        await world.set_capability("one", cpu="3")
-        await until(lambda: world.all_let_past("g", 4))
 
 
 async def test_groups_of_either_kind_may_have_one_name() -> None:
@@ -114,3 +88,32 @@ async def test_a_member_that_has_succeeded_counts_for_its_gang_as_in_sessions() 
         await world.patch(f"{GROUPS}/g", spec)
         await member(world, "g-1", "volcano")
         await until(lambda: world.is_bound("g-1"))
+
+
+async def test_a_group_says_whether_its_minimum_is_scheduled_in_kube_schedulers_words() -> None:
+    async with native_gangs() as world:
+        await world.add_node("a", cpu="4")
+        await world.native_gang("g", 3, cpu="2")
+        await until(lambda: world.says_of_group("g", "False", "Unschedulable", "pod group is unschedulable"))
+        await world.rest()
+        assert await world.count_placed("g") == 0
+        await world.add_node("b", cpu="4")
+        await until(lambda: world.has_placed("g", 3))
+        await until(lambda: world.says_of_group("g", "True", "Scheduled", ""))
+        await world.rest()
+
+
+async def test_nothing_is_said_of_a_group_whose_members_are_not_there_and_nothing_kept_of_one_that_is_gone() -> (
+    None
+):
+    async with native_gangs() as world:
+        await world.native_gang("g", 2, minimum=3)
+        await world.rest()
+        assert await world.said("g") is None and world.remembered == 0
+        await world.native_member("g-2", "g")
+        await until(lambda: world.says_of_group("g", "False", "Unschedulable", "pod group is unschedulable"))
+        assert world.remembered == 1
+        await world.delete(f"{GROUPS}/g")
+        await until(lambda: not world.remembered)
+        for number in range(3):
+            await world.end_pod(f"g-{number}")

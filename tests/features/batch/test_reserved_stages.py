@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
 from agent_scheduler.objects.batch import STAGE_GATE
 from agent_scheduler.objects.job import DEPENDS_ON_GANG, RESERVE
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
-from tests.support.embedded import PODS, until
-from tests.support.jobs import JOBS
+from tests.support.embedded import until
 from tests.support.whole import Whole, stage, whole
 
 WORKERS = ("j-worker-0", "j-worker-1")
@@ -48,12 +48,19 @@ def reserved() -> AbstractAsyncContextManager[Reserved]:
     return whole(JOB, PODGROUP, QUEUE, made=Reserved, kubelets=False)
 
 
-@pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
-async def test_nobody_takes_the_room_of_tasks_that_wait_for_the_first(scheduler: str) -> None:
+@asynccontextmanager
+async def standing_by() -> AsyncIterator[Reserved]:
+    """A node just large enough for a job whose workers stand by on it."""
     async with reserved() as it:
         await it.add_node("n1", cpu="3")
         await it.run_job()
         await until(lambda: it.stand_by_on("n1"))
+        yield it
+
+
+@pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
+async def test_nobody_takes_the_room_of_tasks_that_wait_for_the_first(scheduler: str) -> None:
+    async with standing_by() as it:
         assert await it.only_placed("j-master-0")
         await it.add_pod("other", cpu="1", scheduler=scheduler)
         await until(lambda: it.condition("other"))
@@ -66,60 +73,8 @@ async def test_nobody_takes_the_room_of_tasks_that_wait_for_the_first(scheduler:
         assert await it.standing_by() == {}
 
 
-async def test_the_room_is_given_back_when_the_job_ends() -> None:
-    async with reserved() as it:
-        await it.add_node("n1", cpu="3")
-        await it.run_job()
-        await until(lambda: it.stand_by_on("n1"))
-        await it.add_pod("other", cpu="2")
-        await until(lambda: it.condition("other"))
-        await it.delete(f"{JOBS}/j")
-        await until(lambda: it.is_bound("other"))
-
-
-async def test_none_of_a_job_is_bound_for_which_there_is_room_for_the_first_task_alone() -> None:
-    async with reserved() as it:
-        await it.add_node("n1", cpu="2")
-        # So that the group is let in.
-        await it.add_node("n2", cpu="2", unschedulable=True)
-        await it.run_job()
-
-        async def all_say_why() -> bool:
-            pods = await it.pods()
-            said = [await it.condition(name) for name in pods]
-            return len(pods) == 3 and all(each and each["reason"] == "Unschedulable" for each in said)
-
-        await until(all_say_why)
-        assert await it.only_placed()
-        await it.add_node("n3", cpu="1")
-        await until(lambda: it.only_placed("j-master-0"))
-        await it.starts("j-master-0")
-        await until(lambda: it.only_placed("j-master-0", *WORKERS))
-
-
-async def test_tasks_that_wait_keep_no_room_for_themselves_alone() -> None:
-    async with reserved() as it:
-        await it.add_node("n1", cpu="3")
-        # So that the group is let in.
-        await it.add_node("n2", cpu="4", unschedulable=True)
-        # Any of its pods are enough, and the one that runs first does not fit.
-        await it.run_job(master="4", minimum=1)
-
-        async def says_why() -> bool:
-            # Those of the workers say from the start that they have a gate.
-            return "j-master-0" in await it.pods() and bool(await it.condition("j-master-0"))
-
-        await until(says_why)
-        await it.add_pod("other", cpu="3")
-        await until(lambda: it.is_bound("other"))
-        assert it.assumed() == 0
-
-
 async def test_a_scheduler_that_is_started_anew_keeps_the_room_for_them() -> None:
-    async with reserved() as it:
-        await it.add_node("n1", cpu="3")
-        await it.run_job()
-        await until(lambda: it.stand_by_on("n1"))
+    async with standing_by() as it:
         await it.stop_scheduler()
         await it.add_pod("other", cpu="1")
         it.start_scheduler()
@@ -129,25 +84,10 @@ async def test_a_scheduler_that_is_started_anew_keeps_the_room_for_them() -> Non
 
 
 async def test_those_whose_node_goes_have_room_kept_on_another() -> None:
-    async with reserved() as it:
-        await it.add_node("n1", cpu="3")
-        await it.run_job()
-        await until(lambda: it.stand_by_on("n1"))
+    async with standing_by() as it:
         await it.add_node("n2", cpu="3")
         await it.delete("/api/v1/nodes/n1")
         await until(lambda: it.stand_by_on("n2"))
-
-
-async def test_one_that_is_deleted_while_it_stands_by_gives_its_room_back_and_is_made_again() -> None:
-    async with reserved() as it:
-        await it.add_node("n1", cpu="3")
-        await it.run_job()
-        await until(lambda: it.stand_by_on("n1"))
-        before = (await it.pods())["j-worker-0"]
-        await it.delete(f"{PODS}/j-worker-0")
-
-        await until(lambda: it.is_another("j-worker-0", before))
-        await until(lambda: it.stand_by_on("n1"))
 
 
 async def test_those_who_are_to_run_first_are_given_room_that_others_stand_by_with() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from agent_scheduler.process.runtime import Runtime
 from tests.support.embedded import until
 from tests.support.installation import Installation
-from tests.support.shared import SharedCluster, batch, batch_cluster, decides_on
+from tests.support.shared import SharedCluster, batch, batch_cluster
 
 
 async def gang(world: Installation, name: str, members: int, *, of: str, cpu: str = "1") -> None:
@@ -16,16 +15,12 @@ async def nodes_of(shared: SharedCluster, prefix: str) -> set[str]:
     return {node for name, node in (await shared.placed()).items() if name.startswith(prefix)}
 
 
-def uses(world: Installation, *nodes: str) -> bool:
-    runtime: Runtime = world.runtime
-    return decides_on(runtime, *nodes)
-
-
 async def test_each_of_two_schedulers_places_its_gangs_on_the_nodes_of_its_own_shard() -> None:
-    async with batch_cluster(4) as shared, batch(shared, "a") as a, batch(shared, "b") as b:
-        await shared.desire("a", ["n0", "n1"])
-        await shared.desire("b", ["n2", "n3"])
-        await until(lambda: uses(a, "n0", "n1") and uses(b, "n2", "n3"))
+    async with (
+        batch_cluster(4) as shared,
+        batch(shared, "a", nodes="n0 n1") as a,
+        batch(shared, "b", nodes="n2 n3") as b,
+    ):
         await gang(a, "one", 6, of="a")
         await gang(b, "two", 6, of="b")
         await until(lambda: a.has_placed("one", 6))
@@ -35,9 +30,7 @@ async def test_each_of_two_schedulers_places_its_gangs_on_the_nodes_of_its_own_s
 
 
 async def test_a_gang_that_does_not_fit_into_a_hard_shard_waits_until_a_node_joins_it() -> None:
-    async with batch_cluster(2) as shared, batch(shared, "a") as world:
-        await shared.desire("a", ["n0"])
-        await until(lambda: uses(world, "n0"))
+    async with batch_cluster(2) as shared, batch(shared, "a", nodes="n0") as world:
         await shared.add_pod("p", scheduler="a", cpu="2")
         await until(lambda: world.has_placed("p", 1))
         await gang(world, "g", 2, of="a", cpu="1500m")
@@ -53,32 +46,6 @@ async def test_a_gang_that_does_not_fit_into_a_hard_shard_waits_until_a_node_joi
         await until(lambda: world.has_placed("g", 2))
 
 
-async def test_a_gang_that_all_nodes_of_the_cluster_together_do_not_hold_asks_for_more_of_them() -> None:
-    async with batch_cluster(2) as shared, batch(shared, "a") as world:
-        await shared.desire("a", ["n0"])
-        await until(lambda: uses(world, "n0"))
-        await gang(world, "g", 3, of="a", cpu="3")
-        await until(lambda: shared.condition("g-0"))
-        await world.rest()
-        said = [await shared.condition(f"g-{number}") for number in range(3)]
-        assert {each and each["reason"] for each in said} == {"Unschedulable"}
-        assert any(each and "1 node isn't in scheduler node shard" in each["message"] for each in said)
-
-
-async def test_members_above_a_minimum_say_each_for_itself_whether_other_nodes_would_do() -> None:
-    async with batch_cluster(2) as shared, batch(shared, "a") as world:
-        await shared.desire("a", ["n0"])
-        await until(lambda: uses(world, "n0"))
-        await world.gang("g", 3, minimum=1, cpu="3", queue="q-a", scheduler="batch-a")
-        await until(lambda: world.has_placed("g", 1))
-        await world.rest()
-        said = [await shared.condition(f"g-{number}") for number in range(3)]
-        assert sorted(each["reason"] for each in said if each and each["status"] == "False") == [
-            "NodeShardFull",
-            "NodeShardFull",
-        ]
-
-
 async def test_without_its_shard_a_hard_scheduler_tells_members_so_in_words_that_no_autoscaler_answers() -> (
     None
 ):
@@ -92,9 +59,7 @@ async def test_without_its_shard_a_hard_scheduler_tells_members_so_in_words_that
 
 
 async def test_no_group_is_let_in_for_what_the_cluster_has_and_a_hard_shard_has_not() -> None:
-    async with batch_cluster(3) as shared, batch(shared, "a") as world:
-        await shared.desire("a", ["n0"])
-        await until(lambda: uses(world, "n0"))
+    async with batch_cluster(3) as shared, batch(shared, "a", nodes="n0") as world:
         await world.gang("g", 2, cpu="3", queue="q-a", scheduler="batch-a", minResources={"cpu": "6"})
         await until(lambda: shared.condition("g-0"))
         await world.rest()
@@ -104,9 +69,7 @@ async def test_no_group_is_let_in_for_what_the_cluster_has_and_a_hard_shard_has_
 
 
 async def test_a_soft_scheduler_places_gangs_in_its_shard_first_and_elsewhere_when_it_is_full() -> None:
-    async with batch_cluster(3) as shared, batch(shared, "a", "soft") as world:
-        await shared.desire("a", ["n1"])
-        await until(lambda: uses(world, "n1"))
+    async with batch_cluster(3) as shared, batch(shared, "a", "soft", nodes="n1") as world:
         await gang(world, "first", 3, of="a")
         await until(lambda: world.has_placed("first", 3))
         assert await nodes_of(shared, "first") == {"n1"}

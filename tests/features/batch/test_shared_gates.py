@@ -11,7 +11,7 @@ from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.process.runtime import Runtime
 from tests.support.embedded import until
 from tests.support.installation import NOWHERE, Installation
-from tests.support.shared import SharedCluster, batch, batch_cluster, decides_on, scheduler
+from tests.support.shared import SharedCluster, batch, batch_cluster, scheduler
 
 
 def admits(runtime: Runtime) -> bool:
@@ -20,14 +20,11 @@ def admits(runtime: Runtime) -> bool:
 
 
 @asynccontextmanager
-async def two(shared: SharedCluster, *, more: str = "") -> AsyncIterator[tuple[Installation, Installation]]:
+async def two(shared: SharedCluster) -> AsyncIterator[tuple[Installation, Installation]]:
     """A process of the fast path alone, `a`, and one with a batch scheduler beside, `b`; each has a node of 4 CPUs, and
     the queue `full` has one."""
-    async with scheduler(shared, "a", more=more) as a, batch(shared, "b") as b:
+    async with scheduler(shared, "a", nodes="n0") as a, batch(shared, "b", nodes="n1") as b:
         await b.queue("full", capability={"cpu": "1"})
-        await shared.desire("a", ["n0"])
-        await shared.desire("b", ["n1"])
-        await until(lambda: decides_on(a, "n0") and decides_on(b.runtime, "n1"))
         await until(lambda: admits(b.runtime))
         yield Installation(shared, a), b
 
@@ -50,19 +47,6 @@ async def test_the_process_with_the_batch_scheduler_alone_removes_gates_whoever_
         await b.stays_held("late-b", "late-batch-b")
         await b.end_pod("late-a")
         await until(lambda: b.is_bound("late-b"))
-
-
-async def test_room_that_another_scheduler_has_reserved_is_nobody_elses_and_counts_once() -> None:
-    async with batch_cluster(2) as shared, two(shared) as (a, b):
-        await b.pod("of-b", scheduler="batch-b", queue="full", **NOWHERE)
-        await until(lambda: b.says("of-b", "Unschedulable"))
-        await a.stands("of-b", Standing.RESERVED)
-        await b.ungated("ungated", scheduler="a", queue="full")
-        await until(lambda: b.says("ungated", "QueueFull"))
-        await b.end_pod("of-b")
-        await until(lambda: b.is_bound("ungated"))
-        await a.stands("ungated", Standing.BOUND)
-        await b.stands("ungated", Standing.BOUND)
 
 
 @pytest.mark.parametrize("leaves", ["its annotation", "for good"])
@@ -108,12 +92,3 @@ async def test_without_a_batch_scheduler_the_one_that_is_told_to_removes_gates()
         await world.pod("p", scheduler="b", queue="full")
         await until(lambda: world.is_let_past("p"))
         assert not admits(b)
-
-
-async def test_a_process_that_is_told_not_to_leaves_gates_alone() -> None:
-    async with batch_cluster(2) as shared, scheduler(shared, "a", "none", more="gateRemoval: never") as a:
-        world = Installation(shared, a)
-        await world.queue("full")
-        await world.pod("p", scheduler="a", queue="full")
-        await until(lambda: shared.condition("p"))
-        assert not admits(a) and not await world.is_let_past("p")

@@ -12,9 +12,9 @@ import pytest
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from tests.support.batched import COMMANDS
 from tests.support.embedded import PODS
-from tests.support.faulty import Passing
-from tests.support.jobs import GROUPS, JOBS, REST, JobsWorld, jobs_world, policy
+from tests.support.jobs import GROUPS, JOBS, REST, JobsWorld, jobs_run, jobs_world, policy
 from tests.support.objects import task
+from tests.support.transports import Through
 from tests.support.virtual import virtual_time
 
 #: More than any of the tests below has a process write.
@@ -24,8 +24,7 @@ _ALL = ("j-a-0", "j-a-1", "j-b-0")
 
 async def _runs(it: JobsWorld, *, bound: bool = False, **spec: object) -> None:
     """The Job of two tasks runs."""
-    await it.add_job(task("a", 2), task("b", 1), **spec)
-    await it.group_is("Inqueue")
+    await it.let_in(task("a", 2), task("b", 1), **spec)
     if bound:
         await it.bind_all(*_ALL)
     await it.pods_are("Running", *_ALL)
@@ -45,17 +44,26 @@ async def _dies(it: JobsWorld, at: int, *, sent: bool, while_: Callable[[], Awai
     return dying.died.is_set()
 
 
+def _at_every_write(dies_at: Callable[[int, list[bool]], None]) -> None:
+    """Until there was no such write to make."""
+    for at in range(_WRITES):
+        found: list[bool] = []
+        dies_at(at, found)
+        if found == [False]:
+            break
+    assert found == [False], "it never ran to the end"
+    assert at > 5
+
+
 @pytest.mark.promise("JOB-11")
 @pytest.mark.parametrize("sent", [False, pytest.param(True, marks=pytest.mark.wide)])
 @pytest.mark.parametrize("bound", [pytest.param(False, marks=pytest.mark.wide), True])
 def test_a_restart_that_was_begun_is_finished_once(sent: bool, bound: bool) -> None:
     @virtual_time
     async def dies_at(at: int, found: list[bool]) -> None:
-        async with jobs_world() as it:
-            first = it.start()
-            await asyncio.sleep(REST)
+        async with jobs_run() as it:
             await _runs(it, bound=bound, policies=[policy("PodFailed", "RestartJob")])
-            await it.kill(first)
+            await it.kill(it.processes[-1])
 
             async def fails() -> None:
                 await it.pods_are("Failed", "j-a-0")
@@ -74,24 +82,16 @@ def test_a_restart_that_was_begun_is_finished_once(sent: bool, bound: bool) -> N
             }
             assert sorted(pods) == sorted(_ALL)
 
-    for at in range(_WRITES):
-        found: list[bool] = []
-        dies_at(at, found)
-        if found == [False]:
-            break
-    assert found == [False], "it never ran to the end"
-    assert at > 5
+    _at_every_write(dies_at)
 
 
 @pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
 def test_a_command_is_carried_out_whoever_dies(sent: bool) -> None:
     @virtual_time
     async def dies_at(at: int, found: list[bool]) -> None:
-        async with jobs_world() as it:
-            first = it.start()
-            await asyncio.sleep(REST)
+        async with jobs_run() as it:
             await _runs(it, bound=True)
-            await it.kill(first)
+            await it.kill(it.processes[-1])
             found.append(await _dies(it, at, sent=sent, while_=lambda: it.command("AbortJob")))
             it.start()
             await asyncio.sleep(REST)
@@ -99,17 +99,10 @@ def test_a_command_is_carried_out_whoever_dies(sent: bool) -> None:
             assert await it.phase() == "Aborted"
             assert await it.items(COMMANDS) == []
             assert await it.items(GROUPS) == []
-            await it.command("ResumeJob")
-            await asyncio.sleep(REST)
+            await it.ordered("ResumeJob")
             assert await it.phase() == "Pending"
 
-    for at in range(_WRITES):
-        found: list[bool] = []
-        dies_at(at, found)
-        if found == [False]:
-            break
-    assert found == [False], "it never ran to the end"
-    assert at > 5
+    _at_every_write(dies_at)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +115,9 @@ def test_a_command_is_carried_out_whoever_dies(sent: bool) -> None:
     ],
 )
 async def test_what_failed_while_nobody_led_is_answered(action: str, phase: str) -> None:
-    async with jobs_world() as it:
-        first = it.start()
-        await asyncio.sleep(REST)
+    async with jobs_run() as it:
         await _runs(it, policies=[policy("PodFailed", action)])
-        await it.kill(first)
+        await it.kill(it.processes[-1])
         await it.pods_are("Failed", "j-b-0")
         it.start()
         await asyncio.sleep(REST)
@@ -140,9 +131,7 @@ async def test_what_failed_while_nobody_led_is_answered(action: str, phase: str)
     ("action", "kept"), [("RestartPod", True), ("RestartTask", True), ("RestartJob", False)]
 )
 async def test_only_an_action_of_the_whole_job_makes_its_group_anew(action: str, kept: bool) -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
+    async with jobs_run() as it:
         await _runs(it, policies=[policy("PodFailed", action)])
         (before,) = await it.items(GROUPS)
         await it.pods_are("Failed", "j-b-0")
@@ -154,9 +143,7 @@ async def test_only_an_action_of_the_whole_job_makes_its_group_anew(action: str,
 
 
 async def test_why_its_group_cannot_be_scheduled_is_an_event_of_the_job_while_that_is_so() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
+    async with jobs_run() as it:
         await it.add_job(task("a", 1, minimum=1))
         (group,) = await it.items(GROUPS)
         path = f"{GROUPS}/{group['metadata']['name']}"
@@ -168,32 +155,15 @@ async def test_why_its_group_cannot_be_scheduled_is_an_event_of_the_job_while_th
             assert [note for note in await it.notes() if "unschedulable" in note] == notes
 
 
-async def test_a_job_that_is_closed_names_no_objects_of_plugins_and_one_that_runs_does() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
-        await _runs(it, plugins={"env": []})
-        assert "plugin-env" in (await it.status())["controlledResources"]
-        await it.command("AbortJob")
-        await asyncio.sleep(REST)
-        await it.reap()
-        status = await it.status()
-        assert status["state"]["phase"] == "Aborted"
-        assert "plugin-env" not in status.get("controlledResources", {})
-
-
 @pytest.mark.promise("JOB-13")
 async def test_who_waits_for_whom_is_told_with_numbers() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
-        await it.add_job(
+    async with jobs_run() as it:
+        await it.let_in(
             task("a", 3, minimum=2),
             task("b", 1, minimum=1),
             task("c", 1, minimum=1, dependsOn={"name": ["a", "b"]}),
             minimum=4,
         )
-        await it.group_is("Inqueue")
         state = (await it.status())["state"]
         assert (state["reason"], state["message"]) == (
             *("TasksWaiting", "c waits for a (0 of 2 ready), b (0 of 1 ready)"),
@@ -209,10 +179,8 @@ async def test_who_waits_for_whom_is_told_with_numbers() -> None:
 
 
 async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
-        await it.add_job(
+    async with jobs_run() as it:
+        await it.let_in(
             task("a", 3, minimum=2),
             task("b", 1, dependsOn={"name": ["a"]}, policies=[policy("PodEvicted", "AbortJob")]),
             task("c", 1, dependsOn={"name": ["b"]}),
@@ -220,7 +188,6 @@ async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
             task("e", 1),
             reserves=True,
         )
-        await it.group_is("Inqueue")
         assert sorted(await it.pods()) == ["j-a-0", "j-a-1", "j-a-2", "j-b-0", "j-c-0", "j-d-0", "j-e-0"]
         await it.pods_are("Succeeded", "j-a-0")
         await it.pods_are("Failed", "j-a-1")
@@ -236,29 +203,7 @@ async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
         assert {"j-a-1", "j-b-0", "j-c-0"} <= (await it.pods()).keys()
 
 
-async def test_a_job_that_is_resumed_goes_on_after_the_stages_that_had_ended() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
-        await it.add_job(
-            task("a", 2), task("b", 1, dependsOn={"name": ["a"]}), task("c", 1, dependsOn={"name": ["b"]})
-        )
-        await it.group_is("Inqueue")
-        await it.pods_are("Succeeded", "j-a-0", "j-a-1")
-        await it.command("AbortJob")
-        await asyncio.sleep(REST)
-        assert await it.phase() == "Aborted"
-        assert sorted(await it.pods()) == ["j-a-0", "j-a-1"]
-        await it.command("ResumeJob")
-        await asyncio.sleep(REST)
-        await it.group_is("Inqueue")
-        pods = await it.pods()
-        assert sorted(pods) == ["j-a-0", "j-a-1", "j-b-0"]
-        assert [each["status"]["phase"] for each in pods.values()] == ["Succeeded", "Succeeded", "Pending"]
-        assert (await it.status())["state"]["message"] == "c waits for b (0 of 1 ready)"
-
-
-class Telling(Passing):
+class Telling(Through):
     """Knows what was written: the method, and the kind with its subresource."""
 
     def __init__(self, it: JobsWorld) -> None:
@@ -294,7 +239,7 @@ async def test_pods_that_run_at_once_are_counted_once() -> None:
         assert telling.written.count("POST pods") == 3
 
 
-class Late(Passing):
+class Late(Through):
     """Loses the answer when the status of the Job was written, and has a user change it before it is looked at. Watches
     are behind, so that what the controller reads is the first that it hears of the change."""
 
@@ -338,25 +283,14 @@ async def test_what_a_user_changes_while_the_status_is_written_is_not_lost() -> 
         assert "j-a-2" in await it.pods()
 
 
-async def test_a_pod_that_nobody_schedules_is_counted_all_the_same() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
-        await it.add_job(task("a", 2), task("b", 1))
-        await it.group_is("Inqueue")
-        assert (await it.status())["pending"] == 3
-
-
 async def test_a_pod_that_is_one_too_many_is_no_evicted_one() -> None:
-    async with jobs_world() as it:
-        first = it.start()
-        await asyncio.sleep(REST)
+    async with jobs_run() as it:
         await _runs(it, bound=True, policies=[policy("PodEvicted", "RestartJob")])
         smaller = {"spec": {"minAvailable": 2, "tasks": [task("a", 1), task("b", 1)]}}
         await it.patch(f"{JOBS}/j", smaller)
         await asyncio.sleep(REST)
         # Whoever takes over while it goes sees a pod that is being deleted.
-        await it.kill(first)
+        await it.kill(it.processes[-1])
         it.start()
         await asyncio.sleep(REST)
         await it.reap()
@@ -366,13 +300,10 @@ async def test_a_pod_that_is_one_too_many_is_no_evicted_one() -> None:
 
 
 async def test_a_pod_that_is_pending_for_too_long_is_answered_in_time() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
-        await it.add_job(
+    async with jobs_run() as it:
+        await it.let_in(
             task("a", 2, policies=[policy("PodPending", "RestartTask", timeout="20s")]), task("b", 1)
         )
-        await it.group_is("Inqueue")
         await it.pods_are("Running", "j-b-0", "j-a-1")
         assert "retryCount" not in await it.status()
         before = await it.pods()
@@ -384,9 +315,7 @@ async def test_a_pod_that_is_pending_for_too_long_is_answered_in_time() -> None:
 
 
 async def test_a_finished_job_is_deleted_after_its_time() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
+    async with jobs_run() as it:
         await _runs(it, ttlSecondsAfterFinished=30)
         await it.pods_are("Succeeded", *_ALL)
         await asyncio.sleep(20.0)
@@ -396,9 +325,7 @@ async def test_a_finished_job_is_deleted_after_its_time() -> None:
 
 
 async def test_a_plugin_that_there_is_not_holds_the_job_up_and_is_told() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
+    async with jobs_run() as it:
         await it.add_job(task("a", 1), plugins={"ssh": [], "magic": []})
         assert await it.notes() == ["unable to find job plugin: magic, ssh"]
         assert await it.items(GROUPS) == []
@@ -406,13 +333,10 @@ async def test_a_plugin_that_there_is_not_holds_the_job_up_and_is_told() -> None
 
 async def test_keys_are_made_once_and_hosts_follow() -> None:
     secret = "/api/v1/namespaces/default/secrets/j-ssh"
-    async with jobs_world() as it:
-        first = it.start(ssh=True)
-        await asyncio.sleep(REST)
-        await it.add_job(task("a", 1), plugins={"ssh": []})
-        await it.group_is("Inqueue")
+    async with jobs_run(ssh=True) as it:
+        await it.let_in(task("a", 1), plugins={"ssh": []})
         before = (await it.get(secret))["data"]
-        await it.kill(first)
+        await it.kill(it.processes[-1])
         it.start(ssh=True)
         await it.patch(f"{JOBS}/j", {"spec": {"tasks": [task("a", 2)]}})
         await asyncio.sleep(REST)
@@ -423,28 +347,21 @@ async def test_keys_are_made_once_and_hosts_follow() -> None:
 
 
 async def test_an_object_of_others_is_left_alone() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
+    async with jobs_run() as it:
         path = "/api/v1/namespaces/default/configmaps"
         await it.add(path, {"metadata": {"name": "j-svc"}, "data": {"of": "others"}})
         await it.add_job(task("a", 1), plugins={"svc": []})
-        await it.command("AbortJob")
-        await asyncio.sleep(REST)
+        await it.ordered("AbortJob")
         assert (await it.get(f"{path}/j-svc"))["data"] == {"of": "others"}
         assert await it.pods() == {}
 
 
 async def test_pods_of_an_earlier_job_of_the_name_are_not_taken_for_its_own() -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
-        await it.add_job(task("a", 1))
-        await it.group_is("Inqueue")
+    async with jobs_run() as it:
+        await it.let_in(task("a", 1))
         await it.delete(f"{JOBS}/j")
         await it.ask("DELETE", f"{GROUPS}/{(await it.ask('GET', GROUPS))['items'][0]['metadata']['name']}")
-        await it.add_job(task("a", 1))
-        await it.group_is("Inqueue")
+        await it.let_in(task("a", 1))
         assert "pending" not in await it.status()
         await it.end_pod("j-a-0")
         await asyncio.sleep(60.0)
@@ -462,9 +379,7 @@ async def test_pods_of_an_earlier_job_of_the_name_are_not_taken_for_its_own() ->
     ids=str,
 )
 async def test_a_template_of_no_pod_is_told_and_ends_nothing(template: object) -> None:
-    async with jobs_world() as it:
-        it.start()
-        await asyncio.sleep(REST)
+    async with jobs_run() as it:
         await it.add_job({**task("a", 1), "template": template}, plugins={"env": [], "svc": []})
         if await it.items(GROUPS):
             await it.group_is("Inqueue")

@@ -12,7 +12,7 @@ import pytest
 from tests.support.batched import COMMANDS
 from tests.support.embedded import MERGE, PODS
 from tests.support.examples import FACTOR, in_time
-from tests.support.jobs import GROUPS, JOBS, REST, JobsWorld, jobs_world, policy
+from tests.support.jobs import GROUPS, JOBS, REST, JobsWorld, jobs_world, policy, reported
 from tests.support.objects import task
 
 _ACTIONS = ("AbortJob", "RestartJob", "RestartTask", "RestartPod", "TerminateJob", "CompleteJob", "ResumeJob")
@@ -92,14 +92,7 @@ class _Life:
                 await self._it.call("POST", f"{PODS}/{name}/binding", binding)
             case _:
                 phase = rng.choice(("Running", "Running", "Succeeded", "Failed"))
-                report = {
-                    "name": "c",
-                    "image": "i",
-                    "imageID": "",
-                    "restartCount": 0,
-                    "ready": phase == "Running",
-                }
-                status = {"phase": phase, "containerStatuses": [report]}
+                status = {"phase": phase, "containerStatuses": [reported(phase)]}
                 await self._it.call("PATCH", f"{PODS}/{name}/status", {"status": status}, content_type=MERGE)
 
     async def _group(self) -> None:

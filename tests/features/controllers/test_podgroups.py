@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 
-from agent_scheduler.controllers.podgroups.building import group_for, group_name
-from agent_scheduler.objects.batch import GROUP_NAME, pod_group_path, pod_groups
-from agent_scheduler.objects.workload import MemberPod
+from agent_scheduler.objects.batch import GROUP_NAME, pod_group_path
 from agent_scheduler.process.controller_flags import PODGROUP
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.requests import Disturbance, Request
@@ -59,30 +55,6 @@ async def group_of(it: BatchWorld, name: str, namespace: str = "default") -> str
 # ---- who gets one
 
 
-async def test_a_bare_pod_gets_a_group_that_it_owns() -> None:
-    async with batch_world() as it:
-        it.start(PODGROUP)
-        made = await add_pod(it, "p")
-        name = await group_of(it, "p")
-        assert name == f"podgroup-{made['metadata']['uid']}"
-        group = (await it.groups())[name]
-        (owner,) = group["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", made["metadata"]["uid"], True)
-        assert group["spec"] == {
-            "minMember": 1,
-            "queue": "default",
-            "minResources": {
-                "pods": "1",
-                "count/pods": "1",
-                "cpu": "1",
-                "requests.cpu": "1",
-                "memory": "512Mi",
-                "requests.memory": "512Mi",
-            },
-        }
-        assert group["status"] == {"phase": "Pending"}
-
-
 @pytest.mark.parametrize(
     "kind", [pytest.param(each, marks=() if each == "ReplicaSet" else pytest.mark.wide) for each in OWNERS]
 )
@@ -101,26 +73,6 @@ async def test_the_pods_of_a_workload_get_one_group_together(kind: str) -> None:
         assert group["spec"]["minResources"]["cpu"] == "3"
         assert group["metadata"]["annotations"] == {"volcano.sh/sla-waiting-time": "1h"}
         assert [each["uid"] for each in group["metadata"]["ownerReferences"]] == [uid]
-
-
-async def test_of_several_owners_the_first_says_how_many_have_to_find_room_together() -> None:
-    async with batch_world() as it:
-        it.start(PODGROUP)
-        minimums = {"ReplicaSet": "3", "StatefulSet": "5"}
-        owners = [
-            reference(
-                kind,
-                (await add_owner(it, kind, **{"scheduling.volcano.sh__group-min-member": minimum}))[
-                    "metadata"
-                ]["uid"],
-                controller=kind == "StatefulSet",
-            )
-            for kind, minimum in minimums.items()
-        ]
-        await add_pod(it, "p", owners[0], more_owners=(owners[1],))
-        name = await group_of(it, "p")
-        group = (await it.groups())[name]
-        assert group["spec"]["minMember"] == 3
 
 
 async def test_pods_of_other_schedulers_with_a_group_or_at_their_end_get_none() -> None:
@@ -148,17 +100,6 @@ async def test_a_pod_whose_workload_is_gone_or_cannot_be_read_for_now_gets_its_g
         await add_pod(it, "p", reference("ReplicaSet", "gone"))
         assert await group_of(it, "p") == "podgroup-gone"
         assert refusals == []
-
-
-async def test_a_queue_that_the_namespace_names_is_taken() -> None:
-    async with batch_world() as it:
-        namespace = {"name": "team", "annotations": {"scheduling.volcano.sh/queue-name": "research"}}
-        await it.add("/api/v1/namespaces", {"metadata": namespace})
-        it.start(PODGROUP)
-        await add_pod(it, "p", namespace="team")
-        await group_of(it, "p", "team")
-        (group,) = await it.items(pod_groups("team"))
-        assert group["spec"]["queue"] == "research"
 
 
 # ---- what comes in between
@@ -204,17 +145,6 @@ async def test_a_group_follows_its_workload_with_the_next_pod() -> None:
         assert group["status"] == {"phase": "Running"}
 
 
-async def test_what_one_that_was_killed_had_begun_is_ended_by_the_next() -> None:
-    """The group is there and the pod does not name it."""
-    async with batch_world() as it:
-        made = await add_pod(it, "p")
-        member = msgspec.convert(made, MemberPod)
-        await it.add(pod_groups("default"), group_for(member, of_owners={}, of_namespace={}))
-        it.start(PODGROUP)
-        assert await group_of(it, "p") == group_name(member)
-        assert len(await it.groups()) == 1
-
-
 @pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
 async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: bool) -> None:
     """Each process but the last dies at its first write, or at one more."""
@@ -231,28 +161,6 @@ async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: boo
         assert names == set(await it.groups())
         assert len(names) == 4
         assert at > 2
-
-
-async def test_lost_answers_and_refusals_leave_no_pod_without_its_group() -> None:
-    """Of each kind of write the first answer is lost, the second is a refusal for now."""
-    seen: Counter[str] = Counter()
-
-    def disturb(request: Request) -> Disturbance | None:
-        what = f"{request.method} {request.path.split('/')[-2 if request.method == 'PATCH' else -1]}"
-        if what not in ("POST podgroups", "PATCH pods"):
-            return None
-        seen[what] += 1
-        if seen[what] == 1:
-            return Disturbance(lose=True)
-        return Disturbance(error=ApiError(503, "ServiceUnavailable", "later")) if seen[what] == 2 else None
-
-    async with batch_world(disturb=disturb) as it:
-        it.start(PODGROUP)
-        for name in ("a", "b", "c"):
-            made = await add_pod(it, name)
-            assert await group_of(it, name) == f"podgroup-{made['metadata']['uid']}"
-        assert len(await it.groups()) == 3
-        assert min(seen.values()) > 2
 
 
 async def test_a_pod_that_took_the_name_of_another_does_not_get_the_others_group() -> None:
@@ -292,16 +200,3 @@ async def test_the_controller_waits_for_the_kind_and_begins_when_it_is_there() -
 
         await until(named, seconds=60)
         assert list(await it.groups()) == [await group_of(it, "p")]
-
-
-async def test_a_group_that_is_deleted_is_made_again_for_pods_that_name_none_yet() -> None:
-    async with batch_world() as it:
-        it.start(PODGROUP)
-        uid = (await add_owner(it, "ReplicaSet"))["metadata"]["uid"]
-        await add_pod(it, "a", reference("ReplicaSet", uid))
-        name = await group_of(it, "a")
-        await it.ask("DELETE", pod_group_path("default", name))
-        await asyncio.sleep(0.2)
-        await add_pod(it, "b", reference("ReplicaSet", uid))
-        assert await group_of(it, "b") == name
-        assert list(await it.groups()) == [name]

@@ -39,15 +39,6 @@ async def test_root_and_default_are_made_and_open_and_made_again() -> None:
         await it.until_states(default="Open")
 
 
-async def test_a_queue_that_names_none_is_below_the_root() -> None:
-    async with batch_world() as it:
-        it.start(QUEUE)
-        await add_queue(it, "q")
-        await it.until_states(q="Open", root="Open")
-        assert (await it.queue("q"))["spec"]["parent"] == "root"
-        assert "parent" not in (await it.queue("root"))["spec"]
-
-
 async def counted(it: BatchWorld, name: str, **numbers: int) -> None:
     async def so() -> bool:
         status = (await it.queue(name)).get("status", {})
@@ -76,19 +67,6 @@ async def test_groups_are_counted_by_phase_in_the_queue_that_they_name() -> None
         await counted(it, "default", pending=1, running=1)
 
 
-async def test_what_the_scheduler_says_of_a_queue_stays() -> None:
-    async with batch_world() as it:
-        it.start(QUEUE)
-        await add_queue(it, "q")
-        await it.until_states(q="Open")
-        said = {"allocated": {"cpu": "3"}, "reservation": {"nodes": ["n1"]}}
-        await it.patch(f"{queue_path('q')}/status", {"status": said})
-        await add_group(it, "g", queue="q")
-        await counted(it, "q", pending=1)
-        status = (await it.queue("q"))["status"]
-        assert {key: status[key] for key in said} == said
-
-
 async def test_a_queue_with_groups_closes_when_the_last_is_gone() -> None:
     async with batch_world() as it:
         it.start(QUEUE)
@@ -103,16 +81,6 @@ async def test_a_queue_with_groups_closes_when_the_last_is_gone() -> None:
         assert [(each["reason"], each["note"], each["regarding"]["name"]) for each in events] == [
             ("CloseQueue", "Close queue succeed", "q")
         ]
-
-
-async def test_the_last_of_several_commands_counts() -> None:
-    async with batch_world() as it:
-        await add_queue(it, "q")
-        for action in ("CloseQueue", "OpenQueue", "CloseQueue", "OpenQueue"):
-            await it.command(action, "q")
-        it.start(QUEUE)
-        await it.until_no_commands()
-        await it.until_states(q="Open")
 
 
 async def test_what_was_written_counts_before_the_watch_shows_it() -> None:
@@ -216,35 +184,16 @@ async def test_wherever_a_process_dies_the_next_one_ends_what_it_began(sent: boo
             await it.stop(last)
 
 
-async def test_nothing_is_written_when_all_is_as_it_should_be() -> None:
-    async with batch_world() as it:
-        first = it.start(QUEUE)
-        await add_queue(it, "q")
-        await add_group(it, "g", queue="q")
-        await counted(it, "q", pending=1)
-        await it.until_states(root="Open", default="Open")
-        await it.stop(first)
-        versions = {name: each["metadata"]["resourceVersion"] for name, each in (await it.queues()).items()}
-        second = it.start(QUEUE)
-        await until(lambda: second.reconciles_waiting == {"queue": 0})
-        await asyncio.sleep(0.5)
-        after = {name: each["metadata"]["resourceVersion"] for name, each in (await it.queues()).items()}
-        assert after == versions
-
-
 async def test_the_controller_waits_for_the_kinds_and_begins_when_they_are_there() -> None:
     async with batch_world(kinds=False) as it:
         process = it.start(QUEUE)
         await until(lambda: process.queues is not None)
         await asyncio.sleep(0.3)
         await install_all(it)
-        await until_made(it)
 
+        async def are_made() -> bool:
+            answer = await it.call("GET", QUEUES)
+            return answer.status == 200 and set(await it.queues()) == {"root", "default"}
 
-async def until_made(it: BatchWorld) -> None:
-    async def so() -> bool:
-        answer = await it.call("GET", QUEUES)
-        return answer.status == 200 and set(await it.queues()) == {"root", "default"}
-
-    await until(so, seconds=60)
-    await it.until_states(root="Open", default="Open")
+        await until(are_made, seconds=60)
+        await it.until_states(root="Open", default="Open")

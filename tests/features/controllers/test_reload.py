@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.embedded import until
 from tests.support.sharded import CONFIG_MAP, NAME, NAMESPACE, limits
-from tests.support.sharding import Rounds, World, world
+from tests.support.sharding import Rounds, World, following, world
 
 #: What the flags say in these tests: one shard of all nodes.
 ALL = "all:volcano:0.0:1.0:false:0:0"
@@ -76,10 +76,7 @@ async def test_a_configuration_that_cannot_be_used_at_the_start_changes_nothing_
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.promise("S24")
 async def test_a_configuration_that_comes_to_be_unusable_leaves_the_one_before_in_effect(number: int) -> None:
-    async with world() as it:
-        await it.add_nodes(4)
-        await it.configure(limits(a=2, b=1))
-        it.start(configs=ALL)
+    async with following(4, config=limits(a=2, b=1), configs=ALL) as it:
         before = await it.until_counts(a=2, b=1)
         await it.configure(UNUSABLE[number])
         event = await it.until_event("InvalidShardingConfiguration")
@@ -92,10 +89,7 @@ async def test_a_configuration_that_comes_to_be_unusable_leaves_the_one_before_i
 
 @pytest.mark.promise("S22")
 async def test_changes_take_effect_while_it_runs_and_no_node_is_ever_in_two_shards() -> None:
-    async with world() as it:
-        await it.add_nodes(9)
-        await it.configure(limits(a=3, b=3, c=3))
-        it.start(configs=ALL)
+    async with following(9, config=limits(a=3, b=3, c=3), configs=ALL) as it:
         await it.until_counts(a=3, b=3, c=3)
         await it.configure(limits(a=1, b=1, c=1))
         await it.until_counts(a=1, b=1, c=1)
@@ -111,9 +105,7 @@ async def test_changes_take_effect_while_it_runs_and_no_node_is_ever_in_two_shar
 
 
 async def test_the_flags_hold_without_a_config_map_until_there_is_one() -> None:
-    async with world() as it:
-        await it.add_nodes(4)
-        it.start(configs=ALL)
+    async with following(4, configs=ALL) as it:
         await it.until_counts(all=4)
         await it.configure({"schedulerConfigs": [{"name": "all", "policies": []}, {"name": "b"}]})
         await it.until_counts(all=4, b=0)
@@ -122,10 +114,7 @@ async def test_the_flags_hold_without_a_config_map_until_there_is_one() -> None:
 
 
 async def test_a_config_map_that_is_deleted_stays_in_effect() -> None:
-    async with world() as it:
-        await it.add_nodes(4)
-        await it.configure(limits(a=2, b=1))
-        it.start(configs=ALL)
+    async with following(4, config=limits(a=2, b=1), configs=ALL) as it:
         await it.until_counts(a=2, b=1)
         await it.delete(CONFIG_MAP)
         await until(lambda: it.metric("agent_scheduler_watch_events_total", kind="ConfigMap", type="deleted"))
@@ -133,28 +122,3 @@ async def test_a_config_map_that_is_deleted_stays_in_effect() -> None:
         await it.delete_node("n000")
         await it.until_counts(a=2, b=1)
         assert "all" not in await it.specs()
-
-
-async def test_period_and_trigger_are_the_config_maps_where_it_says_so() -> None:
-    async with world() as it:
-        await it.add_nodes(1)
-        await it.configure({**limits(a=9), "enableNodeEventTrigger": False, "shardSyncPeriod": "50ms"})
-        process = it.start(configs=ALL, period=3600.0)
-        await it.until_counts(a=1)
-        await it.add_node("new")
-        await it.until_counts(a=2)
-        assert process.sharding is not None
-        settings = process.sharding.effective.settings
-        assert settings is not None
-        assert (settings.sync_period, settings.event_trigger) == (0.05, False)
-
-
-async def test_another_config_map_of_the_namespace_is_nobodys() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        other = {"metadata": {"name": "other"}, "data": {"sharding.yaml": "schedulerConfigs: []"}}
-        await it.add(f"/api/v1/namespaces/{NAMESPACE}/configmaps", other)
-        it.start(configs=ALL)
-        await it.until_counts(all=2)
-        assert it.metric("agent_scheduler_config_reloads_total") == 0
-        assert it.metric("agent_scheduler_config_last_reload_successful") == 1

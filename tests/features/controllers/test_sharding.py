@@ -12,32 +12,16 @@ from agent_scheduler.controllers.sharding.store import OWNER, OWNER_LABEL
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.support.embedded import until
-from tests.support.faulty import Passing
 from tests.support.sharded import MERGE, limits
-from tests.support.sharding import Rounds, World, world
+from tests.support.sharding import Rounds, World, following, world
+from tests.support.transports import Through
 
 #: Two shards by CPU, of any size: below 60 %, and from 70 % on.
 BY_CPU = "low:volcano:0.0:0.6:false:0:0,high:agent:0.7:1.0:false:0:0"
 
 
-async def test_there_is_a_shard_for_each_scheduler_and_every_ready_node_is_in_one() -> None:
-    async with world() as it:
-        names = await it.add_nodes(5)
-        await it.add_node("unready", ready=False)
-        it.start()
-        # The second has its minimum, though no node is in its range.
-        specs = await it.until_counts(volcano=3, agent_scheduler=2)
-        assert sorted([*specs["volcano"], *specs["agent-scheduler"]]) == names
-        shard = await it.shard("volcano")
-        assert shard is not None
-        assert shard["metadata"]["labels"] == {OWNER_LABEL: OWNER}
-        assert "status" not in shard
-
-
 async def test_a_node_moves_with_its_utilisation_and_back() -> None:
-    async with world() as it:
-        await it.add_nodes(3)
-        it.start(configs=BY_CPU)
+    async with following(3, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         await it.load("n001", "9")
         await it.until_specs(low=["n000", "n002"], high=["n001"])
@@ -51,21 +35,8 @@ async def test_a_node_moves_with_its_utilisation_and_back() -> None:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
 
 
-async def test_a_node_joins_and_leaves_with_the_cluster() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        it.start(configs=BY_CPU)
-        await it.until_specs(low=["n000", "n001"], high=[])
-        await it.add_node("new")
-        await it.until_specs(low=["n000", "n001", "new"], high=[])
-        await it.delete_node("n000")
-        await it.until_specs(low=["n001", "new"], high=[])
-
-
 async def test_a_node_that_is_cordoned_or_not_ready_leaves_and_comes_back() -> None:
-    async with world() as it:
-        await it.add_nodes(3)
-        it.start(configs=BY_CPU)
+    async with following(3, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         await it.change_node("n001", {"spec": {"unschedulable": True}})
         await it.until_specs(low=["n000", "n002"], high=[])
@@ -88,44 +59,14 @@ async def test_a_changed_label_is_acted_on() -> None:
             {"name": "rest"},
         ]
     }
-    async with world() as it:
-        await it.add_nodes(3)
-        await it.configure(config)
-        it.start()
+    async with following(3, config=config) as it:
         await it.until_specs(agents=["n000"], rest=["n001", "n002"])
         await it.change_node("n002", {"metadata": {"labels": {"node.volcano.sh/warmup": "true"}}})
         await it.until_specs(agents=["n002"], rest=["n000", "n001"])
 
 
-@pytest.mark.wide
-async def test_limits_are_respected_at_200_nodes() -> None:
-    async with world() as it:
-        await it.add_nodes(200)
-        it.start(configs="a:volcano:0.0:1.0:false:1:10,b:volcano:0.0:1.0:false:1:20")
-        specs = await it.until_counts(a=10, b=20)
-        assert not set(specs["a"]) & set(specs["b"])
-
-
-async def test_what_is_as_it_should_be_is_not_written_again() -> None:
-    async with world() as it:
-        await it.add_nodes(4)
-        it.start(configs=BY_CPU, period=0.05)
-        await it.until_counts(low=4, high=0)
-        versions = {name: (await it.shard(name))["metadata"]["resourceVersion"] for name in ("low", "high")}  # type: ignore[index]
-        planned = it.metric("agent_scheduler_sharding_plan_duration_seconds_count")
-        await until(lambda: it.metric("agent_scheduler_sharding_plan_duration_seconds_count") >= planned + 3)
-        for name, version in versions.items():
-            shard = await it.shard(name)
-            assert shard is not None
-            assert shard["metadata"]["resourceVersion"] == version
-        assert it.metric("agent_scheduler_sharding_writes_total", result="created") == 2
-        assert it.metric("agent_scheduler_sharding_writes_total") == 2
-
-
 async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_put_back() -> None:
-    async with world() as it:
-        await it.add_nodes(3)
-        it.start(configs=BY_CPU)
+    async with following(3, configs=BY_CPU) as it:
         await it.until_specs(low=["n000", "n001", "n002"], high=[])
         before = await it.shard("low")
         await it.delete(f"{NODE_SHARDS}/low")
@@ -140,10 +81,7 @@ async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_p
 
 
 async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick() -> None:
-    async with world() as it:
-        await it.add_nodes(4)
-        await it.configure(limits(a=1, b=1))
-        it.start()
+    async with following(4, config=limits(a=1, b=1)) as it:
         await it.until_specs(a=["n000"], b=["n001"])
         await it.change_shard("a", {"spec": {"nodesDesired": ["n003"]}})
         await it.until_specs(a=["n000"], b=["n001"])
@@ -157,9 +95,7 @@ async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick
 
 @pytest.mark.promise("S23")
 async def test_a_status_is_never_touched() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        it.start(configs=BY_CPU)
+    async with following(2, configs=BY_CPU) as it:
         await it.until_counts(low=2, high=0)
         status = {"lastUpdateTime": "2026-01-01T00:00:00Z", "nodesInUse": ["n000", "n001"]}
         await it.change_shard("low", {"status": status}, status=True)
@@ -172,9 +108,8 @@ async def test_a_status_is_never_touched() -> None:
 
 async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Rounds(monkeypatch)
-    async with world() as it:
-        await it.add_nodes(2)
-        process = it.start(configs=BY_CPU, trigger=False, period=3600.0)
+    async with following(2, configs=BY_CPU, trigger=False, period=3600.0) as it:
+        process = it.processes[0]
         await it.until_counts(low=2, high=0)
         controller = process.sharding
         assert controller is not None
@@ -187,15 +122,6 @@ async def test_without_the_trigger_changes_wait_for_the_period(monkeypatch: pyte
         assert not controller._wake.is_set() and rounds.begun == before
         # Any other reason to plan brings it, too.
         await it.delete(f"{NODE_SHARDS}/high")
-        await it.until_counts(low=3, high=0)
-
-
-async def test_without_the_trigger_the_period_brings_changes() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        it.start(configs=BY_CPU, trigger=False, period=0.05)
-        await it.until_counts(low=2, high=0)
-        await it.add_node("new")
         await it.until_counts(low=3, high=0)
 
 
@@ -234,18 +160,6 @@ async def test_a_foreign_shard_with_a_configured_name_is_told_of_and_taken_over_
         await until(lambda: it.metric("agent_scheduler_sharding_foreign_shards") == 0)
 
 
-async def test_a_shard_whose_label_is_taken_off_is_somebody_elses_from_then_on() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        it.start(configs=BY_CPU)
-        await it.until_counts(low=2, high=0)
-        await it.change_shard("low", {"metadata": {"labels": {OWNER_LABEL: None}}})
-        await it.until_event("ForeignShard")
-        await it.change_shard("low", {"spec": {"nodesDesired": ["n001"]}})
-        await it.load("n000", "9")
-        await it.until_specs(low=["n001"], high=["n000"])
-
-
 # ---- shards that go
 
 
@@ -253,10 +167,7 @@ async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retiring, "SETTLED", 0.05)
-    async with world() as it:
-        await it.add_nodes(4)
-        await it.configure(limits(a=2, b=2))
-        it.start()
+    async with following(4, config=limits(a=2, b=2)) as it:
         await it.until_counts(a=2, b=2)
         await it.configure(limits(a=2))
         await it.until_counts(a=2)
@@ -265,7 +176,7 @@ async def test_a_shard_that_is_no_longer_configured_is_emptied_and_then_deleted(
         assert it.metric("agent_scheduler_sharding_writes_total", result="deleted") == 1
 
 
-class Losing(Passing):
+class Losing(Through):
     """One on which nothing that is to make `shard` arrives, for as long as it `loses`."""
 
     def __init__(self, transport: Any, shard: str) -> None:
@@ -329,7 +240,7 @@ class Late(Losing):
         answer = await super().request(method, path, body=body, **more)
         if not self.lost and method == "POST" and self._name in (body or b""):
             self.lost += 1
-            await self._transport.request("DELETE", f"{NODE_SHARDS}/b", timeout=10)
+            await self.inner.request("DELETE", f"{NODE_SHARDS}/b", timeout=10)
             await asyncio.sleep(0.2)
             self.answered = True
         return answer
@@ -375,9 +286,7 @@ async def test_a_shard_that_is_too_large_is_told_of_and_stays_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writes, "MAX_BYTES", 40)
-    async with world() as it:
-        await it.add_nodes(5)
-        it.start(configs=BY_CPU)
+    async with following(5, configs=BY_CPU) as it:
         await it.until_counts(low=5, high=0)
         await it.add_node("one-too-many")
         event = await it.until_event("ShardTooLarge")
@@ -410,29 +319,12 @@ async def test_a_cluster_without_the_kind_is_told_of_and_served_once_it_is_there
 # ---- who writes
 
 
-async def test_of_two_processes_one_writes_and_the_other_follows_it() -> None:
-    async with world() as it:
-        await it.add_nodes(2)
-        first = it.start(configs=BY_CPU, elect=True)
-        await it.until_counts(low=2, high=0)
-        it.start(configs=BY_CPU, elect=True)
-        await it.add_node("new")
-        await it.until_counts(low=3, high=0)
-        assert it.metric("agent_scheduler_sharding_writes_total", of=1) == 0
-        await it.stop(first)
-        await it.add_node("newer")
-        await it.until_counts(low=4, high=0)
-        assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="updated") >= 1
-        assert it.metric("agent_scheduler_sharding_writes_total", of=1, result="created") == 0
-
-
 async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
     """Its watches may not have told of what the leader before it wrote last."""
-    async with world() as it:
-        await it.add_nodes(2)
-        first = it.start(configs=BY_CPU, elect=True)
+    async with following(2, configs=BY_CPU, elect=True) as it:
+        first = it.processes[0]
         await it.until_specs(low=["n000", "n001"], high=[])
-        passing = Passing(it.transport)
+        passing = Through(it.transport)
         second = it.start(configs=BY_CPU, elect=True, transport=passing)
         await until(lambda: second.sharding is not None and second.sharding.is_synced)
         before = len(passing.asked)
@@ -444,7 +336,7 @@ async def test_who_takes_over_lists_all_again_before_it_writes() -> None:
         assert {("GET", path) for path in (NODE_SHARDS, "/api/v1/nodes", "/api/v1/pods")} <= set(lists)
 
 
-class Overtaken(Passing):
+class Overtaken(Through):
     """One on which the first change of `low` comes just after its scheduler has written the status."""
 
     overtaken = False
@@ -453,7 +345,7 @@ class Overtaken(Passing):
         if (method, path) == ("PATCH", f"{NODE_SHARDS}/low") and not self.overtaken:
             self.overtaken = True
             status = b'{"status":{"nodesInUse":["n000"]}}'
-            answer = await self._transport.request(
+            answer = await self.inner.request(
                 "PATCH", f"{path}/status", body=status, content_type=MERGE, timeout=10
             )
             assert answer.status == 200

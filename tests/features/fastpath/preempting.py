@@ -7,6 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.transport import Response, Transport
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
@@ -133,3 +137,14 @@ class Refusing(Through):
             self.deletions += 1
             return failure(403)
         return await super().request(method, path, **more)
+
+
+def show_nobody_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch tells nothing of pods that are being deleted or evicted."""
+    set_pod = Cluster.set_pod
+
+    def late(self: Cluster, pod: PodInfo) -> None:
+        if not pod.deleting and not pod.preempted:
+            set_pod(self, pod)
+
+    monkeypatch.setattr(Cluster, "set_pod", late)

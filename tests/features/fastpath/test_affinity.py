@@ -8,15 +8,13 @@ import pytest
 
 from tests.regressions.stages import HeldResults
 from tests.support.embedded import embedded_cluster, until
-from tests.support.objects import pod
 from tests.support.running import scheduling
-
-HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+from tests.support.terms import HOSTNAME as HOST
+from tests.support.terms import ZONE, beside, pod_term
 
 
 def apart_from(app: str, key: str, **more: Any) -> dict[str, Any]:
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key, **more}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return beside("podAntiAffinity", pod_term(app, key, **more))
 
 
 @pytest.mark.promise("S25")
@@ -55,30 +53,6 @@ async def test_a_pod_does_not_follow_whom_it_avoids_into_a_zone_by_another_node(
         await until(lambda: running.reports.attempts["unschedulable"])
         await until(cluster.placed)
         assert await cluster.placed() == {"web": "n1"}
-
-
-async def test_a_pod_that_was_kept_away_is_bound_when_the_other_is_gone() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await cluster.add_node("n1", labels={HOST: "n1"})
-        await cluster.add_pod("first", labels={"app": "web"}, affinity=apart_from("web", HOST))
-        await until(cluster.placed)
-        await cluster.add_pod("second", labels={"app": "web"}, affinity=apart_from("web", HOST))
-        await until(lambda: running.reports.attempts["unschedulable"])
-        await cluster.end_pod("first")
-        await until(lambda: cluster.is_bound("second"))
-
-
-async def test_a_term_may_choose_namespaces_by_their_labels() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await cluster.ask(
-            "POST", "/api/v1/namespaces", {"metadata": {"name": "theirs", "labels": {"team": "x"}}}
-        )
-        await cluster.add_node("n1", labels={HOST: "n1"})
-        affinity = apart_from("web", HOST, namespaceSelector={"matchLabels": {"team": "x"}})
-        await cluster.ask("POST", "/api/v1/namespaces/theirs/pods", pod("web", labels={"app": "web"}))
-        await until(lambda: running.reports.attempts["scheduled"])
-        await cluster.add_pod("shy", affinity=affinity)
-        await until(lambda: cluster.says_text("shy", "didn't match pod anti-affinity rules"))
 
 
 @pytest.mark.parametrize("pre_hints", [True, False])

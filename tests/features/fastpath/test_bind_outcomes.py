@@ -2,6 +2,8 @@
 
 How an answer of the API server becomes an outcome is tested with `kube.bind`; here the outcome is given, and what
 matters is that no room leaks, no pod is lost, and none is taken for bound that is not.
+
+What waits between workers and binder is bounded, and workers go on as soon as there is room again.
 """
 
 from __future__ import annotations
@@ -11,18 +13,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.calls import RateLimit
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.engine.framework.plugin import Depends, Filter
-from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.engine.framework.plugin import Depends
 from agent_scheduler.kube.bind import AlreadySent, BindOutcome, BindResult, UnknownOutcome
+from agent_scheduler.kube.transport import Answered, Response
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.support.engine import pod_json, read_pod
-from tests.support.running import AGENT, Running, scheduling
+from tests.support.running import Running, raising_for_some, scheduling
 
 
 class Answers:
@@ -126,16 +126,6 @@ async def test_a_bind_that_failed_gives_the_room_back_and_is_tried_again_after_a
             assert running.reports.counts["status written"] == 0, "it is no failure of the pod"
 
 
-async def test_a_pod_that_is_gone_is_not_tried_again_once_the_watch_says_so() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, initial_backoff=0.05) as running:
-        answers = await prepared(cluster, running, BindOutcome.GONE)
-        await until(lambda: running.reports.attempts["error"])
-        await cluster.ask("DELETE", f"{PODS}/a")
-        await until(lambda: not running.fast_path.cluster.pods)
-        assert sum(running.fast_path.queue.pending()) == 0
-        assert len(answers.nodes) <= 2
-
-
 @pytest.mark.parametrize("again", [(), (BindOutcome.BOUND,), (BindOutcome.REFUSED,), (BindOutcome.GATED,)])
 async def test_a_bind_that_the_watch_never_shows_is_sent_again(
     monkeypatch: pytest.MonkeyPatch, again: tuple[BindOutcome, ...]
@@ -148,15 +138,6 @@ async def test_a_bind_that_the_watch_never_shows_is_sent_again(
         assert answers.nodes == ["n1"] * (2 + len(again))
         await until(lambda: running.fast_path.cluster.pods and not running.fast_path.queue.pending()[0])
         assert room(running) == 1000
-
-
-async def test_a_bind_that_was_answered_is_no_longer_assumed_though_the_watch_has_not_shown_it() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await prepared(cluster, running, BindOutcome.BOUND)
-        await until(lambda: running.reports.attempts["scheduled"])
-        assert await cluster.placed() == {}
-        assert room(running) == 1000
-        assert running.fast_path.ledger.assumed == 0
 
 
 @pytest.mark.promise("S1")
@@ -311,54 +292,9 @@ async def test_a_refusal_that_waits_to_be_written_is_dropped_when_a_bind_begins(
         assert condition is not None and condition["status"] == "True"
 
 
-@pytest.mark.promise("S25", "S26")
-async def test_a_pod_that_grew_between_decision_and_bind_is_decided_anew() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_node("n2", cpu="2", unschedulable=True)
-        await until(lambda: len(running.fast_path.ledger.rows) == 2)
-        fast_path = running.fast_path
-        submit = fast_path.binder.submit
-        grown: list[str] = []
-
-        def grow_first(result: Any) -> None:
-            submit(result)
-            if not grown:
-                grown.append(result.pod.uid)
-                body = pod_json("a", requests={"cpu": "2"})
-                body["metadata"].update(uid=result.pod.uid, resourceVersion="9999999")
-                fast_path.cluster.set_pod(read_pod(body, PodClasses()))
-
-        fast_path.binder.submit = grow_first  # type: ignore[method-assign]
-        await cluster.add_pod("a", cpu="1")
-        await until(lambda: running.reports.attempts)
-        # What it was decided on first would have bound it.
-        assert next(iter(running.reports.attempts)) == "unschedulable"
-
-
 async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
-    class Late(Filter):
-        name = "Late"
-        depends = Depends.USAGE
-
-        def prepare(self, pod: Any, interns: Any) -> Any:
-            return self if any(each.key == "boom" for each in pod.tolerations) else None
-
-        def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
-            if nodes is running.fast_path.ledger.columns:
-                raise ZeroDivisionError("late")
-            return np.ones(len(rows), dtype=np.bool_)
-
-        def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
-            return {}
-
-    profile: Any = type(AGENT)(
-        scheduler_name=AGENT.scheduler_name, filters=(Late(), *AGENT.filters), scores=AGENT.scores
-    )
-    async with (
-        embedded_cluster() as cluster,
-        scheduling(cluster.transport, profiles=(profile,)) as running,
-    ):
+    late = raising_for_some(Depends.USAGE, lambda nodes: nodes is running.fast_path.ledger.columns)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(late,)) as running:
         await cluster.add_node("n1")
         await until(lambda: running.fast_path.ledger.rows)
         submit = running.fast_path.binder.submit
@@ -378,7 +314,7 @@ async def test_a_filter_that_raises_at_the_bind_fails_that_pod_alone() -> None:
         await until(cluster.placed)
         assert set(await cluster.placed()) == {"good"}
         assert not running.scheduling.done()
-        assert running.reports.problems == ["ZeroDivisionError: late"]
+        assert running.reports.problems == ["ZeroDivisionError: boom"]
 
 
 async def test_one_object_that_cannot_be_taken_in_stops_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,3 +332,62 @@ async def test_one_object_that_cannot_be_taken_in_stops_no_watch(monkeypatch: py
         await cluster.add_pod("good")
         await until(cluster.placed)
         assert [str(error) for error in running.reports.failures] == ["bad pod"]
+
+
+ONE_AT_A_TIME = RateLimit(qps=0, burst=None, concurrency=1)
+
+
+async def test_no_more_is_decided_than_the_binder_has_room_for_and_all_are_bound_in_the_end() -> None:
+    async with (
+        embedded_cluster() as cluster,
+        scheduling(cluster.transport, binds=ONE_AT_A_TIME, workers=4) as running,
+    ):
+        held = Held(running)
+        await cluster.add_node("n1")
+        await until(lambda: running.fast_path.ledger.rows)
+        for number in range(20):
+            await cluster.add_pod(f"p{number}")
+        queue = running.fast_path.queue
+        await until(lambda: queue.pending().active + queue.pending().in_flight == 20)
+        await until(lambda: running.fast_path.binder.in_flight == 3)
+        await asyncio.sleep(0.05)
+        # One is being bound and two wait for it; the others stay where a pod of higher priority can pass them.
+        assert running.fast_path.binder.in_flight == queue.pending().in_flight == 3
+        held.go.set()
+        await until(lambda: running.reports.attempts["scheduled"] == 20, seconds=10)
+
+
+class Throttling:
+    """A transport whose server refuses every bind that is begun while `throttles`."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.throttles = True
+
+    def start(self, method: str, path: str, *, answered: Answered, **more: Any) -> bool:
+        if self.throttles and path.endswith("/binding"):
+            refusal = Response(429, b'{"kind":"Status","apiVersion":"v1","code":429}', {"Retry-After": "0"})
+            asyncio.get_running_loop().call_soon(answered, refusal)
+            return True
+        return bool(self._inner.start(method, path, answered=answered, **more))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize(("qps", "fewer"), [(0, True), (500, False)])
+async def test_fewer_binds_are_under_way_where_the_server_says_so_unless_there_is_a_rate(
+    qps: int, fewer: bool
+) -> None:
+    binds = RateLimit(qps=qps, burst=None, concurrency=64)
+    async with embedded_cluster() as cluster:
+        transport = Throttling(cluster.transport)
+        async with scheduling(transport, binds=binds) as running:
+            binder = running.fast_path.binder
+            before = binder.concurrency
+            await cluster.add_node("n1", cpu="64")
+            for number in range(20):
+                await cluster.add_pod(f"p{number}")
+            await until(lambda: running.reports.attempts["scheduled"] == 20)
+            assert (binder.concurrency < before) is fewer
+            assert before == (32 if fewer else 64)

@@ -11,12 +11,11 @@ import pytest
 
 from agent_scheduler.cluster import changes
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.kube.transport import Response, Transport
 from embedded_kubernetes.device_driver import ATTACH_FAILED, ATTACHED, DRIVER, Attaching
 from tests.support.device_cluster import CLAIMS, Devices, devices, nothing_assumed
 from tests.support.embedded import PODS, until
-from tests.support.running import Running, scheduling
+from tests.support.running import Running, profile, scheduling
 from tests.support.transports import Through
 
 from .test_extended_resources import add_pod as add_pod_with_resources
@@ -80,23 +79,6 @@ async def test_a_pod_is_bound_when_the_driver_has_made_its_devices_ready() -> No
         assert running.reports.problems == [] and running.reports.failures == []
 
 
-async def test_pods_go_end_to_end_with_a_driver_that_attaches_their_devices() -> None:
-    async with (
-        devices("n1", "n2", attaching=Attaching(0.05)) as found,
-        scheduling(found.cluster.transport) as running,
-    ):
-        await found.add_template()
-        for index in range(4):
-            await found.add_pod(f"p{index}", template="t")
-        await until(lambda: found.cluster.all_placed(4))
-        await found.audit()
-        for claim in (await found.claims()).values():
-            (device,) = claim["status"]["devices"]
-            assert device["conditions"][0]["type"] == ATTACHED
-        await until(lambda: nothing_assumed(running))
-        assert running.reports.problems == [] and running.reports.failures == []
-
-
 async def test_the_claim_that_is_made_for_extended_resources_is_waited_for_too() -> None:
     async with (
         devices("n1", attaching=Attaching(None)) as found,
@@ -137,11 +119,10 @@ async def test_a_failure_fails_the_attempt_in_kube_schedulers_words_and_frees_th
 
 async def test_devices_that_are_not_ready_in_time_are_given_back_and_others_are_tried() -> None:
     args = {"DynamicResources": DynamicResourcesArgs(binding_timeout=0.5)}
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
     async with (
         devices("n1", attaching=Attaching(None)) as found,
         scheduling(
-            found.cluster.transport, profiles=(profile,), initial_backoff=30.0, max_backoff=30.0
+            found.cluster.transport, profiles=(profile(args=args),), initial_backoff=30.0, max_backoff=30.0
         ) as running,
     ):
         await found.add_claim("c")
@@ -186,15 +167,6 @@ async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing() -> None:
         await until(lambda: found.cluster.all_placed(1))
 
 
-async def test_a_second_pod_waits_for_the_claim_of_the_first() -> None:
-    async with waiting_pod("n1") as (found, _running):
-        await found.add_pod("q", claim="c")
-        await until(lambda: _is_new_for_both(found))
-        assert await found.cluster.placed() == {}
-        await found.report("c", ATTACHED)
-        await until(lambda: found.cluster.all_placed(2))
-
-
 @pytest.mark.parametrize("how", ["failed", "late"])
 async def test_an_allocated_claim_whose_devices_did_not_become_ready_is_given_back(how: str) -> None:
     async with devices("n1", attaching=Attaching(None)) as found:
@@ -216,20 +188,6 @@ async def test_an_allocated_claim_whose_devices_did_not_become_ready_is_given_ba
             await until(lambda: found.cluster.all_placed(1))
             await found.audit()
             assert running.reports.counts["after flush"] == 0
-
-
-async def test_pods_that_share_a_claim_whose_devices_failed_do_not_keep_it_for_one_another() -> None:
-    """As their scheduler has left them that ended before it took anything back."""
-    async with devices("n1", attaching=Attaching(None)) as found:
-        await found.add_claim("c")
-        pods = [await found.add_pod(name, claim="c") for name in ("p", "q")]
-        await found.allocate_to_attach("c", "n1", at="2099-01-01T00:00:00Z")
-        await found.reserve("c", *pods)
-        await found.report("c", ATTACH_FAILED)
-        async with found.settling():
-            await until(lambda: _is_new_for_both(found))
-            await found.report("c", ATTACHED)
-            await until(lambda: found.cluster.all_placed(2))
 
 
 class Holding(Through):

@@ -11,15 +11,13 @@ from typing import Any, cast
 import pytest
 
 from agent_scheduler.binding.messenger import Expectations
+from agent_scheduler.binding.result import ScheduleResult
 from agent_scheduler.kube.transport import Response, Transport
 from tests.support.device_cluster import devices
-from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
 from tests.support.transports import Through, failure
-
-from .test_volumes import storage
-
-PODS = "/api/v1/namespaces/default/pods"
+from tests.support.volume_cluster import storage
 
 
 async def nominated(cluster: EmbeddedCluster, name: str) -> str:
@@ -223,3 +221,28 @@ async def test_it_is_sent_once_at_most_and_not_for_a_pod_that_no_longer_waits(wa
 async def _seen(running: Running, name: str, node: str) -> None:
     pods = running.fast_path.cluster.pods
     await until(lambda: any(pod.name == name and pod.nominated_node_name == node for pod in pods.values()))
+
+
+@pytest.mark.promise("S16")
+async def test_a_node_is_passed_over_when_somebody_was_nominated_to_it_meanwhile() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, workers=1) as running:
+        fast_path = running.fast_path
+        for name in ("n1", "n2"):
+            await cluster.add_node(name, cpu="2")
+        await until(lambda: len(fast_path.ledger.rows) == 2)
+        await cluster.add_pod("big", cpu="3", priorityClassName="system-cluster-critical")
+        await until(lambda: running.reports.attempts["unschedulable"])
+        (big,) = fast_path.cluster.pods.values()
+        submit, nominated = fast_path.binder.submit, []
+
+        def nominate_and_submit(result: ScheduleResult) -> None:
+            """Between decision and bind."""
+            if not nominated:
+                nominated.append(result.placement.candidates[0].node_name)
+                fast_path.queue.nominator.add(big, nominated[0])
+            submit(result)
+
+        fast_path.binder.submit = nominate_and_submit  # type: ignore[method-assign]
+        await cluster.add_pod("a", cpu="1")
+        placed = await until(cluster.placed)
+        assert placed["a"] != nominated[0]

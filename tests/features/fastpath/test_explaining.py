@@ -15,8 +15,7 @@ from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.fastpath.scheduler import FastPath
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.running import Running, scheduling
-from tests.support.transports import Faulty, Waiting
-from tests.support.virtual import time_of_day
+from tests.support.transports import Refusing, Waiting
 
 
 @asynccontextmanager
@@ -75,35 +74,6 @@ async def test_a_refused_pod_is_told_with_all_that_is_in_its_way() -> None:
     assert 0 <= attempt["seconds"] < 10
 
 
-async def test_times_are_those_of_the_wall_clock() -> None:
-    async with cluster_and_scheduler() as (cluster, running):
-        await cluster.add_pod("alone")
-        found = await at(running, "alone", "unschedulable")
-        now = time_of_day()
-    assert abs(instant(found["time"]) - now) < 5
-    assert abs(instant(found["queue"]["since"]) - now) < 5
-    assert abs(instant(found["attempts"][0]["time"]) - now) < 5
-    patience = running.fast_path.settings.max_in_unschedulable
-    waits = instant(found["queue"]["retried_by"]) - instant(found["queue"]["since"])
-    assert abs(waits - patience) <= 1
-    assert found["wakes"] == {"NoNodes": ["NodeAdd"]}
-    assert found["decision"]["message"] == "no nodes available to schedule pods"
-
-
-async def test_a_pod_with_a_gate_is_told_with_the_gate_and_what_would_come_after_it() -> None:
-    async with cluster_and_scheduler() as (cluster, running):
-        await cluster.add_node("n1")
-        await cluster.add_pod("held", cpu="64", schedulingGates=[{"name": "example.com/wait"}])
-        found = await at(running, "held", "gated")
-    assert found["queue"]["gated_by"] == "SchedulingGates"
-    assert "example.com/wait" in found["queue"]["gate"]
-    assert found["queue"]["retried_by"] is None
-    assert list(found["wakes"]) == ["SchedulingGates"]
-    assert found["wakes"]["SchedulingGates"] == ["TargetPodUpdateSchedulingGatesEliminated"]
-    assert [each["plugin"] for each in found["decision"]["plugins"]] == ["NodeResourcesFit"]
-    assert found["attempts"] == []
-
-
 async def test_a_pod_that_waited_is_told_with_its_attempts_after_it_is_bound() -> None:
     async with cluster_and_scheduler() as (cluster, running):
         await cluster.add_node("small", cpu="1")
@@ -120,24 +90,6 @@ async def test_a_pod_that_waited_is_told_with_its_attempts_after_it_is_bound() -
         assert (await at(running, "p", "unknown"))["why"] == "it does not exist, or it has finished"
 
 
-async def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing_behind() -> None:
-    async with cluster_and_scheduler() as (cluster, running):
-        await cluster.add_pod("p")
-        await at(running, "p", "unschedulable")
-        assert len(running.fast_path.history) == 1
-        await cluster.end_pod("p")
-        await at(running, "p", "unknown")
-        assert len(running.fast_path.history) == 0
-
-
-async def test_a_pod_that_is_bound_at_once_has_no_history() -> None:
-    async with cluster_and_scheduler() as (cluster, running):
-        await cluster.add_node("n1")
-        await cluster.add_pod("p")
-        assert (await at(running, "p", "bound"))["attempts"] == []
-        assert len(running.fast_path.history) == 0
-
-
 async def test_pods_of_other_schedulers_are_told_as_theirs() -> None:
     async with cluster_and_scheduler() as (cluster, running):
         await cluster.add_pod("p", scheduler="somebody-else")
@@ -151,7 +103,7 @@ async def test_a_pod_whose_bind_was_refused_backs_off_and_is_told_what_it_would_
         await cluster.add_node("n1", cpu="4")
         await cluster.add_node("n2", cpu="8")
 
-        async with scheduling(Faulty(cluster.transport, "POST", "/binding", 1000, 422)) as running:
+        async with scheduling(Refusing(cluster.transport, "POST", "/binding", 1000, 422)) as running:
             await cluster.add_pod("p")
             found = await at(running, "p", "backoff")
     assert found["queue"]["backoff_until"] >= found["queue"]["since"]

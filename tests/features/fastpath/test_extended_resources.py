@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.support.device_cluster import CLAIMS, RESOURCE, Devices, devices, not
 from tests.support.embedded import until
 from tests.support.objects import container as made
 from tests.support.running import scheduling
-from tests.support.transports import Faulty, Through
+from tests.support.transports import Refusing, Through, failure
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
@@ -100,37 +99,6 @@ async def test_each_container_has_a_request_and_the_mapping_says_which() -> None
         assert len(await found.devices_in_use()) == 3
 
 
-async def test_a_node_that_offers_the_resource_gives_it_without_a_claim() -> None:
-    async with devices("n1", "n2", per_node=1) as found:
-        await offer(found, "n2", 1)
-        async with scheduling(found.cluster.transport):
-            await add_pod(found, "p", nodeSelector={})
-            await add_pod(found, "q")
-            await until(lambda: found.cluster.all_placed(2))
-            nodes = {node: name for name, node in (await found.cluster.placed()).items()}
-            assert nodes.keys() == {"n1", "n2"}
-            await audit(found, nodes["n1"])
-            assert await told(found, nodes["n2"]) is None
-
-
-async def test_a_pod_waits_for_a_device_in_kube_schedulers_words_and_goes_when_one_is_free() -> None:
-    async with devices("n1", per_node=1) as found, scheduling(found.cluster.transport) as running:
-        await add_pod(found, "first")
-        await until(lambda: found.cluster.all_placed(1))
-        await add_pod(found, "second")
-        condition = await until(lambda: found.cluster.condition("second"))
-        assert condition["message"].startswith("0/1 nodes are available: 1 cannot allocate all claims.")
-        await found.cluster.end_pod("first")
-        await until(lambda: found.cluster.is_bound("second"))
-        await until(lambda: _has_claims(found, 1))
-        await audit(found, "second")
-        assert running.reports.counts["after flush"] == 0
-
-
-async def _has_claims(found: Devices, number: int) -> bool:
-    return len(await found.claims()) == number
-
-
 async def test_a_class_that_comes_to_name_a_resource_wakes_those_who_ask_for_it() -> None:
     async with devices("n1") as found, scheduling(found.cluster.transport) as running:
         await add_pod(found, "p", container(resource="example.com/late"))
@@ -148,27 +116,6 @@ async def test_a_class_that_comes_to_name_a_resource_wakes_those_who_ask_for_it(
         assert running.reports.counts["after flush"] == 0
 
 
-async def test_a_node_that_stops_to_offer_the_resource_is_one_with_devices() -> None:
-    async with devices("n1") as found:
-        await offer(found, "n1", 1)
-        async with scheduling(found.cluster.transport) as running:
-            await add_pod(found, "p", container(number=2))
-            await until(lambda: found.cluster.condition("p"))
-            await offer(found, "n1", 0)
-            await until(lambda: found.cluster.all_placed(1))
-            await audit(found, "p")
-            assert running.reports.counts["after flush"] == 0
-
-
-async def test_a_pod_that_wants_both_a_claim_and_a_resource_gets_devices_for_both() -> None:
-    async with devices("n1", "n2") as found, found.settling():
-        await found.add_template()
-        for name in ("p", "q"):
-            await found.add_pod(name, template="t", containers=[container()])
-        await until(lambda: found.cluster.all_placed(2))
-        assert len(await found.devices_in_use()) == 4
-
-
 @pytest.mark.parametrize(
     ("method", "ending"),
     [
@@ -179,7 +126,7 @@ async def test_a_pod_that_wants_both_a_claim_and_a_resource_gets_devices_for_bot
 )
 async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, ending: str) -> None:
     async with devices("n1") as found:
-        faulty = Faulty(found.cluster.transport, method, ending, 1, None)
+        faulty = Refusing(found.cluster.transport, method, ending, 1, None)
         async with found.settling(faulty) as running:
             await add_pod(found, "p")
             await until(lambda: found.cluster.all_placed(1))
@@ -200,7 +147,7 @@ async def test_a_write_whose_answer_is_lost_is_not_made_twice(method: str, endin
 )
 async def test_an_attempt_that_fails_leaves_no_claim_behind(method: str, ending: str) -> None:
     async with devices("n1") as found:
-        faulty = Faulty(found.cluster.transport, method, ending, 1, 403)
+        faulty = Refusing(found.cluster.transport, method, ending, 1, 403)
         async with scheduling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
             await add_pod(found, "p")
             await until(lambda: running.reports.problems)
@@ -212,62 +159,29 @@ async def test_an_attempt_that_fails_leaves_no_claim_behind(method: str, ending:
             await audit(found, "p")
 
 
-async def test_a_device_whose_claim_could_not_be_made_is_for_the_next() -> None:
-    async with devices("n1", per_node=1) as found:
-        faulty = Faulty(found.cluster.transport, "POST", "/resourceclaims", 1, 403)
-        async with scheduling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
-            await add_pod(found, "p")
-            await until(lambda: running.reports.problems)
-            await add_pod(found, "q")
-            await until(lambda: found.cluster.is_bound("q"))
-            await audit(found, "q")
-
-
 @pytest.mark.parametrize("struck", ["PATCH", "DELETE"])
 async def test_a_claim_that_could_not_be_deleted_is_deleted_later(
     struck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent_scheduler.binding.pod_claims._RETRY", 0.1)
 
-    class Guarded(Faulty):
-        async def request(self, method: str, path: str, **more: Any) -> Response:
-            if method == struck and path.startswith(f"{CLAIMS}/p-") and not path.endswith("/status"):
-                return (
-                    await super().request("", "", **more)
-                    if self.left
-                    else await self._pass(method, path, more)
-                )
-            return await self._pass(method, path, more)
+    class Guarded(Through):
+        left = 3
 
-        async def _pass(self, method: str, path: str, more: Any) -> Response:
-            return await self.inner.request(method, path, **more)
+        async def request(self, method: str, path: str, **more: Any) -> Response:
+            of_claim = path.startswith(f"{CLAIMS}/p-") and not path.endswith("/status")
+            if method == struck and of_claim and self.left:
+                self.left -= 1
+                return failure(403, "Forbidden")
+            return await super().request(method, path, **more)
 
     async with devices("n1", per_node=1) as found:
-        refusing = Faulty(found.cluster.transport, "POST", "/binding", 1, 403)
-        guarded = Guarded(refusing, "", "", 3, 403)
+        guarded = Guarded(Refusing(found.cluster.transport, "POST", "/binding", 1, 403))
         async with scheduling(guarded, initial_backoff=0.05, max_backoff=0.05) as running:
             await add_pod(found, "p")
             await until(lambda: found.cluster.all_placed(1))
             await audit(found, "p")
             assert guarded.left == 0 and running.reports.problems
-            assert running.reports.counts["after flush"] == 0
-
-
-async def test_a_claim_that_could_not_be_deallocated_is_deallocated_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("agent_scheduler.binding.pod_claims._RETRY", 0.1)
-    async with devices("n1", "n2") as found:
-        cluster = found.cluster
-        await found.add_claim("c")
-        await found.allocate("c", "n1")
-        await found.cordon("n1")
-        faulty = Faulty(cluster.transport, "PATCH", "resourceclaims/c/status", 2, 403)
-        async with scheduling(faulty) as running:
-            await found.add_pod("p", claim="c")
-            await until(lambda: found.cluster.all_placed(1))
-            assert (await cluster.placed())["p"] == "n2"
-            assert faulty.left == 0
             assert running.reports.counts["after flush"] == 0
 
 
@@ -380,31 +294,3 @@ async def test_a_status_that_names_a_claim_of_before_is_corrected_where_none_is_
             await until(lambda: found.cluster.all_placed(1))
             assert await told(found, "p") is None
             assert await found.claims() == {}
-
-
-async def test_a_name_that_somebody_else_has_is_left_alone() -> None:
-    async with devices("n1") as found:
-        taken: list[str] = []
-
-        class Squatter(Through):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if method == "POST" and path.endswith("/resourceclaims") and not taken:
-                    taken.append(json.loads(more["body"])["metadata"]["name"])
-                    await found.add_claim(taken[0])
-                return await self.inner.request(method, path, **more)
-
-        async with scheduling(Squatter(found.cluster.transport)):
-            await add_pod(found, "p")
-            await until(lambda: found.cluster.all_placed(1))
-        name = (await told(found, "p"))["resourceClaimName"]
-        assert name != taken[0] and len(await found.claims()) == 2
-
-
-async def test_pods_that_ask_for_no_such_resource_pay_nothing() -> None:
-    async with devices("n1") as found, scheduling(found.cluster.transport) as running:
-        await found.cluster.add_pod("plain")
-        await until(lambda: found.cluster.all_placed(1))
-        cluster = running.fast_path.cluster
-        (pod,) = cluster.pods.values()
-        assert pod.extended is None
-        assert cluster.handle.class_of(pod) is pod.cls

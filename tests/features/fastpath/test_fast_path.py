@@ -10,12 +10,10 @@ import pytest
 
 from agent_scheduler.engine.decide.capacity_classes import CapacityClasses
 from agent_scheduler.engine.decide.decide import ConflictPolicy
-from agent_scheduler.engine.framework.plugin import Depends, Filter
-from agent_scheduler.engine.framework.points import PluginSet
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.framework.plugin import Depends
 from agent_scheduler.engine.state.columns import Columns
-from tests.support.embedded import PODS, embedded_cluster, until
-from tests.support.running import AGENT, SETTINGS, scheduling
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.running import AGENT, SETTINGS, raising_for_some, scheduling
 
 
 async def test_a_pod_is_bound_and_people_are_told() -> None:
@@ -94,40 +92,6 @@ async def test_a_refused_pod_is_bound_as_soon_as_something_helps_it() -> None:
         assert running.reports.counts["after flush"] == 0
 
 
-async def test_the_first_node_wakes_whoever_found_none_whatever_plugins_there_are() -> None:
-    profile = build_profile(
-        ProfileSpec(
-            scheduler_name="agent-scheduler",
-            plugins={"filter": PluginSet(disabled=("NodeResourcesFit",))},
-        )
-    )
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(profile,)) as running:
-        await cluster.add_pod("a", cpu="64")
-        condition = await until(lambda: cluster.condition("a"))
-        assert condition["message"] == "no nodes available to schedule pods"
-        await cluster.add_node("n1")
-        await until(cluster.placed)
-        assert running.reports.counts["after flush"] == 0
-
-
-@pytest.mark.promise("S3")
-async def test_a_gated_pod_waits_for_its_last_gate() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await cluster.add_node("n1")
-        await cluster.add_pod("gated", schedulingGates=[{"name": "example.com/a"}])
-        await cluster.add_pod("plain")
-        await until(cluster.placed)
-        assert running.fast_path.queue.pending().gated == 1
-        await cluster.ask(
-            "PATCH",
-            f"{PODS}/gated",
-            [{"op": "remove", "path": "/spec/schedulingGates"}],
-            content_type="application/json-patch+json",
-        )
-        await until(lambda: running.reports.attempts["scheduled"] == 2)
-        assert running.reports.attempts == {"scheduled": 2}
-
-
 async def test_a_condition_that_says_nothing_new_is_not_written_again() -> None:
     async with embedded_cluster() as cluster:
         async with scheduling(cluster.transport, initial_backoff=0.01, max_backoff=0.01) as running:
@@ -147,50 +111,9 @@ async def test_a_condition_that_says_nothing_new_is_not_written_again() -> None:
             assert running.reports.counts["status written"] == 0
 
 
-async def test_a_pod_that_is_deleted_while_it_waits_is_forgotten() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await cluster.add_pod("waiting")
-        await until(lambda: running.reports.attempts["unschedulable"])
-        await cluster.ask("DELETE", f"{PODS}/waiting")
-        await until(lambda: not running.fast_path.cluster.pods)
-        assert sum(running.fast_path.queue.pending()) == 0
-
-
-async def test_a_pod_of_one_and_a_half_megabytes_is_scheduled_like_any_other() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport):
-        await cluster.add_node("n1")
-        container = {"name": "c", "image": "i", "env": [{"name": "BIG", "value": "x" * 1_500_000}]}
-        await cluster.add_pod("big", containers=[container])
-        await cluster.add_pod("plain")
-        await until(lambda: cluster.all_placed(2))
-        assert set(await cluster.placed()) == {"big", "plain"}
-
-
-class Faulty(Filter):
-    """A filter that raises for pods with a certain toleration."""
-
-    name = "Faulty"
-    depends = Depends.NODE
-
-    def prepare(self, pod: Any, interns: Any) -> Any:
-        return self if any(each.key == "boom" for each in pod.tolerations) else None
-
-    def feasible(self, state: Any, nodes: Any, rows: Any) -> Any:
-        raise ZeroDivisionError("boom")
-
-    def reasons(self, state: Any, nodes: Any, rows: Any) -> Any:
-        return {}
-
-
 async def test_a_pod_whose_cycle_raises_kills_no_worker() -> None:
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
-    faulty: Any = type(profile)(
-        scheduler_name=profile.scheduler_name,
-        filters=(Faulty(), *profile.filters),
-        scores=profile.scores,
-        pre_enqueue=profile.pre_enqueue,
-    )
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=(faulty,)) as running:
+    profiles = (raising_for_some(Depends.NODE, lambda _: True),)
+    async with embedded_cluster() as cluster, scheduling(cluster.transport, profiles=profiles) as running:
         await cluster.add_node("n1")
         await cluster.add_pod("bad", tolerations=[{"key": "boom", "operator": "Exists"}])
         for index in range(5):
@@ -283,27 +206,63 @@ async def test_stopping_ends_what_is_under_way_and_takes_nothing_new() -> None:
             assert len(await cluster.placed()) == bound
 
 
-async def test_pods_of_higher_priority_go_first() -> None:
-    async with embedded_cluster() as cluster:
-        for name, value in (("high", 1000), ("low", 10)):
-            await cluster.ask(
-                "POST",
-                "/apis/scheduling.k8s.io/v1/priorityclasses",
-                {"metadata": {"name": name}, "value": value},
-            )
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_pod("low", cpu="1", priorityClassName="low")
-        await cluster.add_pod("high", cpu="1", priorityClassName="high")
-        async with scheduling(cluster.transport) as running:
-            await until(lambda: running.reports.attempts["unschedulable"])
-            assert await cluster.placed() == {"high": "n1"}
+async def condition_of(cluster: EmbeddedCluster, name: str, **wanted: Any) -> dict[str, Any]:
+    async def there() -> dict[str, Any] | None:
+        condition = await cluster.condition(name)
+        same = condition is not None and all(condition.get(key) == value for key, value in wanted.items())
+        return condition if same else None
+
+    found: dict[str, Any] = await until(there)
+    return found
 
 
-async def test_the_first_pod_need_not_wait_until_all_nodes_are_copied() -> None:
-    async with embedded_cluster() as cluster:
-        for number in range(3):
-            await cluster.add_node(f"n{number}")
-        async with scheduling(cluster.transport) as running:
-            fast_path = running.fast_path
-            assert fast_path.snapshot.columns.size == 3
-            assert fast_path.snapshot.sequence == fast_path.ledger.sequence
+async def test_a_condition_names_the_generation_of_the_spec_that_it_was_found_of() -> None:
+    async with embedded_cluster() as cluster, scheduling(cluster.transport):
+        await cluster.add_node("n1", taints=[{"key": "full", "effect": "NoSchedule"}])
+        await cluster.add_pod("p")
+        assert (await condition_of(cluster, "p", status="False"))["observedGeneration"] == 1
+        toleration = {"spec": {"tolerations": [{"key": "t", "operator": "Exists"}]}}
+        await cluster.merge(f"{PODS}/p", toleration)
+        assert (await cluster.pods())["p"]["metadata"]["generation"] == 2
+        found = await condition_of(cluster, "p", observedGeneration=2)
+        assert (found["status"], found["reason"]) == ("False", "Unschedulable")
+
+
+async def test_preferences_that_cannot_be_read_are_told_as_an_error_of_the_scheduler() -> None:
+    term = {"matchExpressions": [{"key": "gen", "operator": "Gt", "values": ["new"]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1", labels={"gen": "3"})
+        await cluster.add_node("n2", labels={"gen": "4"})
+        await cluster.add_pod("p", affinity={"nodeAffinity": preferred})
+        found = await condition_of(cluster, "p", status="False")
+        assert found["reason"] == "SchedulerError"
+        assert found["message"] == (
+            'running PreScore plugin "NodeAffinity": [0].matchExpressions[0].values[0]: Invalid value: "new": '
+            "for 'Gt', 'Lt' operators, the value must be an integer"
+        )
+        assert running.reports.failures == []
+        # Tried again after a backoff, and with one node left there is nothing to rank.
+        await cluster.ask("DELETE", "/api/v1/nodes/n1")
+        await until(cluster.placed)
+        assert (await cluster.placed())["p"] == "n2"
+
+
+async def test_room_that_a_pod_gives_back_as_a_whole_wakes_who_waits_for_it() -> None:
+    """A resize in place ends when the kubelet says what the pod has from now on."""
+
+    def has(cpu: str) -> dict[str, Any]:
+        return {"status": {"resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}}
+
+    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
+        await cluster.add_node("n1", cpu="4")
+        await cluster.add_pod("shrinks", resources={"requests": {"cpu": "1"}, "limits": {"cpu": "4"}})
+        await until(cluster.placed)
+        await cluster.merge(f"{PODS}/shrinks/status", has("3500m"))
+        known = running.fast_path.cluster
+        await until(lambda: any(pod.requests.get("cpu") == 3500 for pod in known.pods.values()))
+        await cluster.add_pod("waits", cpu="2")
+        assert "Insufficient cpu" in (await condition_of(cluster, "waits", status="False"))["message"]
+        await cluster.merge(f"{PODS}/shrinks/status", has("1"))
+        await until(lambda: running.reports.attempts["scheduled"] == 2)
+        assert (await cluster.placed())["waits"] == "n1"

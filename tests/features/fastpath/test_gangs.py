@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
-from agent_scheduler.fastpath import gang_trial
 from embedded_kubernetes import controllers
-from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.decisions.kube_gangs.replay import Living, living
 from tests.support import objects
+from tests.support.device_cluster import CLAIMS as DEVICE_CLAIMS
+from tests.support.device_cluster import RESOURCE
+from tests.support.terms import HOSTNAME, term
 from tests.support.virtual import virtual_time
+from tests.support.volume_cluster import CLAIMS, NOBODY, STORAGE, VOLUMES, using
 
 KUBE = build_profile(ProfileSpec(scheduler_name="default-scheduler", base="default-scheduler"))
 OTHER = build_profile(ProfileSpec(scheduler_name="other", base="default-scheduler"))
@@ -68,27 +69,6 @@ async def test_a_gang_waits_until_all_of_its_minimum_fit_and_is_bound_at_once_th
         after = await create(there, node("n2"))
         assert bound(after) == ["p0", "p1", "p2"]
         assert after["podGroups"]["g"] == {"status": "True", "reason": "Scheduled"}
-
-
-@virtual_time
-async def test_who_is_left_over_of_a_gang_waits_alone_and_the_group_stays_scheduled() -> None:
-    async with living() as there:
-        after = await create(there, node("n1"), group(2), *pods(3))
-        assert len(bound(after)) == 2
-        await asyncio.sleep(30)
-        assert there.after()["podGroups"]["g"]["status"] == "True"
-        assert len(bound(await create(there, node("n2")))) == 3
-
-
-@virtual_time
-async def test_a_member_that_is_gated_counts_and_has_the_others_tried_when_it_comes() -> None:
-    async with living() as there:
-        after = await create(there, node("n1"), group(2), pod("p0"))
-        assert after["pods"]["p0"] == {}, "it waits before the queue"
-        after = await create(there, pod("gated", schedulingGates=[{"name": "example.com/hold"}]))
-        assert "waiting for minCount pods" in after["pods"]["p0"]["condition"]["message"]
-        await there.do({"do": "ungate", "names": ["gated"]})
-        assert bound(await rest(there)) == ["gated", "p0"]
 
 
 @virtual_time
@@ -192,32 +172,6 @@ async def test_what_a_plugin_raises_fails_the_whole_group_and_nothing_of_it_stay
         assert len(bound(there.after())) == 2, "they are tried again after a backoff"
 
 
-@virtual_time
-async def test_a_group_that_goes_while_its_members_wait_keeps_them_from_being_tried() -> None:
-    async with living() as there:
-        await create(there, node("n1"), group(3), *pods(3))
-        await there.do({"do": "delete", "kind": "PodGroup", "names": ["g"]})
-        await create(there, node("n2"))
-        assert bound(there.after()) == []
-        assert bound(await create(there, group(3))) == ["p0", "p1", "p2"]
-
-
-@virtual_time
-async def test_members_keep_apart_from_one_another_within_the_trial() -> None:
-    apart = {
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": "kubernetes.io/hostname"}
-            ]
-        }
-    }
-    async with living() as there:
-        gang = pods(2, affinity=apart, labels={"app": "g"})
-        assert bound(await create(there, node("n1", "8"), group(2), *gang)) == []
-        after = await create(there, node("n2", "8"))
-        assert sorted(found["node"] for found in after["pods"].values()) == ["n1", "n2"]
-
-
 @pytest.mark.promise("L8")
 @virtual_time
 async def test_a_gang_that_evicts_in_vain_keeps_no_room_from_others() -> None:
@@ -250,32 +204,28 @@ async def test_a_gang_that_waits_for_victims_is_bound_when_they_are_gone() -> No
         assert there.reports.attempts["unschedulable"] == refused, "nor does anybody stand in the other's way"
 
 
-VOLUMES = "/api/v1/persistentvolumes"
 LOCAL = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
 
 
 def add_volume(there: Living, name: str) -> None:
     """A volume that is on one node."""
-    on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}
-    where = {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}
-    about = {"capacity": {"storage": "1Gi"}, "local": {"path": "/mnt"}, "nodeAffinity": {"required": where}}
+    where = {"required": {"nodeSelectorTerms": [term(HOSTNAME, "n1")]}}
+    about = {"capacity": {"storage": "1Gi"}, "local": {"path": "/mnt"}, "nodeAffinity": where}
     there.call("POST", VOLUMES, {"metadata": {"name": name}, "spec": {**LOCAL, **about}})
 
 
 @virtual_time
 async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when_these_are() -> None:
     async with living() as there:
-        storage = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
-        classes = "/apis/storage.k8s.io/v1/storageclasses"
-        there.call("POST", classes, {"metadata": {"name": "local"}, **storage})
+        storage = {"provisioner": NOBODY, "volumeBindingMode": "WaitForFirstConsumer"}
+        there.call("POST", f"{STORAGE}/storageclasses", {"metadata": {"name": "local"}, **storage})
         add_volume(there, "pv-a")
         members = []
         for name in ("a", "b"):
             spec = {**LOCAL, "resources": {"requests": {"storage": "1Gi"}}}
             body = {"metadata": {"name": name}, "spec": spec}
-            there.call("POST", "/api/v1/namespaces/default/persistentvolumeclaims", body)
-            volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
-            members.append(pod(f"p-{name}", volumes=volumes))
+            there.call("POST", CLAIMS, body)
+            members.append(pod(f"p-{name}", volumes=using(name)))
         controller = VolumeBinding(there.api)
         running = asyncio.create_task(controllers.run(controller, clock=there.api.store.clock))
         # There is one volume for two: nothing of what was reserved for the first stays.
@@ -287,49 +237,35 @@ async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when
         running.cancel()
 
 
-DEVICES = "/apis/resource.k8s.io/v1"
-DEVICE_CLAIMS = f"{DEVICES}/namespaces/default/resourceclaims"
-
-
-def devices(number: int, generation: int, node: str = "n1") -> dict[str, Any]:
+def devices(number: int, generation: int) -> dict[str, Any]:
     """The spec of a slice."""
     return {
         "driver": "d.example.com",
-        "nodeName": node,
-        "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": generation, "resourceSliceCount": 1},
         "devices": [{"name": f"device-{each}"} for each in range(number)],
     }
-
-
-def add_devices(there: Living, *claims: str, nodes: Sequence[str] = ("n1",)) -> None:
-    """A class, a device on each node, and claims for one each."""
-    selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
-    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
-
-    def post(path: str, name: str, spec: dict[str, Any]) -> None:
-        there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
-
-    post(f"{DEVICES}/deviceclasses", "c", {"selectors": [selector]})
-    for name in nodes:
-        post(f"{DEVICES}/resourceslices", name, devices(1, 1, name))
-    for name in claims:
-        post(DEVICE_CLAIMS, name, {"devices": {"requests": [request]}})
-
-
-def claiming(name: str, claim: str) -> dict[str, Any]:
-    """A member with that claim."""
-    return pod(name, resourceClaims=[{"name": "r", "resourceClaimName": claim}])
 
 
 @virtual_time
 async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
     async with living() as there:
-        add_devices(there, "a", "b")
-        members = [claiming(f"p-{name}", name) for name in ("a", "b")]
+
+        def post(path: str, name: str, spec: dict[str, Any]) -> None:
+            there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
+
+        selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
+        post(f"{RESOURCE}/deviceclasses", "c", {"selectors": [selector]})
+        post(f"{RESOURCE}/resourceslices", "n1", devices(1, 1))
+        request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+        members = []
+        for name in ("a", "b"):
+            post(DEVICE_CLAIMS, name, {"devices": {"requests": [request]}})
+            members.append(pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]))
         assert bound(await create(there, node("n1", "8"), group(2), *members)) == []
         assert not any(each.get("status") for each in there.call("GET", DEVICE_CLAIMS)["items"])
         more = {"spec": devices(2, 2)}
-        there.call("PATCH", f"{DEVICES}/resourceslices/n1", more, "application/merge-patch+json")
+        there.call("PATCH", f"{RESOURCE}/resourceslices/n1", more, "application/merge-patch+json")
         await asyncio.sleep(3)
         assert bound(there.after()) == ["p-a", "p-b"]
         results = [
@@ -340,42 +276,8 @@ async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
 
 
 @virtual_time
-async def test_members_share_a_claim_that_is_allocated_with_the_first_of_them() -> None:
-    async with living() as there:
-        add_devices(there, "shared")
-        members = [claiming(f"p{number}", "shared") for number in range(3)]
-        assert bound(await create(there, node("n1", "8"), group(3), *members)) == ["p0", "p1", "p2"]
-        reserved = there.call("GET", f"{DEVICE_CLAIMS}/shared")["status"]["reservedFor"]
-        assert sorted(each["name"] for each in reserved) == ["p0", "p1", "p2"]
-
-
-@virtual_time
-async def test_members_are_given_devices_where_no_portion_of_a_search_suffices_for_all_nodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gang_trial, "PORTION", 40)
-    names = [f"n{number}" for number in range(6)]
-    async with living() as there:
-        add_devices(there, *names, nodes=names)
-        members = [claiming(f"p-{name}", name) for name in names]
-        after = await create(there, *map(node, names), group(len(names)), *members)
-        assert bound(after) == [f"p-{name}" for name in names]
-
-
-@virtual_time
 async def test_where_the_gate_is_off_each_member_is_a_pod_like_any_other() -> None:
     async with living(profiles=(KUBE.without_gangs(),)) as there:
         after = await create(there, node("n1"), group(3), *pods(3))
         assert len(bound(after)) == 2
         assert after["podGroups"]["g"] is None
-
-
-@virtual_time
-async def test_a_cluster_without_such_groups_is_scheduled_as_ever() -> None:
-    async with living(kinds=BUILTIN) as there:
-        for each in (node("n1"), pod("p0", None), pod("p1", None)):
-            path = "/api/v1/nodes" if each["kind"] == "Node" else "/api/v1/namespaces/default/pods"
-            there.call("POST", path, each)
-        await asyncio.sleep(2)
-        assert [bool(each["spec"].get("nodeName")) for each in there.listed("Pod")] == [True, True]
-        assert there.fast_path.is_synced and there.fast_path.stale == []

@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.state.gpus import ANNOTATION, RESOURCE
 from agent_scheduler.fastpath import checking
-from agent_scheduler.fastpath.settings import settings_of
-from agent_scheduler.kube.bind import BindOutcome, Binds
-from agent_scheduler.kube.transport import PodKey
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.objects import container, node
-from tests.support.running import Running, scheduling
+from tests.support.running import Running, scheduling, settings_from
 
 HIGH = "system-cluster-critical"
-HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
 
 async def add_node(cluster: EmbeddedCluster, name: str, devices: int, **labels: str) -> None:
@@ -63,19 +58,6 @@ def free(running: Running, node: str = "n1") -> tuple[int, ...]:
     return ledger.columns.gpus[ledger.rows[node]]
 
 
-async def test_a_pod_gets_its_node_and_its_annotations_in_one_write() -> None:
-    async with embedded_cluster() as cluster:
-        await add_node(cluster, "n1", 2)
-        before = (await add_pod(cluster, "p", 600, scheduler="nobody"))["metadata"]
-        binds = Binds(cluster.transport, annotations={before["uid"]: {ANNOTATION: "1"}, "other": {"x": "y"}})
-        result = await binds.bind(PodKey("default", "p", before["uid"]), "n1")
-        assert result.outcome is BindOutcome.BOUND
-        after = (await cluster.pods())["p"]["metadata"]
-        assert await given(cluster) == {"p": ("n1", "1")}
-        assert after["annotations"] == {ANNOTATION: "1"}
-        assert int(after["resourceVersion"]) == int(before["resourceVersion"]) + 1
-
-
 @pytest.mark.promise("L20")
 async def test_devices_are_told_and_found_again_after_a_restart() -> None:
     async with embedded_cluster() as cluster:
@@ -98,14 +80,6 @@ async def test_devices_are_told_and_found_again_after_a_restart() -> None:
             assert running.fast_path.ledger.bound_with.keys() == {
                 pod["metadata"]["uid"] for name, pod in (await cluster.pods()).items() if name in "de"
             }
-
-
-async def test_whole_devices_are_told_as_a_list() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport) as running:
-        await add_node(cluster, "n1", 4)
-        await placed_pod(cluster, "share", 10)
-        assert await placed_pod(cluster, "two", 2000) == ("n1", "1,2")
-        assert free(running) == (990, 0, 0, 1000)
 
 
 @pytest.mark.promise("S38", "S39")
@@ -141,72 +115,6 @@ async def test_a_pod_waits_while_no_device_has_enough_left_and_is_woken_when_one
         assert running.reports.counts["after flush"] == 0
 
 
-async def test_an_amount_that_nobody_can_have_is_told_to_whoever_asked() -> None:
-    async with embedded_cluster() as cluster, scheduling(cluster.transport):
-        await add_node(cluster, "n1", 4)
-        await add_pod(cluster, "odd", 1500)
-        condition = await until(lambda: cluster.condition("odd"))
-        assert (
-            "agent-scheduler.io/gpu-milli: 1500 is neither a share of one GPU nor a number of whole ones; "
-            "allowed: up to 1000, or a multiple of it"
-        ) in condition["message"]
-
-
-@pytest.mark.parametrize("bare", [False, True])
-async def test_devices_are_looked_at_whatever_filters_a_profile_has(bare: bool) -> None:
-    text = "profiles: [{plugins: {filter: {disabled: [{name: '*'}]}}}]" if bare else ""
-    settings = settings_of(load_text(HEADER + text), identity="test")
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, settings):
-        await add_node(cluster, "n1", 1)
-        await placed_pod(cluster, "a", 600)
-        await add_pod(cluster, "b", 600)
-        assert await until(lambda: cluster.condition("b"))
-        assert await given(cluster) == {"a": ("n1", "0")}
-
-
-async def all_leaving(cluster: EmbeddedCluster, *names: str) -> bool:
-    return await cluster.leaving() == set(names)
-
-
-async def test_pods_of_lower_priority_make_room_on_one_device() -> None:
-    """Without one of those on device 0 there is as much free on the node as is asked for, and on no device."""
-    async with embedded_cluster() as cluster:
-        await add_node(cluster, "n1", 2)
-        for name, device, spec in (
-            ("a", "0", {}),
-            ("b", "0", {}),
-            ("c", "1", {"priorityClassName": "system-node-critical"}),
-        ):
-            await add_pod(cluster, name, 500, **spec)
-            await bind(cluster, name, "n1", device)
-        async with scheduling(cluster.transport, initial_backoff=0.05) as running:
-            await until(lambda: len(running.fast_path.ledger.placements) == 3)
-            assert free(running) == (0, 500)
-            await add_pod(cluster, "high", 700, priorityClassName=HIGH)
-            assert await until(lambda: all_leaving(cluster, "a", "b"))
-            for name in ("a", "b"):
-                await cluster.end_pod(name)
-            assert await until(lambda: is_given(cluster, "high")) == ("n1", "0")
-            assert (running.reports.counts["victims"], free(running)) == (2, (300, 500))
-            assert running.reports.failures == []
-
-
-async def test_nobody_is_evicted_where_that_would_free_no_device() -> None:
-    """Two that stay have a half of each device."""
-    async with embedded_cluster() as cluster:
-        await add_node(cluster, "n1", 2)
-        for name, device in (("a", "0"), ("b", "1")):
-            await add_pod(cluster, name, 500, priorityClassName="system-node-critical")
-            await bind(cluster, name, "n1", device)
-        await add_pod(cluster, "low", 400)
-        await bind(cluster, "low", "n1", "1")
-        async with scheduling(cluster.transport) as running:
-            await add_pod(cluster, "high", 700, priorityClassName=HIGH)
-            condition = await until(lambda: cluster.condition("high"))
-            assert "preemption: 0/1 nodes are available" in condition["message"]
-            assert running.reports.counts["victims"] == 0
-
-
 @pytest.mark.promise("S39", "L20")
 async def test_pods_that_others_bound_count_on_the_devices_that_they_name() -> None:
     async with embedded_cluster() as cluster:
@@ -240,7 +148,7 @@ def requests(running: Running) -> list[tuple[int, float]]:
 
 
 async def test_what_comes_is_learnt_while_a_profile_asks_and_counted_once() -> None:
-    learning, plain = (settings_of(load_text(HEADER + text), identity="test") for text in (LEARNING, ""))
+    learning, plain = (settings_from(text) for text in (LEARNING, ""))
     async with embedded_cluster() as cluster:
         await add_node(cluster, "n1", 4)
         for name, amount in (("a", 300), ("b", 1000)):

@@ -1,19 +1,23 @@
-"""A plugin of a user's own that has Reserve and PreBind: it takes a licence of a node for each pod, and notes it on the
-pod before the bind."""
+"""Plugins of a user's own that keep something for pods: one that has Reserve and PreBind takes a licence of a node for
+each pod, and notes it on the pod before the bind; the other one is told of pods that were let past their queue's gate.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUE_NAME, queue_path
 from agent_scheduler.plugin import (
     Attempt,
     Bools,
+    CleanupReservations,
     Columns,
     Depends,
     Filter,
@@ -23,12 +27,15 @@ from agent_scheduler.plugin import (
     PodClass,
     PodInfo,
     PreBind,
+    PreEnqueue,
     Reserve,
     Rows,
     Writes,
 )
-from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
-from tests.support.running import profile_of, scheduling
+from tests.support.batched import add_queue, install
+from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.objects import pod
+from tests.support.running import Running, profile_of, scheduling
 
 NOTE = "example.com/licence"
 
@@ -139,3 +146,90 @@ async def test_an_attempt_whose_pre_bind_fails_gives_back_what_was_taken_and_wha
             assert plugin.log[:3] == ["pre_bind p: licence of n0", "unreserve p", "take_back p"]
             plugin.problem = ""
             assert await until(lambda: all_bound(cluster)) == {"p": ("n0", "n0")}
+
+
+class Budget(PreEnqueue, CleanupReservations):
+    """As docs/plugins.md has it."""
+
+    name = "Budget"
+
+    def __init__(self, _args: PluginArgs) -> None:
+        self.kept: set[str] = set()
+        self.ended: list[str] = []
+        self.fails = False
+
+    def concerns(self, pod: PodInfo) -> bool:
+        return pod.batch is not None and pod.batch.gate_managed
+
+    def pre_enqueue(self, pod: PodInfo) -> str | None:
+        if not pod.gates:
+            self.kept.add(pod.name)
+        return None
+
+    def cleanup_reservations(self, pod: PodInfo) -> None:
+        self.kept.discard(pod.name)
+        self.ended.append(pod.name)
+        if self.fails:
+            raise LookupError(pod.name)
+
+
+@pytest.fixture
+def budget() -> Budget:
+    return Budget(PluginArgs())
+
+
+@asynccontextmanager
+async def queue_of_one(budget: Budget, **settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Running]]:
+    """A queue with room for one pod, and a fast path with the plugin."""
+    profile = profile_of(budget, points=("preEnqueue",), origin="budget 1.0")
+    async with embedded_cluster() as cluster:
+        await install(cluster)
+        await add_queue(cluster, "q", capability={"cpu": "1"})
+        await cluster.merge(f"{queue_path('q')}/status", {"status": {"state": "Open"}})
+        async with scheduling(cluster.transport, profiles=(profile,), **settings) as running:
+            yield cluster, running
+
+
+async def gated_pod(cluster: EmbeddedCluster, name: str, **spec: Any) -> None:
+    annotations = {QUEUE_ALLOCATION_GATE: "true", QUEUE_NAME: "q"}
+    await cluster.ask(
+        "POST", PODS, pod(name, cpu="1", annotations=annotations, gates=[QUEUE_ALLOCATION_GATE], **spec)
+    )
+
+
+async def test_a_plugin_is_told_once_that_a_reservation_has_ended_whatever_ends_it(budget: Budget) -> None:
+    async with queue_of_one(budget) as (cluster, _running):
+        await gated_pod(cluster, "gone", nodeSelector={"not": "there"})
+        await until(lambda: budget.kept == {"gone"})
+        await gated_pod(cluster, "held")
+        await cluster.end_pod("gone")
+        await until(lambda: budget.kept == {"held"})
+        assert budget.ended == ["gone"]
+        await cluster.add_node("n0")
+        await until(lambda: budget.ended == ["gone", "held"])
+        assert not budget.kept and "held" in await cluster.placed()
+        await cluster.end_pod("held")
+
+        await gated_pod(cluster, "last")
+        await until(lambda: budget.ended == ["gone", "held", "last"])
+
+
+async def test_a_plugin_is_told_that_room_was_given_back_that_was_held_for_too_long(budget: Budget) -> None:
+    async with queue_of_one(budget, reservation_timeout=0.2) as (cluster, _running):
+        await gated_pod(cluster, "waits", nodeSelector={"not": "there"})
+        await until(lambda: budget.ended == ["waits"])
+        await cluster.end_pod("waits")
+        await gated_pod(cluster, "next", nodeSelector={"not": "there"})
+        await until(lambda: budget.ended == ["waits", "next"])
+
+
+async def test_a_plugin_that_raises_then_keeps_nobody_from_the_room(budget: Budget) -> None:
+    budget.fails = True
+    async with queue_of_one(budget) as (cluster, running):
+        await gated_pod(cluster, "gone", nodeSelector={"not": "there"})
+        await until(lambda: budget.kept == {"gone"})
+        await gated_pod(cluster, "held", nodeSelector={"not": "there"})
+        await cluster.end_pod("gone")
+        await until(lambda: budget.kept == {"held"})
+        (failure,) = running.reports.failures
+        assert "plugin Budget (from budget 1.0): cleanup_reservations raised LookupError" in str(failure)

@@ -177,18 +177,6 @@ async def test_nobody_waits_at_the_end_for_a_pod_that_waits(plugin: Together) ->
         assert nothing_is_left(running, plugin)
 
 
-async def test_a_pod_that_two_have_wait_is_bound_once_both_allow_it(plugin: Together) -> None:
-    other = Together(PluginArgs())
-    other.name = "Others"
-    async with one_node(plugin, other) as (cluster, _running):
-        await until(lambda: plugin.waiting)
-        (waiting,) = plugin.waiting.values()
-        waiting.allow("Together")
-        assert waiting.pending_plugins == ("Others",) and plugin.waiting
-        waiting.allow("Others")
-        await until(cluster.placed)
-
-
 async def test_an_answer_of_another_kind_fails_the_attempt_and_names_the_plugin(plugin: Together) -> None:
     plugin.answer = "no"
     async with one_node(plugin) as (_cluster, running):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.objects.batch import NATIVE_API, QUEUE_ALLOCATION_GATE, QUEUE_NAME, QUEUES, queue_path
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
@@ -95,18 +94,6 @@ async def queues(**changes: Any) -> AsyncIterator[Queues]:
             assert not list(found.usage.book.above_capability())
 
 
-async def test_a_pod_counts_in_its_queue_from_its_bind_until_it_is_gone() -> None:
-    async with queues() as found:
-        await found.set("a", "4")
-        await found.add("one", "a")
-        await found.add("none")
-        await found.placed("one", "none")
-        await until(lambda: found.usage.book.own("a", Standing.BOUND).get("cpu") == 1000)
-        assert found.usage.book.used("root")["cpu"] == 1000
-        await found.cluster.end_pod("one")
-        await until(lambda: not found.usage.book.used("a"))
-
-
 @pytest.mark.promise("S33")
 @pytest.mark.parametrize("change", ["less", "closed", "gone"])
 async def test_who_asks_for_nodes_does_so_no_more_once_its_queue_would_not_take_it(change: str) -> None:
@@ -170,18 +157,6 @@ async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_wi
             assert held and not found.usage.gated.reserved
 
 
-async def test_a_pod_waits_while_its_queue_is_full_and_goes_when_another_leaves() -> None:
-    async with queues() as found:
-        await found.set("a", "2")
-        await found.add("large", "a", cpu="2")
-        await found.placed("large")
-        await found.add("waits", "a")
-        assert await found.waits("waits") == "queue a has too little capability left: 1 of cpu missing"
-        assert found.running.reports.attempts["unschedulable"] == 0, "no node was asked"
-        await found.cluster.end_pod("large")
-        await found.placed("waits")
-
-
 async def test_a_pod_goes_when_its_queues_capability_rises_or_its_queue_opens() -> None:
     async with queues() as found:
         await found.set("a", "1")
@@ -196,20 +171,6 @@ async def test_a_pod_goes_when_its_queues_capability_rises_or_its_queue_opens() 
         await found.set("b", "1")
         await found.set("absent")
         await found.placed("first", "second", "third", "fourth")
-
-
-@pytest.mark.promise("S28")
-async def test_a_queues_ancestors_limit_it_too() -> None:
-    async with queues() as found:
-        await found.set("p", "3")
-        await found.set("a", parent="p")
-        await found.set("b", parent="p")
-        await found.add("one", "a", cpu="2")
-        await found.placed("one")
-        await found.add("two", "b", cpu="2")
-        assert "queue p has too little capability left: 1 of cpu" in await found.waits("two")
-        await found.cluster.end_pod("one")
-        await found.placed("two")
 
 
 @pytest.mark.promise("S28")
@@ -296,18 +257,6 @@ async def test_a_pod_that_names_no_queue_is_in_that_of_its_namespace() -> None:
         await found.waits("two")
 
 
-async def test_pods_that_were_placed_before_there_were_queues_count_when_there_are() -> None:
-    async with queues() as found:
-        await found.cluster.ask("DELETE", queue_path("root"))
-        await until(lambda: not found.usage.active)
-        await found.add("one", "a")
-        await found.placed("one")
-        await found.set("root")
-        await found.set("a", "1")
-        await found.add("two", "a")
-        await found.waits("two")
-
-
 async def test_nobody_waits_when_the_last_queue_is_gone() -> None:
     async with queues() as found:
         await found.add("one", "absent")
@@ -325,30 +274,6 @@ async def test_a_pod_that_names_another_queue_by_then_is_tried_at_once() -> None
         annotate = {"metadata": {"annotations": {QUEUE_NAME: "b"}}}
         await found.cluster.merge(f"{PODS}/one", annotate)
         await found.placed("one")
-
-
-async def test_a_gang_that_its_queue_cannot_hold_says_how_much_is_missing_for_its_minimum() -> None:
-    async with queues() as found:
-        await found.set("a", "2")
-        await found.add_gang("g", 3, "a")
-        for number in range(3):
-            said = await found.waits(f"g-{number}")
-            assert said == "queue a has too little capability left: 1 of cpu missing"
-        # Others may have what is left of it.
-        await found.add("one", "a")
-        await found.placed("one")
-        await found.set("a", "4")
-        await found.placed("one", "g-0", "g-1", "g-2")
-
-
-async def test_members_that_their_queue_cannot_hold_say_so_while_others_of_their_gang_have_gates() -> None:
-    async with queues() as found:
-        await found.set("a", "1")
-        await found.add_gang("g", 2, "a", minimum=3)
-        gates = [{"name": "example.com/gate"}]
-        await found.add("g-2", "a", schedulingGroup={"podGroupName": "g"}, schedulingGates=gates)
-        for number in range(2):
-            await found.waits(f"g-{number}")
 
 
 @pytest.mark.promise("S33")
@@ -390,14 +315,3 @@ async def test_a_gang_whose_members_were_kept_out_one_by_one_goes_when_there_is_
         await found.set("a", "5")
         await found.set("a", "6")
         await found.placed("large", "g-0", "g-1", "g-2")
-
-
-async def test_members_above_the_minimum_that_their_queue_cannot_hold_wait_for_it_alone() -> None:
-    async with queues() as found:
-        await found.set("a", "2")
-        await found.add_gang("g", 3, "a", minimum=2)
-        await until(lambda: found.cluster.all_placed(2))
-        (left,) = {f"g-{number}" for number in range(3)} - set(await found.cluster.placed())
-        assert await found.waits(left) == "queue a has too little capability left: 1 of cpu missing"
-        await found.set("a", "3")
-        await until(lambda: found.cluster.all_placed(3))

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scheduler.config.load import load_text
-from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.objects import container, owner, pod
-from tests.support.running import Running, scheduling
+from tests.support.running import Running, scheduling, settings_from
 
-NAME = "agent-scheduler"
 IMAGE = "registry.example/agent:1"
 
 
-def settings(*profiles: str) -> FastPathSettings:
-    text = ", ".join(f"{{schedulerName: {profile}}}" for profile in profiles)
-    return settings_of(
-        load_text(f"apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\nprofiles: [{text}]"),
-        identity="test",
-    )
-
-
-AGENT = settings(NAME)
-KUBE = settings(f"{NAME}, base: default-scheduler")
-SPREADING = settings(
-    f"{NAME}, pluginConfig: [{{name: PodTopologySpread, args: {{defaultingType: List, defaultConstraints: "
-    "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}]"
+AGENT = settings_from()
+KUBE = settings_from("profiles: [{schedulerName: agent-scheduler, base: default-scheduler}]")
+SPREADING = settings_from(
+    "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List, defaultConstraints: "
+    "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}]}]"
 )
 
 
@@ -45,14 +34,6 @@ def with_image() -> list[dict[str, Any]]:
 async def placed(cluster: EmbeddedCluster, name: str) -> str:
     await until(lambda: cluster.is_bound(name))
     return (await cluster.placed())[name]
-
-
-async def test_a_pod_goes_where_its_image_is_if_its_profile_ranks_by_images() -> None:
-    async with embedded_cluster() as cluster:
-        await two_nodes(cluster, image_on="n2")
-        async with scheduling(cluster.transport, KUBE):
-            await cluster.add_pod("a", containers=with_image())
-            assert await placed(cluster, "a") == "n2"
 
 
 async def test_a_profile_that_begins_to_rank_by_images_reads_pods_and_nodes_again() -> None:
@@ -83,19 +64,6 @@ async def serve(cluster: EmbeddedCluster, **selector: str) -> None:
         "/api/v1/namespaces/default/services",
         {"metadata": {"name": "s"}, "spec": {"selector": selector, "ports": [{"port": 80}]}},
     )
-
-
-async def test_pods_of_a_service_are_spread_by_default_and_others_are_packed() -> None:
-    async with embedded_cluster() as cluster:
-        await two_nodes(cluster)
-        await serve(cluster, app="web")
-        async with scheduling(cluster.transport, SPREADING):
-            for name in ("a", "b", "c"):
-                await cluster.add_pod(f"alone-{name}", labels={"app": "other"})
-            assert {await placed(cluster, f"alone-{name}") for name in ("a", "b", "c")} == {"n1"}
-            for name in ("a", "b"):
-                await cluster.add_pod(f"served-{name}", labels={"app": "web"})
-            assert {await placed(cluster, f"served-{name}") for name in ("a", "b")} == {"n1", "n2"}
 
 
 async def test_so_are_those_of_a_replica_set_a_stateful_set_and_a_replication_controller() -> None:
@@ -136,6 +104,8 @@ async def test_services_are_watched_from_when_a_profile_first_spreads_by_them() 
             for name in ("a", "b"):
                 await cluster.add_pod(f"after-{name}", labels={"app": "web"})
             assert {await placed(cluster, f"after-{name}") for name in ("a", "b")} == {"n2"}
+            await cluster.add_pod("of-no-service", labels={"app": "other"})
+            assert await placed(cluster, "of-no-service") == "n1"
             await running.fast_path.renew()
             running.fast_path.reconfigure(AGENT)
             await cluster.add_pod("later", labels={"app": "web"})

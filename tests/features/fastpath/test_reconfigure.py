@@ -7,18 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.events.events import NODE_ADD
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.fastpath.settings import FastPathSettings, settings_of
 from tests.support.embedded import embedded_cluster, until
 from tests.support.running import scheduling
-
-HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
-
-
-def settings(text: str = "") -> FastPathSettings:
-    return settings_of(load_text(HEADER + text), identity="test")
+from tests.support.running import settings_from as settings
 
 
 @pytest.mark.promise("L9")
@@ -37,21 +30,6 @@ async def test_a_pod_that_was_refused_is_tried_again_under_the_new_profile() -> 
         await cluster.add_pod("b", nodeSelector={"disk": "none"})
         await until(lambda: running.reports.attempts["scheduled"] == 2)
         assert running.reports.counts["after flush"] == 0
-
-
-async def test_a_stricter_profile_refuses_what_was_let_in() -> None:
-    name = "agent-scheduler"
-    lax = settings(
-        f"profiles: [{{schedulerName: {name}, plugins: {{filter: {{disabled: [{{name: '*'}}]}}}}}}]"
-    )
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, lax) as running:
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_pod("a", cpu="5")
-        await until(cluster.placed)
-        running.fast_path.reconfigure(settings())
-        await cluster.add_pod("b", cpu="5")
-        condition = await until(lambda: cluster.condition("b"))
-        assert condition["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
 
 
 async def test_pods_of_a_profile_that_is_gone_are_let_go_and_those_of_a_new_one_taken_on() -> None:
@@ -109,22 +87,6 @@ async def test_no_pod_and_no_worker_is_lost_in_a_burst_of_changes() -> None:
         await cluster.add_node("late", cpu="8", labels={"late": "yes"})
         await until(lambda: running.reports.attempts["scheduled"] == 160)
         assert all(running.reports.counts[name] > before[name] for name in workers)
-
-
-async def test_events_are_reported_in_the_name_of_the_pods_own_profile() -> None:
-    both = settings("profiles: [{schedulerName: agent-scheduler}, {schedulerName: other}]")
-    async with embedded_cluster() as cluster, scheduling(cluster.transport, both) as running:
-        await cluster.add_node("n1")
-        for scheduler in ("agent-scheduler", "other"):
-            await cluster.add_pod(f"{scheduler}-fits", scheduler=scheduler)
-            await cluster.add_pod(f"{scheduler}-waits", scheduler=scheduler, cpu="5")
-        await until(lambda: running.reports.counts["event recorded"] == 4)
-        events = await cluster.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
-    assert {(each["regarding"]["name"], each["reportingController"]) for each in events["items"]} == {
-        (f"{scheduler}-{what}", scheduler)
-        for scheduler in ("agent-scheduler", "other")
-        for what in ("fits", "waits")
-    }
 
 
 class Broken:

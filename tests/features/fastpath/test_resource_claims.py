@@ -14,14 +14,13 @@ from agent_scheduler.binding import pod_claims, prebind
 from agent_scheduler.engine.framework.args import DynamicResourcesArgs
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.fastpath import worker
 from agent_scheduler.kube.transport import OutcomeUnknown, Response, Transport
 from embedded_kubernetes import controllers
 from embedded_kubernetes.resource_claims import ResourceClaims as ClaimController
 from tests.support.device_cluster import devices, nothing_assumed, nothing_beside
 from tests.support.embedded import until
-from tests.support.running import SETTINGS, scheduling
-from tests.support.transports import Faulty, Through, Waiting, failure
+from tests.support.running import SETTINGS, profile, scheduling
+from tests.support.transports import Faulty, Refusing, Send, Through, Waiting, failure, lost
 
 
 @pytest.mark.promise("S17", "S18")
@@ -56,17 +55,6 @@ async def test_a_pod_without_devices_left_waits_in_kube_schedulers_words_and_goe
         assert running.reports.counts["after flush"] == 0
 
 
-async def test_pods_that_share_a_claim_go_to_its_node_and_are_all_reserved() -> None:
-    async with devices("n1", "n2", "n3") as found, scheduling(found.cluster.transport):
-        await found.add_claim("shared")
-        for index in range(5):
-            await found.add_pod(f"p{index}", claim="shared")
-        await until(lambda: found.cluster.all_placed(5))
-        assert len(set((await found.cluster.placed()).values())) == 1
-        assert await found.reserved("shared") == [f"p{index}" for index in range(5)]
-        await found.audit()
-
-
 async def test_a_pod_waits_behind_the_gate_until_its_claim_is_made() -> None:
     async with devices("n1", controller=False) as found, scheduling(found.cluster.transport) as running:
         queue = running.fast_path.queue
@@ -85,27 +73,6 @@ async def test_a_pod_waits_behind_the_gate_until_its_claim_is_made() -> None:
         assert running.reports.counts["after flush"] == 0
 
 
-async def test_a_claim_that_keeps_its_pod_from_the_only_node_with_room_is_deallocated() -> None:
-    async with devices("n1", "n2") as found:
-        cluster = found.cluster
-        await found.add_claim("c")
-        async with scheduling(cluster.transport):
-            await found.add_pod("user", claim="c")
-            await until(lambda: found.cluster.all_placed(1))
-        node = (await cluster.placed())["user"]
-        # The claim has an allocation there, of which nobody makes use.
-        await cluster.end_pod("user")
-        await until(lambda: found.unreserved("c"))
-        await found.cordon(node)
-        await found.allocate("c", node)
-        async with scheduling(cluster.transport) as running:
-            await found.add_pod("next", claim="c")
-            await until(lambda: found.cluster.all_placed(1))
-            assert (await cluster.placed())["next"] != node
-            assert running.reports.counts["after flush"] == 0
-        await found.audit()
-
-
 @pytest.mark.parametrize("answer", [403, None], ids=["refused", "unanswered"])
 async def test_what_is_reserved_for_a_pod_is_given_back_after_its_profile_is_gone(
     answer: int | None, monkeypatch: pytest.MonkeyPatch
@@ -116,7 +83,7 @@ async def test_what_is_reserved_for_a_pod_is_given_back_after_its_profile_is_gon
     async with devices("n1") as found:
         await found.add_claim("c")
 
-        class Reloading(Faulty):
+        class Reloading(Refusing):
             async def request(self, method: str, path: str, **more: Any) -> Response:
                 if method == "PATCH" and path.endswith("/c/status"):
                     running.fast_path.reconfigure(other)
@@ -142,7 +109,7 @@ async def test_all_claims_of_a_pod_are_written_once_though_an_answer_for_the_fir
     async with devices("n1") as found:
         for claim in ("c", "d"):
             await found.add_claim(claim)
-        faulty = Faulty(found.cluster.transport, "PATCH", f"resourceclaims/c{ending}", 1, None)
+        faulty = Refusing(found.cluster.transport, "PATCH", f"resourceclaims/c{ending}", 1, None)
         async with found.settling(faulty) as running:
             both = [{"name": claim, "resourceClaimName": claim} for claim in ("c", "d")]
             await found.cluster.add_pod("p", resourceClaims=both)
@@ -155,7 +122,7 @@ async def test_all_claims_of_a_pod_are_written_once_though_an_answer_for_the_fir
 async def test_a_reservation_whose_answer_is_lost_is_found_in_the_claim() -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
-        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/c/status", 0, None)
+        faulty = Refusing(found.cluster.transport, "PATCH", "resourceclaims/c/status", 0, None)
         async with scheduling(faulty) as running:
             await found.add_pod("first", claim="c")
             await until(lambda: found.cluster.all_placed(1))
@@ -168,15 +135,22 @@ async def test_a_reservation_whose_answer_is_lost_is_found_in_the_claim() -> Non
             assert running.reports.problems == []
 
 
-async def test_a_claim_that_cannot_be_written_leaves_nothing_reserved_and_is_tried_again() -> None:
+@pytest.mark.promise("L7", "L10")
+@pytest.mark.parametrize(("method", "ending"), [("PATCH", "resourceclaims/c/status"), ("POST", "/binding")])
+async def test_an_attempt_that_fails_leaves_nothing_reserved_and_the_next_one_succeeds(
+    method: str, ending: str
+) -> None:
     async with devices("n1") as found:
         await found.add_claim("c")
-        faulty = Faulty(found.cluster.transport, "PATCH", "resourceclaims/c/status", 1, 403)
-        async with found.settling(faulty) as running:
+        refusing = Refusing(found.cluster.transport, method, ending, 1, 403)
+        async with found.settling(refusing, initial_backoff=30.0, max_backoff=30.0) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
-            assert 'running PreBind plugin "DynamicResources"' in running.reports.problems[0]
-            await until(lambda: found.cluster.all_placed(1))
+            assert ('running PreBind plugin "DynamicResources"' in running.reports.problems[0]) == (
+                method == "PATCH"
+            )
+            await until(lambda: found.unreserved("c"))
+            await until(lambda: found.cluster.all_placed(1), seconds=60)
 
 
 async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_ends() -> None:
@@ -198,30 +172,17 @@ async def test_a_pod_whose_claim_is_being_written_is_bound_before_the_scheduler_
             await found.audit()
 
 
-@pytest.mark.promise("L7", "L10")
-async def test_a_refused_bind_takes_the_reservation_back() -> None:
-    async with devices("n1") as found:
-        await found.add_claim("c")
-        faulty = Faulty(found.cluster.transport, "POST", "/binding", 1, 403)
-        async with found.settling(faulty, initial_backoff=30.0, max_backoff=30.0) as running:
-            await found.add_pod("p", claim="c")
-            await until(lambda: running.reports.problems)
-            await until(lambda: found.unreserved("c"))
-
-
 async def test_a_claim_that_somebody_else_allocates_meanwhile_costs_an_attempt_and_no_device_twice() -> None:
     async with devices("n1", "n2", per_node=1) as found:
         await found.add_claim("c")
 
-        class Rival(Through):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if method == "PATCH" and path.endswith("/c/status") and self.left > 0:
-                    self.left -= 1
-                    await found.allocate("c", "n2")
-                return await super().request(method, path, **more)
+        async def rival(send: Send) -> Any:
+            await found.allocate("c", "n2")
+            return await send()
 
-        rival = Rival(found.cluster.transport)
-        async with found.settling(rival):
+        faulty = Faulty(found.cluster.transport)
+        faulty.ways["PATCH", "/c/status"] = [rival]
+        async with found.settling(faulty):
             await found.add_pod("p", claim="c", nodeSelector={})
             await until(lambda: found.cluster.all_placed(1))
 
@@ -273,17 +234,15 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
     async with devices("n1", per_node=1) as found:
         await found.add_claim("c")
         await found.add_claim("d")
-        held: list[tuple[str, str, dict[str, Any]]] = []
+        held: list[Send] = []
 
-        class Late(Through):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if path.endswith("/c/status"):
-                    if method == "PATCH":
-                        held.append((method, path, more))
-                    raise OutcomeUnknown("no answer")
-                return await super().request(method, path, **more)
+        async def late(send: Send) -> Response:
+            held.append(send)
+            raise OutcomeUnknown("no answer")
 
-        async with scheduling(Late(found.cluster.transport)) as running:
+        faulty = Faulty(found.cluster.transport)
+        faulty.ways["PATCH", "/c/status"] = [late] * 1000
+        async with scheduling(faulty) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: held)
             await found.cluster.end_pod("p")
@@ -291,8 +250,7 @@ async def test_devices_are_given_to_nobody_else_while_a_write_that_got_no_answer
             await until(lambda: not running.fast_path.binder.in_flight)
             await until(lambda: found.cluster.condition("q"))
             assert await found.cluster.placed() == {}
-            method, path, more = held[0]
-            assert (await found.cluster.transport.request(method, path, **more)).status == 200
+            assert (await held[0]()).status == 200
             await until(lambda: found.cluster.all_placed(1))
             await found.audit()
 
@@ -403,7 +361,7 @@ async def test_what_an_attempt_of_unknown_outcome_wrote_is_not_taken_from_the_ne
             await until(nothing_beside)
 
 
-class Behind(Through):
+class Behind(Faulty):
     """Its watch of pods brings nothing while they are not to be `shown`."""
 
     def __init__(self, inner: Transport) -> None:
@@ -423,36 +381,34 @@ class Behind(Through):
 
             yield behind()
 
+    def patches(self) -> list[str]:
+        """Of claims."""
+        return [each for each in self.sent if each.startswith("PATCH") and "resourceclaims" in each]
+
 
 @pytest.mark.promise("S18", "L10")
 @pytest.mark.parametrize("asked", ["says that it has a node", "gives no answer"])
 async def test_what_a_pod_uses_that_is_bound_already_is_not_taken_back_from_it(asked: str) -> None:
     """A bind may be refused because the watch is behind: somebody has bound the pod. Whoever is asked about it may give
     no answer."""
-    patches: list[str] = []
     async with devices("n1") as found:
         await found.add_claim("c")
+        behind = Behind(found.cluster.transport)
 
-        class Ahead(Behind):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if method == "PATCH" and "resourceclaims" in path:
-                    patches.append(path)
-                if method == "GET" and path.endswith("/pods/p") and asked == "gives no answer":
-                    raise OutcomeUnknown("no answer")
-                if method == "POST" and path.endswith("/binding") and self.left > 0:
-                    self.left -= 1
-                    self.shown.clear()
-                    await super().request(method, path, **more)
-                    return failure(403)
-                return await super().request(method, path, **more)
+        async def bind_and_refuse(send: Send) -> Response:
+            behind.shown.clear()
+            await send()
+            return failure(403)
 
-        ahead = Ahead(found.cluster.transport)
-        async with scheduling(ahead) as running:
+        behind.ways["POST", "/binding"] = [bind_and_refuse]
+        if asked == "gives no answer":
+            behind.ways["GET", "/pods/p"] = [lost] * 1000
+        async with scheduling(behind) as running:
             await found.add_pod("p", claim="c")
             await until(lambda: running.reports.problems)
             assert await found.reserved("c") == ["p"]
-            assert len(patches) == 2
-            ahead.shown.set()
+            assert len(behind.patches()) == 2
+            behind.shown.set()
             await until(lambda: not running.fast_path.binder.in_flight)
             await found.audit()
 
@@ -462,60 +418,34 @@ async def test_a_claim_of_a_pod_that_got_a_node_meanwhile_is_not_given_back(
 ) -> None:
     """It keeps its pod from the other node; but somebody has bound the pod, of which the watch is slow to tell."""
     monkeypatch.setattr(pod_claims, "_RETRY", 0.05)
-    patches: list[str] = []
     async with devices("n1", "n2") as found:
-        cluster = found.cluster
         await found.add_claim("c")
         await found.cordon("n1")
         await found.allocate("c", "n1")
+        behind = Behind(found.cluster.transport)
 
-        class Ahead(Behind):
-            async def request(self, method: str, path: str, **more: Any) -> Response:
-                if method == "PATCH" and "resourceclaims" in path:
-                    patches.append(path)
-                if method == "GET" and path.endswith("/pods/p") and self.left:
-                    self.left -= 1
-                    self.shown.clear()
-                    await cluster.bind("p", "n1")
-                return await super().request(method, path, **more)
+        async def bound_before(send: Send) -> Any:
+            behind.shown.clear()
+            await found.cluster.bind("p", "n1")
+            return await send()
 
-        ahead = Ahead(cluster.transport)
-        async with scheduling(ahead):
+        ways = behind.ways["GET", "/pods/p"] = [bound_before]
+        async with scheduling(behind):
             await found.add_pod("p", claim="c")
-            await until(lambda: not ahead.left and nothing_beside())
-            assert patches == []
-            ahead.shown.set()
+            await until(lambda: not ways and nothing_beside())
+            assert behind.patches() == []
+            behind.shown.set()
             await until(lambda: found.cluster.all_placed(1))
         assert "allocation" in (await found.claims())["c"]["status"]
-
-
-async def test_pods_are_decided_on_a_portion_at_a_time_where_devices_take_long_to_find(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No portion suffices for all nodes, so each decision takes several cycles, with those of others between them."""
-    monkeypatch.setattr(worker, "PORTION", 40)
-    nodes = [f"n{index:02}" for index in range(12)]
-    async with devices(*nodes) as found, scheduling(found.cluster.transport) as running:
-        await found.add_template()
-        for index in range(8):
-            await found.add_pod(f"p{index}", template="t")
-            await found.cluster.add_pod(f"plain{index}")
-        await until(lambda: found.cluster.all_placed(16))
-        await found.audit()
-        await until(lambda: nothing_assumed(running))
-        assert sum(running.reports.counts[f"worker {index}"] for index in range(8)) > 16
-        assert running.reports.failures == [] and running.reports.problems == []
-        assert running.reports.attempts == {"scheduled": 16}
 
 
 @pytest.mark.real_time
 async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
     args = {"DynamicResources": DynamicResourcesArgs(filter_timeout=0.05)}
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
     async with (
         devices("n1", per_node=40) as found,
         scheduling(
-            found.cluster.transport, profiles=(profile,), initial_backoff=0.1, max_backoff=0.1
+            found.cluster.transport, profiles=(profile(args=args),), initial_backoff=0.1, max_backoff=0.1
         ) as running,
     ):
         await found.add_hard_claim()
@@ -531,8 +461,8 @@ async def test_a_pod_whose_nodes_stay_undecided_is_tried_again_without_an_event(
 async def test_a_profile_without_the_plugin_takes_no_devices() -> None:
     """As kube-scheduler: no Reserve and no PreBind without DynamicResources. Who disables it answers for the claims."""
     without = {"multiPoint": PluginSet(disabled=("DynamicResources",))}
-    profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", plugins=without))
-    async with devices("n1") as found, scheduling(found.cluster.transport, profiles=(profile,)) as running:
+    profiles = (profile(plugins=without),)
+    async with devices("n1") as found, scheduling(found.cluster.transport, profiles=profiles) as running:
         await found.add_claim("c")
         await found.add_pod("p", claim="c")
         await until(lambda: running.reports.attempts["scheduled"])

@@ -2,176 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from agent_scheduler.cluster.storage import Storage as Watched
 from agent_scheduler.engine.events.events import Resource
-from agent_scheduler.engine.framework.args import UtilizationShapePoint, VolumeBindingArgs
-from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
+from agent_scheduler.engine.framework.args import VolumeBindingArgs
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.volumes.catalogue import Catalogue
-from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response, Transport
-from embedded_kubernetes import controllers
-from embedded_kubernetes.volume_binding import VolumeBinding
-from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.support.running import Running, scheduling
-from tests.support.transports import Through, failure
-
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-VOLUMES = "/api/v1/persistentvolumes"
-STORAGE = "/apis/storage.k8s.io/v1"
-HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-
-
-class Storage:
-    """What users and volume plugins say to the API server, and the volume controller, which can be held."""
-
-    def __init__(self, cluster: EmbeddedCluster) -> None:
-        self.cluster = cluster
-        self._controller: asyncio.Task[None] | None = None
-
-    def play(self) -> None:
-        api = self.cluster.api
-        self._controller = asyncio.create_task(
-            controllers.run(VolumeBinding(api), clock=api.registry.store.clock)
-        )
-
-    async def hold(self) -> None:
-        if self._controller is not None:
-            self._controller.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._controller
-            self._controller = None
-
-    async def add_class(
-        self, name: str, *, waits: bool = True, provisioner: str = "made.example.com"
-    ) -> None:
-        mode = "WaitForFirstConsumer" if waits else "Immediate"
-        body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
-        await self.cluster.ask("POST", f"{STORAGE}/storageclasses", body)
-
-    async def add_claim(self, name: str, class_name: str = "late", **spec: Any) -> Any:
-        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
-        body = {"metadata": {"name": name}, "spec": {"storageClassName": class_name, **spec}}
-        return await self.cluster.ask("POST", CLAIMS, body)
-
-    async def add_volume(
-        self, name: str, *, on: str = "", labels: Any = None, class_name: str = "late", **spec: Any
-    ) -> None:
-        spec = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class_name,
-            "csi": {"driver": "made.example.com", "volumeHandle": name},
-            **spec,
-        }
-        if on:
-            term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [on]}]}
-            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
-        body = {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
-        await self.cluster.ask("POST", VOLUMES, body)
-
-    async def add_pod(self, name: str, *claims: str, **spec: Any) -> None:
-        volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
-        await self.cluster.add_pod(name, volumes=volumes, **spec)
-
-    async def pod_with_claim(self, *nodes: str, **its_class: str) -> None:
-        """A pod whose claim waits for its consumer, and nodes for it."""
-        await self.add_class("late", **its_class)  # type: ignore[arg-type]
-        await self.add_claim("data")
-        await self.add_nodes(*nodes)
-        await self.add_pod("p", "data")
-
-    async def add_nodes(self, *names: str, **labels: str) -> None:
-        for name in names:
-            await self.cluster.add_node(name, labels={HOST: name, **labels})
-
-    @asynccontextmanager
-    async def settling(self, transport: Transport | None = None, **settings: Any) -> AsyncIterator[Running]:
-        """As `scheduling`; in the end nothing is reserved any more."""
-        async with scheduling(transport or self.cluster.transport, **settings) as running:
-            yield running
-            await until(lambda: nothing_reserved(running))
-            assert running.reports.failures == []
-
-    async def refused(self, name: str) -> str:
-        """The message of the pod's condition, once there is one."""
-        message: str = (await until(lambda: self.cluster.condition(name)))["message"]
-        return message
-
-    async def selected(self, claim: str = "data") -> str | None:
-        """The node that was chosen for a claim."""
-        about = (await self.cluster.ask("GET", f"{CLAIMS}/{claim}"))["metadata"].get("annotations") or {}
-        node: str | None = about.get("volume.kubernetes.io/selected-node")
-        return node
-
-    async def claimed(self) -> dict[str, str]:
-        """Volume -> the claim that it is for."""
-        volumes = (await self.cluster.ask("GET", VOLUMES))["items"]
-        return {
-            each["metadata"]["name"]: each["spec"]["claimRef"]["name"]
-            for each in volumes
-            if each["spec"].get("claimRef")
-        }
-
-
-@asynccontextmanager
-async def storage(*, controller: bool = True) -> AsyncIterator[Storage]:
-    async with embedded_cluster() as cluster:
-        found = Storage(cluster)
-        if controller:
-            found.play()
-        try:
-            yield found
-        finally:
-            await found.hold()
-
-
-def nothing_reserved(running: Running) -> bool:
-    catalogue = running.fast_path.cluster.catalogue
-    assert catalogue.check() == []
-    return not len(catalogue.taken) and not len(catalogue.selected) and not running.fast_path.ledger.assumed
-
+from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
+from tests.support.embedded import until
+from tests.support.running import profile, scheduling
+from tests.support.terms import HOSTNAME
+from tests.support.transports import Faulty, Send, Way, lost, refused
+from tests.support.volume_cluster import CLAIMS, NOBODY, VOLUMES, nothing_reserved, storage
 
 # ---- claims that wait for their consumer
 
 
 async def test_a_claim_that_waits_gets_the_static_volume_of_the_pods_node_before_the_pod_is_bound() -> None:
     async with storage() as world, world.settling():
-        await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
+        await world.add_class(provisioner=NOBODY)
         await world.add_volume("v-b", on="b")
         await world.add_claim("data")
         await world.add_nodes("a", "b")
         await world.add_pod("p", "data")
         assert await until(world.cluster.placed) == {"p": "b"}
-        claim = await world.cluster.ask("GET", f"{CLAIMS}/data")
+        claim = await world.cluster.get(f"{CLAIMS}/data")
         assert claim["spec"]["volumeName"] == "v-b"
-        volume = await world.cluster.ask("GET", f"{VOLUMES}/v-b")
+        volume = await world.cluster.get(f"{VOLUMES}/v-b")
         assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
         assert volume["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
-
-
-async def test_a_claim_that_waits_is_provisioned_for_the_node_that_was_chosen() -> None:
-    async with storage() as world, world.settling():
-        await world.pod_with_claim("a")
-        assert await until(world.cluster.placed) == {"p": "a"}
-        claim = await world.cluster.ask("GET", f"{CLAIMS}/data")
-        assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "a"
-        assert claim["status"]["phase"] == "Bound"
 
 
 @pytest.mark.promise("S13")
 async def test_a_pod_is_not_bound_while_its_claim_is_not_and_holds_its_room_meanwhile() -> None:
     async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
-        await world.add_class("late")
+        await world.add_class()
         await world.add_claim("data")
-        await world.cluster.add_node("a", cpu="1", labels={HOST: "a"})
+        await world.cluster.add_node("a", cpu="1", labels={HOSTNAME: "a"})
         await world.add_pod("p", "data", cpu="1")
         await until(world.selected)
         await world.cluster.add_pod("other", cpu="1")
@@ -187,7 +58,7 @@ async def test_a_pod_is_not_bound_while_its_claim_is_not_and_holds_its_room_mean
 @pytest.mark.promise("S13")
 async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
     async with storage() as world, world.settling():
-        await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
+        await world.add_class(provisioner=NOBODY)
         await world.add_volume("only", on="a")
         await world.add_claim("one")
         await world.add_claim("two")
@@ -206,150 +77,40 @@ async def test_two_pods_that_race_for_one_volume_do_not_both_get_it() -> None:
 
 async def test_pods_that_share_a_claim_that_waits_have_it_bound_once_and_all_run_where_it_is() -> None:
     async with storage() as world, world.settling() as running:
-        await world.add_class("late")
+        await world.add_class()
         await world.add_nodes("a", "b", "c")
         await world.add_claim("data", accessModes=["ReadWriteMany"])
         for index in range(6):
             await world.add_pod(f"p{index}", "data")
-        await until(lambda: _placed(world, *(f"p{index}" for index in range(6))))
-        claim = await world.cluster.ask("GET", f"{CLAIMS}/data")
+        await until(lambda: world.cluster.all_placed(6))
+        claim = await world.cluster.get(f"{CLAIMS}/data")
         selected = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
         assert set((await world.cluster.placed()).values()) == {selected}
         assert running.reports.problems == [] and not running.reports.failures
 
 
-async def test_many_pods_get_a_volume_each() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
-        await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
-        await world.add_nodes("a", "b", "c")
-        for number in range(12):
-            await world.add_volume(f"v{number}", on="abc"[number % 3])
-            await world.add_claim(f"c{number}")
-        for number in range(12):
-            await world.add_pod(f"p{number}", f"c{number}")
-        await until(lambda: world.cluster.all_placed(12))
-        assert len(await world.claimed()) == 12
-        await until(lambda: nothing_reserved(running))
-
-
 # ---- what the filters refuse, and what wakes
-
-
-async def test_a_pod_whose_claim_does_not_wait_is_refused_until_the_claim_is_bound() -> None:
-    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
-        await world.add_class("now", waits=False)
-        await world.add_claim("data", "now")
-        await world.add_nodes("a")
-        await world.add_pod("p", "data")
-        message = await world.refused("p")
-        assert message.startswith(
-            "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
-        )
-        world.play()
-        assert await until(world.cluster.placed) == {"p": "a"}
-        assert not running.reports.counts["after flush"]
-
-
-async def test_a_pod_whose_claim_is_missing_is_woken_when_it_is_made() -> None:
-    async with storage() as world, scheduling(world.cluster.transport):
-        await world.add_class("late")
-        await world.add_nodes("a")
-        await world.add_pod("p", "data")
-        assert 'persistentvolumeclaim "data" not found' in await world.refused("p")
-        await world.add_claim("data")
-        assert await until(world.cluster.placed) == {"p": "a"}
-
-
-async def test_a_claim_of_one_pod_is_free_for_the_next_when_the_pod_is_gone() -> None:
-    async with storage() as world, scheduling(world.cluster.transport):
-        await world.add_class("late")
-        await world.add_nodes("a", "b")
-        await world.add_claim("data", accessModes=["ReadWriteOncePod"])
-        await world.add_pod("first", "data")
-        await until(lambda: world.cluster.is_bound("first"))
-        await world.add_pod("second", "data")
-        assert "ReadWriteOncePod access mode" in await world.refused("second")
-        await world.cluster.end_pod("first")
-        await until(lambda: world.cluster.is_bound("second"))
-
-
-async def test_a_volume_that_is_labelled_with_a_zone_keeps_its_pod_there() -> None:
-    async with storage() as world, scheduling(world.cluster.transport) as running:
-        await world.add_volume("west", class_name="", labels={ZONE: "west"})
-        await world.add_claim("data", "")
-        await world.cluster.add_node("e", labels={ZONE: "east"})
-        await world.add_pod("p", "data")
-        await until(lambda: world.cluster.says_text("p", "node(s) had no available volume zone"))
-        await world.cluster.add_node("w", labels={ZONE: "west"})
-        assert await until(world.cluster.placed) == {"p": "w"}
-        assert not running.reports.failures
-
-
-async def test_a_node_takes_no_more_volumes_than_its_driver_can_attach() -> None:
-    async with storage() as world, scheduling(world.cluster.transport):
-        drivers = [{"name": "made.example.com", "nodeID": "a", "allocatable": {"count": 1}}]
-        body = {"metadata": {"name": "a"}, "spec": {"drivers": drivers}}
-        await world.cluster.ask("POST", f"{STORAGE}/csinodes", body)
-        await world.add_class("late")
-        for name in ("one", "two"):
-            await world.add_claim(name)
-        await world.add_nodes("a")
-        await world.add_pod("p1", "one")
-        await until(lambda: world.cluster.is_bound("p1"))
-        await world.add_pod("p2", "two")
-        assert "node(s) exceed max volume count" in await world.refused("p2")
-        await world.add_nodes("b")
-        await until(lambda: world.cluster.is_bound("p2"))
-        assert (await world.cluster.placed())["p2"] == "b"
 
 
 # ---- writes that go wrong
 
 
-class Faulty(Through):
-    """Writes of claims and volumes go wrong on it, each in the way that is next in `ways`."""
-
-    def __init__(self, inner: Transport, *ways: Callable[[Callable[[], Any]], Any]) -> None:
-        super().__init__(inner)
-        self.ways = list(ways)
-        self.patches = 0
-
-    async def request(self, method: str, path: str, **more: Any) -> Response:
-        def send() -> Any:
-            return self.inner.request(method, path, **more)
-
-        if method == "PATCH" and "/persistentvolume" in path:
-            self.patches += 1
-            if self.ways:
-                answer: Response = await self.ways.pop(0)(send)
-                return answer
-        return await super().request(method, path, **more)
+#: What is written to claims and volumes.
+WRITES = "PATCH", "/persistentvolume"
 
 
-def answered(status: int, reason: str) -> Callable[[Callable[[], Any]], Any]:
-    async def answer(_send: Callable[[], Any]) -> Response:
-        return failure(status, reason, message="told so")
-
-    return answer
-
-
-async def lost_after(send: Callable[[], Any]) -> Response:
-    await send()
+async def lost_before(_: Send) -> Response:
     raise OutcomeUnknown("no answer")
 
 
-async def lost_before(_send: Callable[[], Any]) -> Response:
-    raise OutcomeUnknown("no answer")
-
-
-async def not_sent(_send: Callable[[], Any]) -> Response:
+async def not_sent(_: Send) -> Response:
     raise NotSent("no connection")
 
 
-async def failed_after(send: Callable[[], Any]) -> Response:
+async def failed_after(send: Send) -> Response:
     await send()
-    failed: Response = await answered(500, "InternalError")(send)
-    return failed
+    answer: Response = await refused(500, "InternalError")(send)
+    return answer
 
 
 REFUSALS = {409: "Conflict", 404: "NotFound", 422: "Invalid", 403: "Forbidden"}
@@ -357,12 +118,13 @@ REFUSALS = {409: "Conflict", 404: "NotFound", 422: "Invalid", 403: "Forbidden"}
 
 @pytest.mark.promise("S13", "L7")
 @pytest.mark.parametrize("status", REFUSALS)
-@pytest.mark.parametrize("provisioner", ["made.example.com", "kubernetes.io/no-provisioner"])
+@pytest.mark.parametrize("provisioner", ["made.example.com", NOBODY])
 async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_attempt_succeeds(
     status: int, provisioner: str
 ) -> None:
     async with storage() as world:
-        faulty = Faulty(world.cluster.transport, answered(status, REFUSALS[status]))
+        faulty = Faulty(world.cluster.transport)
+        faulty.ways[WRITES] = [refused(status, REFUSALS[status])]
         async with world.settling(faulty) as running:
             forgotten: list[bool] = []
             fast_path = running.fast_path
@@ -373,7 +135,7 @@ async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_atte
                 error(*args, **more)
 
             fast_path._workers[0]._failures.error = failed  # type: ignore[method-assign]
-            await world.add_volume("v", on="a", class_name="late" if "/" in provisioner else "other")
+            await world.add_volume("v", on="a", class_name="late" if provisioner == NOBODY else "other")
             await world.pod_with_claim("a", provisioner=provisioner)
             assert await until(world.cluster.placed) == {"p": "a"}
             assert forgotten == [True]
@@ -383,39 +145,42 @@ async def test_a_write_that_is_refused_leaves_nothing_reserved_and_the_next_atte
             assert "told so" in problem
 
 
-@pytest.mark.parametrize(
-    ("way", "patches"), [(lost_after, 1), (failed_after, 1), (lost_before, 2), (not_sent, 2)]
-)
-@pytest.mark.parametrize("provisioner", ["made.example.com", "kubernetes.io/no-provisioner"])
+@pytest.mark.parametrize(("way", "patches"), [(lost, 1), (failed_after, 1), (lost_before, 2), (not_sent, 2)])
+@pytest.mark.parametrize("provisioner", ["made.example.com", NOBODY])
 async def test_a_write_without_an_answer_is_looked_for_and_else_sent_again(
-    way: Any, patches: int, provisioner: str
+    way: Way, patches: int, provisioner: str
 ) -> None:
     async with storage() as world:
-        faulty = Faulty(world.cluster.transport, way)
+        faulty = Faulty(world.cluster.transport)
+        faulty.ways[WRITES] = [way]
         async with world.settling(faulty) as running:
-            await world.add_volume("v", on="a", class_name="late" if "/" in provisioner else "other")
+            await world.add_volume("v", on="a", class_name="late" if provisioner == NOBODY else "other")
             await world.pod_with_claim("a", provisioner=provisioner)
             assert await until(world.cluster.placed) == {"p": "a"}
-            assert faulty.patches == patches
+            sent = [each for each in faulty.sent if each.startswith("PATCH") and WRITES[1] in each]
+            assert len(sent) == patches
             assert not running.reports.problems
 
 
 @pytest.mark.promise("L7")
-async def test_a_pod_that_is_deleted_while_its_claim_is_bound_leaves_nothing_reserved() -> None:
+@pytest.mark.parametrize("goes", ["the pod", "the scheduler"])
+async def test_what_is_reserved_while_a_claim_is_bound_is_given_back_when_somebody_goes(goes: str) -> None:
     async with storage(controller=False) as world, world.settling() as running:
         await world.pod_with_claim("a")
         await until(world.selected)
-        await world.cluster.end_pod("p")
+        if goes == "the pod":
+            await world.cluster.end_pod("p")
+        else:
+            await running.stop(grace=0.1)
+            assert running.fast_path.binder.in_flight == 0
         await until(lambda: running.fast_path.binder.in_flight == 0)
 
 
 async def test_a_claim_that_is_not_bound_in_time_is_an_error_and_the_next_attempt_goes_on_from_it() -> None:
-    spec = ProfileSpec(
-        scheduler_name="agent-scheduler", args={"VolumeBinding": VolumeBindingArgs(bind_timeout_seconds=1)}
-    )
+    args = {"VolumeBinding": VolumeBindingArgs(bind_timeout_seconds=1)}
     async with (
         storage(controller=False) as world,
-        world.settling(profiles=(build_profile(spec),)) as running,
+        world.settling(profiles=(profile(args=args),)) as running,
     ):
         await world.pod_with_claim("a", "b")
         chosen = await until(world.selected)
@@ -439,16 +204,6 @@ async def test_a_provisioner_that_gives_up_frees_the_claim_for_another_node() ->
         assert await until(world.cluster.placed) == {"p": "a"}
 
 
-@pytest.mark.promise("L7")
-async def test_a_scheduler_that_stops_gives_back_what_was_reserved() -> None:
-    async with storage(controller=False) as world, world.settling() as running:
-        await world.pod_with_claim("a")
-        await until(world.selected)
-        await running.stop(grace=0.1)
-        assert running.fast_path.binder.in_flight == 0
-        assert not running.fast_path.ledger.assumed
-
-
 async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -466,7 +221,7 @@ async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_fir
 
         monkeypatch.setattr(running.reports, "judged", broken)
         monkeypatch.setattr(failures, "error", failed)
-        await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
+        await world.add_class(provisioner=NOBODY)
         await world.add_volume("v", on="a")
         await world.add_claim("data")
         await world.add_nodes("a")
@@ -475,86 +230,11 @@ async def test_what_was_reserved_for_a_pod_whose_judging_fails_is_given_back_fir
         assert (left, running.reports.problems) == ([True], ["RuntimeError: broken"])
 
 
-async def test_with_a_shape_a_pod_goes_where_its_claim_leaves_least_room_or_most() -> None:
-    for shape, node in ((((0, 0), (100, 10)), "small"), (((0, 10), (100, 0)), "large")):
-        points = tuple(UtilizationShapePoint(utilization=at, score=score) for at, score in shape)
-        args = {"VolumeBinding": VolumeBindingArgs(shape=points)}
-        profile = build_profile(ProfileSpec(scheduler_name="agent-scheduler", args=args))
-        async with storage() as world, scheduling(world.cluster.transport, profiles=(profile,)) as running:
-            await world.add_class("late", provisioner="kubernetes.io/no-provisioner")
-            await world.add_nodes("small", "large")
-            await world.add_volume("v-small", on="small", capacity={"storage": "2Gi"})
-            await world.add_volume("v-large", on="large", capacity={"storage": "9Gi"})
-            await until(lambda: len(list(running.fast_path.cluster.catalogue.free.of("late"))) == 2)
-            await world.add_claim("data")
-            await world.add_pod("p", "data")
-            assert await until(world.cluster.placed) == {"p": node}
-
-
 # ---- preemption
 
 
 HIGH = "system-cluster-critical"
 IN_USE = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-
-
-async def _placed(world: Storage, *names: str) -> bool:
-    return set(await world.cluster.placed()) == set(names)
-
-
-async def test_a_claim_that_one_pod_may_have_is_taken_from_a_lesser_pod_and_from_no_other() -> None:
-    async with storage() as world:
-        await world.add_class("now", waits=False)
-        await world.add_claim("data", "now", accessModes=["ReadWriteOncePod"])
-        await world.add_nodes("a", "b")
-        async with scheduling(world.cluster.transport, initial_backoff=0.05) as running:
-            await world.add_pod("low", "data")
-            node = (await until(world.cluster.placed))["low"]
-            await world.add_pod("equal", "data")
-            assert await world.refused("equal") == (
-                f"0/2 nodes are available: 2 node(s) unavailable due to {IN_USE}. "
-                "no new claims to deallocate, "
-                "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
-            )
-            await world.add_pod("high", "data", priorityClassName=HIGH)
-            assert await until(world.cluster.leaving) == {"low"}
-            high = await world.cluster.seen(
-                f"{PODS}/high", lambda pod: pod["status"].get("nominatedNodeName")
-            )
-            assert high["status"]["nominatedNodeName"] == node
-            await world.cluster.end_pod("low")
-            assert await until(world.cluster.placed) == {"high": node}
-            await until(lambda: nothing_reserved(running))
-            assert running.reports.counts["victims"] == 1 and not running.reports.failures
-
-
-async def test_a_node_with_all_volumes_that_it_can_have_is_cleared_of_as_many_pods_as_it_takes() -> None:
-    async with storage() as world:
-        await world.add_class("now", waits=False)
-        driver = {
-            "name": "made.example.com",
-            "nodeID": "a",
-            "topologyKeys": None,
-            "allocatable": {"count": 2},
-        }
-        body = {"metadata": {"name": "a"}, "spec": {"drivers": [driver]}}
-        await world.cluster.ask("POST", f"{STORAGE}/csinodes", body)
-        await world.add_nodes("a")
-        for name in ("one", "two", "three"):
-            await world.add_claim(name, "now")
-        async with scheduling(world.cluster.transport, initial_backoff=0.05) as running:
-            for name in ("one", "two"):
-                await world.add_pod(name, name)
-            await until(lambda: len(running.fast_path.ledger.placements) == 2)
-            await world.add_pod("three", "three", priorityClassName=HIGH)
-            [victim] = await until(world.cluster.leaving)
-            assert await world.refused("three") == (
-                "0/1 nodes are available: 1 node(s) exceed max volume count."
-            )
-            await world.cluster.end_pod(victim)
-            [left] = {"one", "two"} - {victim}
-            await until(lambda: _placed(world, left, "three"))
-            assert running.reports.counts["victims"] == 1 and not running.reports.failures
 
 
 def test_who_waits_for_a_claim_is_told_of_each_change_of_it_and_of_a_volume_for_it() -> None:
@@ -576,3 +256,47 @@ def test_who_waits_for_a_claim_is_told_of_each_change_of_it_and_of_a_volume_for_
     assert is_told(Resource.PERSISTENT_VOLUME, volume)
     other = volume | {"metadata": {"name": "w", "uid": "w", "resourceVersion": "4"}, "spec": {}}
     assert not is_told(Resource.PERSISTENT_VOLUME, other)
+
+
+async def test_a_pod_whose_claim_does_not_wait_is_refused_until_the_claim_is_bound() -> None:
+    async with storage(controller=False) as world, scheduling(world.cluster.transport) as running:
+        await world.add_class("now", waits=False)
+        await world.add_claim("data", "now")
+        await world.add_nodes("a")
+        await world.add_pod("p", "data")
+        message = await world.refused("p")
+        assert message.startswith(
+            "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        )
+        world.play()
+        assert await until(world.cluster.placed) == {"p": "a"}
+        assert not running.reports.counts["after flush"]
+
+
+async def test_a_claim_of_one_pod_is_free_for_the_next_when_the_pod_is_gone() -> None:
+    async with storage() as world, scheduling(world.cluster.transport):
+        await world.add_class()
+        await world.add_nodes("a", "b")
+        await world.add_claim("data", accessModes=["ReadWriteOncePod"])
+        await world.add_pod("first", "data")
+        await until(lambda: world.cluster.is_bound("first"))
+        await world.add_pod("second", "data")
+        assert "ReadWriteOncePod access mode" in await world.refused("second")
+        await world.cluster.end_pod("first")
+        await until(lambda: world.cluster.is_bound("second"))
+
+
+async def test_a_node_takes_no_more_volumes_than_its_driver_can_attach() -> None:
+    async with storage() as world, scheduling(world.cluster.transport):
+        await world.add_csi_node("a", 1)
+        await world.add_class()
+        for name in ("one", "two"):
+            await world.add_claim(name)
+        await world.add_nodes("a")
+        await world.add_pod("p1", "one")
+        await until(lambda: world.cluster.is_bound("p1"))
+        await world.add_pod("p2", "two")
+        assert "node(s) exceed max volume count" in await world.refused("p2")
+        await world.add_nodes("b")
+        await until(lambda: world.cluster.is_bound("p2"))
+        assert (await world.cluster.placed())["p2"] == "b"

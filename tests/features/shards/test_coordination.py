@@ -27,22 +27,9 @@ from tests.support.shared import (
 )
 
 
-async def test_a_pod_goes_to_a_node_of_the_shard_though_others_have_more_room() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
-        await shared.add_node("large", cpu="64")
-        await shared.desire("a", ["n1"])
-        await until(lambda: decides_on(runtime, "n1"))
-        for number in range(3):
-            await shared.add_pod(f"p{number}", scheduler="a", cpu="1")
-        await until(lambda: shared.has_placed("", 3))
-        assert set((await shared.placed()).values()) == {"n1"}
-
-
 @pytest.mark.promise("L18", "S33")
 async def test_a_hard_shard_that_is_full_is_no_shortage_of_nodes_while_others_would_do() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n1"])
-        await until(lambda: decides_on(runtime, "n1"))
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n1"):
         await shared.add_pod("p", scheduler="a", cpu="4")
         await shared.add_pod("q", scheduler="a", cpu="1")
         condition = await until(lambda: shared.condition("q"))
@@ -75,9 +62,7 @@ async def test_what_a_full_shard_says_follows_the_nodes_outside_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(outside, "_LOOK", 0.05)
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n0"):
         await shared.add_pod("p", scheduler="a", cpu="4")
         await shared.add_pod("q", scheduler="a", cpu="3")
         await until(lambda: shared.says("q", "NodeShardFull"))
@@ -85,28 +70,6 @@ async def test_what_a_full_shard_says_follows_the_nodes_outside_of_it(
         await until(lambda: shared.says("q", "Unschedulable"))
         await shared.end_pod("other")
         await until(lambda: shared.says("q", "NodeShardFull"))
-
-
-async def test_a_pod_that_found_no_room_in_the_shard_goes_to_a_node_that_joins() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
-        await shared.add_pod("p", scheduler="a", cpu="4")
-        await shared.add_pod("q", scheduler="a", cpu="4")
-        await until(lambda: shared.has_placed("", 1))
-        await until(lambda: shared.condition("q"))
-        await shared.desire("a", ["n0", "n1"])
-        await until(lambda: shared.has_placed("", 2))
-
-
-async def test_without_its_shard_a_hard_scheduler_refuses_in_words_that_no_autoscaler_answers() -> None:
-    async with shared_cluster(1) as shared, scheduler(shared, "a"):
-        await shared.add_pod("p", scheduler="a")
-        condition = await until(lambda: shared.condition("p"))
-        assert condition["reason"] == "NodeShardNotReady"
-        assert condition["message"] == "0/1 nodes are available: node shard a does not exist."
-        await shared.desire("a", ["n0"])
-        await until(lambda: shared.has_placed("", 1))
 
 
 async def test_without_the_kind_a_hard_scheduler_says_so_and_goes_on_when_it_is_there(
@@ -120,26 +83,6 @@ async def test_without_the_kind_a_hard_scheduler_says_so_and_goes_on_when_it_is_
         await shared.install()
         await shared.desire("a", ["n0"])
         assert await until(shared.placed) == {"p": "n0"}
-
-
-async def test_without_its_shard_a_soft_scheduler_uses_all_nodes() -> None:
-    async with shared_cluster(1) as shared, scheduler(shared, "a", "soft"):
-        await shared.add_pod("p", scheduler="a")
-        await until(lambda: shared.has_placed("", 1))
-
-
-async def test_a_soft_scheduler_uses_its_shard_first_and_others_when_it_is_full() -> None:
-    async with shared_cluster(3) as shared, scheduler(shared, "a", "soft") as runtime:
-        await shared.add_node("large", cpu="64")
-        await shared.desire("a", ["n1"])
-        await until(lambda: decides_on(runtime, "n1"))
-        for number in range(4):
-            await shared.add_pod(f"p{number}", scheduler="a", cpu="1")
-        await until(lambda: shared.has_placed("", 4))
-        assert set((await shared.placed()).values()) == {"n1"}
-        await shared.add_pod("more", scheduler="a", cpu="1")
-        await until(lambda: shared.has_placed("", 5))
-        assert (await shared.placed())["more"] != "n1"
 
 
 async def test_a_soft_scheduler_that_starts_while_shards_change_waits_for_its_own() -> None:
@@ -160,14 +103,6 @@ async def test_a_soft_scheduler_that_starts_while_shards_change_waits_for_its_ow
             await until(lambda: decides_on(runtime, "n0"))
             await until(lambda: shared.has_placed("", 2))
             assert await shared.placed() == {"there": "n1", "p": "n0"}
-
-
-async def test_in_mode_none_shards_are_not_looked_at() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a", "none"):
-        await shared.desire("a", [])
-        await shared.add_pod("p", scheduler="a")
-        await until(lambda: shared.has_placed("", 1))
-        assert await shared.status("a") == {}
 
 
 async def test_a_node_that_another_uses_is_added_only_when_it_is_given_back() -> None:
@@ -197,51 +132,8 @@ async def test_nodes_change_hands_between_two_schedulers_and_a_swap_ends() -> No
         await until(lambda: shared.uses("b", "n0 n3"))
 
 
-async def test_shards_that_desire_the_same_nodes_settle_on_one_owner_of_each() -> None:
-    async with shared_cluster(3) as shared, scheduler(shared, "a"), scheduler(shared, "b"):
-        await shared.desire("b", ["n0"])
-        await until(lambda: shared.uses("b", "n0"))
-        await shared.desire("b", ["n0", "n1", "n2"])
-        await shared.desire("a", ["n0", "n1", "n2"])
-
-        async def all_taken() -> bool:
-            mine, yours = (await shared.in_use("a")).split(), (await shared.in_use("b")).split()
-            assert not set(mine) & set(yours)
-            return sorted(mine + yours) == ["n0", "n1", "n2"]
-
-        await until(all_taken)
-        assert "n0" in await shared.in_use("b"), "who has a node keeps it"
-
-
-async def test_a_scheduler_that_ends_gives_its_nodes_back() -> None:
-    async with shared_cluster(2) as shared:
-        await shared.desire("a", ["n0", "n1"])
-        async with scheduler(shared, "a"):
-            await until(lambda: shared.uses("a", "n0 n1"))
-        assert await shared.in_use("a") == ""
-
-
-async def test_nodes_of_a_dead_scheduler_are_free_after_lease_and_fence() -> None:
-    async with shared_cluster(2) as shared:
-        await shared.desire("dead", ["n0"])
-        await shared.write_status("dead", nodesInUse=["n0"])
-        lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": "nodeshard-dead", "namespace": "default"},
-            "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 1},
-        }
-        await shared.add("/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)
-        await shared.desire("a", ["n0", "n1"])
-        async with scheduler(shared, "a"):
-            await until(lambda: _is(shared, "a", "n1"))
-            await until(lambda: shared.uses("a", "n0 n1"))
-
-
 async def test_a_deleted_shard_ends_the_use_of_its_nodes_and_a_new_one_begins_it() -> None:
-    async with shared_cluster(1) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
+    async with shared_cluster(1) as shared, scheduler(shared, "a", nodes="n0") as runtime:
         await shared.delete_shard("a")
         await until(lambda: decides_on(runtime))
         await shared.add_pod("p", scheduler="a")
@@ -257,16 +149,6 @@ async def test_a_status_that_somebody_else_wrote_is_put_right() -> None:
         await until(lambda: shared.uses("a", "n0"))
         await shared.write_status("a", nodesInUse=[], nodesToAdd=["n1"])
         await until(lambda: shared.uses("a", "n0"))
-
-
-async def test_fields_that_nobody_here_knows_stay() -> None:
-    async with shared_cluster(1) as shared:
-        await shared.desire("a", ["n0"])
-        await shared.patch(f"{NODE_SHARDS}/a", {"metadata": {"labels": {"who": "admin"}}})
-        async with scheduler(shared, "a"):
-            await until(lambda: shared.uses("a", "n0"))
-        whole = await shared.get(f"{NODE_SHARDS}/a")
-        assert whole["metadata"]["labels"] == {"who": "admin"} and whole["spec"]["nodesDesired"] == ["n0"]
 
 
 async def _is(shared: SharedCluster, shard: str, nodes: str) -> bool:
@@ -345,9 +227,7 @@ async def test_who_may_not_read_the_shards_counts_as_having_none(
 
 async def test_a_list_from_before_the_claim_was_written_does_not_confirm_it() -> None:
     tap = Tap()
-    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
+    async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a", nodes="n0") as runtime:
         tap.harm = lambda request: Disturbance(behind=1) if lists_shards(request) else None
         await shared.desire("a", ["n0", "n1"])
         before = tap.count(lists_shards)
@@ -355,19 +235,6 @@ async def test_a_list_from_before_the_claim_was_written_does_not_confirm_it() ->
         assert decides_on(runtime, "n0")
         tap.harm = lambda request: None
         await until(lambda: decides_on(runtime, "n0", "n1"))
-
-
-async def test_a_store_that_was_restored_from_a_backup_ends_the_process() -> None:
-    tap = Tap()
-    with capture_logs() as logs:
-        async with shared_cluster(2, disturb=tap) as shared, scheduler(shared, "a") as runtime:
-            await shared.desire("a", ["n0"])
-            await until(lambda: decides_on(runtime, "n0"))
-            assert runtime.coordinator is not None
-            runtime.coordinator._newest = "1000000"
-            await shared.desire("a", ["n1"])
-            (told,) = await until(lambda: [each for each in logs if each["event"] == "store went back"])
-    assert "the list of NodeShards is of version" in told["problem"]
 
 
 async def test_a_store_that_is_older_than_the_last_list_of_the_shards_ends_the_process(
@@ -420,16 +287,6 @@ async def test_news_from_before_a_claim_was_written_do_not_count_as_its_erasure(
         shard = msgspec.json.decode(before.body, type=NodeShard)
         runtime.coordinator._notice([Change(MODIFIED, shard, None)])
         assert decides_on(runtime, "n0")
-
-
-async def test_what_is_told_already_is_not_told_again() -> None:
-    tap = Tap()
-    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as runtime:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(runtime, "n0"))
-        written = tap.count(_status_writes)
-        await has_looked_again(shared, "a", tap)
-        assert tap.count(_status_writes) == written
 
 
 async def test_a_problem_that_lasts_is_logged_once_and_once_again_after_it_was_over() -> None:

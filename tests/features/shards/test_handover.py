@@ -41,10 +41,11 @@ def binds_in_doubt(runtime: Runtime) -> list[str]:
 
 
 async def test_a_node_with_a_bind_on_the_wire_is_given_back_only_after_the_answer() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as a, scheduler(shared, "b") as b:
-        await shared.desire("a", ["n0"])
-        await shared.desire("b", ["n1"])
-        await until(lambda: decides_on(a, "n0") and decides_on(b, "n1"))
+    async with (
+        shared_cluster(2) as shared,
+        scheduler(shared, "a", nodes="n0") as a,
+        scheduler(shared, "b", nodes="n1"),
+    ):
         held = HeldBinds(path_of(a))
         await shared.add_pod("p", scheduler="a")
         await until(lambda: held.nodes)
@@ -61,9 +62,7 @@ async def test_a_node_with_a_bind_on_the_wire_is_given_back_only_after_the_answe
 
 async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
     tap = Tap()
-    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a") as a:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(a, "n0"))
+    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a", nodes="n0") as a:
         asked = binds_in_doubt(a)
         pod = await shared.add_pod("p", scheduler="a")
         await until(lambda: asked)
@@ -78,9 +77,7 @@ async def test_a_node_with_a_bind_without_an_answer_is_not_given_back() -> None:
 
 async def test_who_ends_with_a_bind_in_doubt_keeps_its_node_and_gives_back_the_others() -> None:
     async with shared_cluster(2) as shared:
-        async with scheduler(shared, "a") as a:
-            await shared.desire("a", ["n0", "n1"])
-            await until(lambda: decides_on(a, "n0", "n1"))
+        async with scheduler(shared, "a", nodes="n0 n1") as a:
             asked = binds_in_doubt(a)
             await shared.add_pod("p", scheduler="a")
             (node,) = await until(lambda: asked)
@@ -88,9 +85,7 @@ async def test_who_ends_with_a_bind_in_doubt_keeps_its_node_and_gives_back_the_o
 
 
 async def test_what_was_decided_for_a_node_that_left_meanwhile_is_not_bound_there() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as a:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(a, "n0"))
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n0") as a:
         held = HeldResults(path_of(a))
         await shared.add_pod("p", scheduler="a")
         await until(lambda: held.results)
@@ -101,31 +96,15 @@ async def test_what_was_decided_for_a_node_that_left_meanwhile_is_not_bound_ther
         assert await shared.placed() == {"p": "n1"}
 
 
-async def test_a_node_that_comes_back_before_it_was_given_back_is_used_again() -> None:
-    async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(a, "n0"))
-        held = HeldBinds(path_of(a))
-        await shared.add_pod("p", scheduler="a")
-        await until(lambda: held.nodes)
-        await shared.desire("a", [])
-        await until(lambda: shared.is_removing("a", "n0"))
-        await shared.desire("a", ["n0"])
-        await until(lambda: shared.uses("a", "n0"))
-        await until(lambda: decides_on(a, "n0"))
-        held.release()
-
-
 @pytest.mark.promise("S19")
 async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_silent() -> None:
     async with (
         shared_cluster(1) as shared,
-        scheduler(shared, "old") as old,
+        scheduler(shared, "old", nodes="n0"),
         scheduler(shared, "new", transport=(transport := shared.another_transport())) as new,
     ):
-        await shared.desire("old", ["n0"])
         await shared.desire("new", [])
-        await until(lambda: decides_on(old, "n0") and new.leases.held)
+        await until(lambda: new.leases.held)
         await until(lambda: shared.uses("new", ""))
         # From now on nothing that happens comes by the watches that are open.
         transport.fall_silent()
@@ -145,9 +124,7 @@ async def test_the_new_owner_knows_what_the_old_one_bound_though_its_watch_is_si
 
 
 async def test_a_shard_that_is_deleted_while_pods_are_caught_up_with_ends_the_use_of_its_nodes() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a") as a:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(a, "n0"))
+    async with shared_cluster(2) as shared, scheduler(shared, "a", nodes="n0") as a:
         side = path_of(a).shard
         assert side is not None
         waiting = asyncio.Event()
@@ -167,9 +144,11 @@ async def test_a_shard_that_is_deleted_while_pods_are_caught_up_with_ends_the_us
 async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stays() -> None:
     """Though another that is first by name desires it, too."""
     tap = Tap()
-    async with shared_cluster(1, disturb=tap) as shared, scheduler(shared, "a"), scheduler(shared, "b") as b:
-        await shared.desire("b", ["n0"])
-        await until(lambda: decides_on(b, "n0"))
+    async with (
+        shared_cluster(1, disturb=tap) as shared,
+        scheduler(shared, "a"),
+        scheduler(shared, "b", nodes="n0") as b,
+    ):
         await shared.desire("a", [])
         await until(lambda: shared.uses("a", ""))
         # What gives the claim back is refused, as the shard has changed meanwhile.
@@ -190,9 +169,7 @@ async def test_a_node_that_is_desired_again_before_its_claim_was_given_back_stay
 async def test_in_a_soft_shard_pods_are_evicted_in_the_shard_before_they_are_elsewhere() -> None:
     async with shared_cluster(2) as shared:
         await shared.add_priorities(low=1, high=1000)
-        async with scheduler(shared, "a", "soft") as a:
-            await shared.desire("a", ["n1"])
-            await until(lambda: decides_on(a, "n1"))
+        async with scheduler(shared, "a", "soft", nodes="n1"):
             for number in range(2):
                 low = {"priorityClassName": "low", "terminationGracePeriodSeconds": 0}
                 await shared.add_pod(f"low{number}", scheduler="a", cpu="4", **low)
@@ -262,22 +239,9 @@ async def test_a_status_that_a_predecessor_has_on_its_way_is_not_carried_out_any
             assert await shared.in_use("a") == "n0"
 
 
-async def test_a_successor_keeps_the_nodes_that_are_still_desired_though_others_desire_them_first() -> None:
-    async with shared_cluster(1) as shared:
-        await shared.desire("a", ["n0"])
-        await shared.desire("b", ["n0"])
-        await shared.write_status("b", nodesInUse=["n0"])
-        async with scheduler(shared, "a") as a, scheduler(shared, "b", fence="1h") as b:
-            await until(lambda: decides_on(b, "n0"))
-            await until(lambda: shared.is_adding("a", "n0"))
-            assert decides_on(a)
-
-
 @pytest.mark.promise("S20")
 async def test_a_decision_for_a_node_whose_claim_is_gone_is_not_sent() -> None:
-    async with shared_cluster(1) as shared, scheduler(shared, "a") as a:
-        await shared.desire("a", ["n0"])
-        await until(lambda: decides_on(a, "n0"))
+    async with shared_cluster(1) as shared, scheduler(shared, "a", nodes="n0") as a:
         shard = path_of(a).shard
         assert shard is not None and shard.may_bind_to("n0")
         await shared.delete_shard("a")

@@ -14,7 +14,7 @@ from agent_scheduler.objects.batch import QUEUES, pod_groups
 from agent_scheduler.objects.job import jobs
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.support import objects
-from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
+from tests.support.embedded import MERGE, PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.places import CONFIG
 from tests.support.reviews import GATE, pod, queue
 from tests.support.webhooks import NAME, World, manifest, webhooks
@@ -22,7 +22,6 @@ from tests.support.webhooks import NAME, World, manifest, webhooks
 pytestmark = pytest.mark.real_time
 
 _API = "/apis/admissionregistration.k8s.io/v1"
-_MERGE = "application/merge-patch+json"
 
 
 @asynccontextmanager
@@ -55,6 +54,14 @@ async def governed() -> AsyncIterator[EmbeddedCluster]:
         yield cluster
 
 
+async def known(world: World, name: str, state: str = "") -> None:
+    """Until the webhook sees this queue in this state."""
+    (process,) = world._running
+    picture = process._picture
+    assert picture is not None
+    await until(lambda: name in picture.queues and picture.queues[name].status.state == state)
+
+
 async def gates(cluster: EmbeddedCluster, made: Any, *, namespace: str = "default") -> list[str]:
     """Of the pod as it was stored."""
     stored = await cluster.ask("POST", PODS.replace("default", namespace), made)
@@ -62,7 +69,8 @@ async def gates(cluster: EmbeddedCluster, made: Any, *, namespace: str = "defaul
 
 
 async def refused(cluster: EmbeddedCluster, method: str, path: str, body: Any = None) -> str:
-    answer = await cluster.call(method, path, body)
+    content_type = MERGE if method == "PATCH" else "application/json"
+    answer = await cluster.call(method, path, body, content_type=content_type)
     assert answer.status >= 400, answer.body
     return str(json.loads(answer.body)["message"])
 
@@ -95,26 +103,19 @@ async def test_queues_are_made_changed_and_deleted_as_the_webhook_says() -> None
     async with reached() as world:
         cluster = world.cluster
         await cluster.ask("POST", QUEUES, queue("parent", capability={"cpu": "4"}))
-
-        async def known(name: str) -> None:
-            (process,) = world._running
-            await until(lambda: process._picture is not None and name in process._picture.queues)
-
-        await known("parent")
+        await known(world, "parent")
         denied = 'admission webhook "queues.validate.agent-scheduler" denied the request: '
         child = queue("child", parent="parent", capability={"cpu": "5"})
         told = "queue child capability[cpu]=5 exceeds its ancestor's capability=4"
         assert await refused(cluster, "POST", QUEUES, child) == denied + told
         child["spec"]["capability"]["cpu"] = "3"
         await cluster.ask("POST", QUEUES, child)
-        await known("child")
+        await known(world, "child")
         told = "queue parent can not be deleted because it has 1 child queues: child"
         assert await refused(cluster, "DELETE", f"{QUEUES}/parent") == denied + told
         told = "queue parent cannot have the queue child as parent, which is below it"
-        answer = await cluster.call(
-            "PATCH", f"{QUEUES}/parent", {"spec": {"parent": "child"}}, content_type=_MERGE
-        )
-        assert json.loads(answer.body)["message"] == denied + told
+        below = {"spec": {"parent": "child"}}
+        assert await refused(cluster, "PATCH", f"{QUEUES}/parent", below) == denied + told
         hierarchy = {"volcano.sh/hierarchy": "sci", "volcano.sh/hierarchy-weights": "2"}
         stored = await cluster.ask("POST", QUEUES, queue("sci", annotations=hierarchy))
         assert stored["metadata"]["annotations"] == {
@@ -131,15 +132,14 @@ async def test_a_group_is_in_the_queue_of_its_namespace_if_that_is_open() -> Non
         await cluster.ask(
             "POST", "/api/v1/namespaces", {"metadata": {"name": "team", "annotations": annotations}}
         )
+        await known(world, "research")
         (process,) = world._running
-        picture = process._picture
-        assert picture is not None
-        await until(lambda: "research" in picture.queues and "team" in picture.namespaces)
+        await until(lambda: process._picture is not None and "team" in process._picture.namespaces)
         group = objects.pod_group("g", minimum=1)
         told = await refused(cluster, "POST", pod_groups("team"), group)
         assert "can only submit PodGroup to queue with state `Open`, queue `research` status is ``." in told
         await world.merge(f"{QUEUES}/research/status", {"status": {"state": "Open"}})
-        await until(lambda: picture.queues["research"].status.state == "Open")
+        await known(world, "research", "Open")
         stored = await cluster.ask("POST", pod_groups("team"), group)
         assert stored["spec"]["queue"] == "research"
 
@@ -149,10 +149,7 @@ async def test_a_job_gets_its_defaults_and_is_refused_where_its_tasks_wait_in_a_
         cluster = world.cluster
         await cluster.ask("POST", QUEUES, queue("default"))
         await world.merge(f"{QUEUES}/default/status", {"status": {"state": "Open"}})
-        (process,) = world._running
-        picture = process._picture
-        assert picture is not None
-        await until(lambda: "default" in picture.queues and picture.queues["default"].status.state == "Open")
+        await known(world, "default", "Open")
         tasks = [
             objects.task("ps", 2, dependsOn={"name": ["worker"]}),
             objects.task("worker", 3, minimum=1),
@@ -166,10 +163,8 @@ async def test_a_job_gets_its_defaults_and_is_refused_where_its_tasks_wait_in_a_
         assert told.startswith('admission webhook "jobs.validate.agent-scheduler" denied the request: ')
         assert "ps -> worker -> ps" in told
         # The minimum of one task of several is no longer that of the job.
-        answer = await cluster.call(
-            "PATCH", f"{jobs('default')}/j", {"spec": {"minAvailable": 2}}, content_type=_MERGE
-        )
-        assert "allowed: 3 (ps 2 + worker 1)" in json.loads(answer.body)["message"]
+        told = await refused(cluster, "PATCH", f"{jobs('default')}/j", {"spec": {"minAvailable": 2}})
+        assert "allowed: 3 (ps 2 + worker 1)" in told
 
 
 async def test_while_no_webhook_answers_pods_are_made_and_queues_are_not() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,55 +15,50 @@ import pytest
 from agent_scheduler.config.schema import Serving
 from tests.support.embedded import until
 from tests.support.reviews import GATE, pod, queue
-from tests.support.webhooks import asking, review, webhooks
+from tests.support.webhooks import asked, asking, review, webhooks
+from tests.unit.webhook.test_authority import made
 
 pytestmark = pytest.mark.real_time
 
 
 async def test_a_pod_is_gated_over_tls_by_a_certificate_that_the_configurations_trust() -> None:
-    async with webhooks() as world:
-        process = world.start()
-        async with asking(process, await world.trusted()) as api_server:
-            assert await api_server.review("/pods/mutate", pod("a.example/x")) == {
-                "allowed": True,
-                "patch": [{"op": "add", "path": "/spec/schedulingGates/-", "value": {"name": GATE}}],
-                "patchType": "JSONPatch",
-            }
-            assert await api_server.review("/pods/mutate", pod(annotation=None)) == {"allowed": True}
-            assert api_server.headers["Content-Type"].startswith("application/json")
+    async with asked() as (_process, api_server):
+        assert await api_server.review("/pods/mutate", pod("a.example/x")) == {
+            "allowed": True,
+            "patch": [{"op": "add", "path": "/spec/schedulingGates/-", "value": {"name": GATE}}],
+            "patchType": "JSONPatch",
+        }
+        assert await api_server.review("/pods/mutate", pod(annotation=None)) == {"allowed": True}
+        assert api_server.headers["Content-Type"].startswith("application/json")
 
 
 async def test_what_is_no_review_gets_no_answer_of_one() -> None:
     whole = review({"uid": "u", "operation": "CREATE"})
-    async with webhooks() as world:
-        process = world.start()
-        async with asking(process, await world.trusted()) as api_server:
-            for path, body, content_type, expected in (
-                ("/pods/mutate", b"{}", "application/json", 400),
-                ("/pods/mutate", b"", "application/json", 400),
-                ("/pods/mutate", whole, "text/plain", 415),
-                ("/pods/mutate", b" " * (9 * 1024 * 1024), "application/json", 413),
-                ("/pods/validate", b"{}", "application/json", 404),
-            ):
-                status, text = await api_server.post(path, body, content_type)
-                assert (status, "Traceback" in text) == (expected, False)
+    async with asked() as (_process, api_server):
+        for path, body, content_type, expected in (
+            ("/pods/mutate", b"{}", "application/json", 400),
+            ("/pods/mutate", b"", "application/json", 400),
+            ("/pods/mutate", whole, "text/plain", 415),
+            ("/pods/mutate", b" " * (9 * 1024 * 1024), "application/json", 413),
+            ("/pods/validate", b"{}", "application/json", 404),
+        ):
+            status, text = await api_server.post(path, body, content_type)
+            assert (status, "Traceback" in text) == (expected, False)
 
 
 async def test_until_queues_are_listed_only_what_needs_none_is_answered() -> None:
-    async with webhooks() as world:
-        process = world.start()
-        async with asking(process, await world.trusted()) as api_server:
-            await until(lambda: process._is_synced)
-            assert process._picture is not None
-            process._picture._informers._first[0].synced.clear()
-            asked = review({"uid": "u", "operation": "CREATE", "object": queue()})
-            assert await api_server.post("/queues/validate", asked) == (
-                503,
-                "queues and namespaces are not listed yet\n",
-            )
-            assert (await api_server.review("/pods/mutate", pod()))["patch"]
-            assert "sync failed" in (await api_server.get("/readyz"))[1]
-            assert (await api_server.get("/healthz"))[0] == 200
+    async with asked() as (process, api_server):
+        await until(lambda: process._is_synced)
+        assert process._picture is not None
+        process._picture._informers._first[0].synced.clear()
+        made = review({"uid": "u", "operation": "CREATE", "object": queue()})
+        assert await api_server.post("/queues/validate", made) == (
+            503,
+            "queues and namespaces are not listed yet\n",
+        )
+        assert (await api_server.review("/pods/mutate", pod()))["patch"]
+        assert "sync failed" in (await api_server.get("/readyz"))[1]
+        assert (await api_server.get("/healthz"))[0] == 200
 
 
 async def test_a_process_that_is_asked_to_end_is_not_ready_and_answers_for_a_while() -> None:
@@ -105,15 +103,13 @@ async def test_a_request_that_is_under_way_at_the_end_is_answered() -> None:
 
 
 async def test_what_becomes_of_reviews_is_counted() -> None:
-    async with webhooks() as world:
-        process = world.start()
-        async with asking(process, await world.trusted()) as api_server:
-            await api_server.review("/pods/mutate", pod())
-            await api_server.review("/pods/mutate", pod(annotation=None))
-            await api_server.review("/pods/mutate", pod(), operation="UPDATE")
-            await api_server.post("/pods/mutate", b"{}")
-            _, text = await api_server.get("/metrics")
-            _, shown = await api_server.get("/configz")
+    async with asked() as (_process, api_server):
+        await api_server.review("/pods/mutate", pod())
+        await api_server.review("/pods/mutate", pod(annotation=None))
+        await api_server.review("/pods/mutate", pod(), operation="UPDATE")
+        await api_server.post("/pods/mutate", b"{}")
+        _, text = await api_server.get("/metrics")
+        _, shown = await api_server.get("/configz")
         lines = text.splitlines()
         for result, count in {"patched": 1, "allowed": 1, "denied": 1, "unreadable": 1, "failed": 0}.items():
             name = f'agent_scheduler_webhook_reviews_total{{path="/pods/mutate",result="{result}"}}'
@@ -127,23 +123,21 @@ async def test_resource_groups_follow_their_file(tmp_path: Any, monkeypatch: pyt
     monkeypatch.setattr("agent_scheduler.process.webhook._LOOK_EVERY", 0.02)
     file = tmp_path / "groups.yaml"
     file.write_text("resourceGroups: []")
-    async with webhooks() as world:
-        process = world.start(admission_conf=str(file))
-        async with asking(process, await world.trusted()) as api_server:
-            file.write_text("resourceGroups: 7")
-            counts = process.metrics.config_reloads_total
-            await until(lambda: counts.labels("refused").value == 1)
-            assert await api_server.review("/pods/mutate", pod(annotation=None)) == {"allowed": True}
-            file.write_text(
-                "resourceGroups:\n- resourceGroup: g\n  object: {key: namespace, value: [default]}\n"
-                "  labels: {n: '1'}"
-            )
+    async with asked(admission_conf=str(file)) as (process, api_server):
+        file.write_text("resourceGroups: 7")
+        counts = process.metrics.config_reloads_total
+        await until(lambda: counts.labels("refused").value == 1)
+        assert await api_server.review("/pods/mutate", pod(annotation=None)) == {"allowed": True}
+        file.write_text(
+            "resourceGroups:\n- resourceGroup: g\n  object: {key: namespace, value: [default]}\n"
+            "  labels: {n: '1'}"
+        )
 
-            async def given() -> bool:
-                return "patch" in await api_server.review("/pods/mutate", pod(annotation=None))
+        async def given() -> bool:
+            return "patch" in await api_server.review("/pods/mutate", pod(annotation=None))
 
-            await until(given)
-            assert counts.labels("applied").value == 1
+        await until(given)
+        assert counts.labels("applied").value == 1
 
 
 async def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Any) -> None:
@@ -162,3 +156,42 @@ async def test_without_a_certificate_it_ends_when_it_is_asked() -> None:
         await until(lambda: process.port)
         process.stop()
         assert await world.ended(process) == 0
+
+
+def put(folder: Path, *, key_of_another: bool = False) -> ssl.SSLContext:
+    """A certificate for localhost in `folder`; whoever asks with the context trusts it."""
+    now = datetime.now(UTC)
+    held, other = made(now, ("localhost",)), made(now, ("localhost",))
+    (folder / "tls.crt").write_bytes(held.certificate)
+    (folder / "tls.key").write_bytes(other.key if key_of_another else held.key)
+    return ssl.create_default_context(cadata=held.bundle.decode())
+
+
+async def test_files_that_are_replaced_take_effect_and_those_that_do_not_fit_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_scheduler.serving.given_certificates.PERIOD", 0.02)
+    serving = Serving(
+        bind_address="127.0.0.1",
+        port=0,
+        tls_cert_file=str(tmp_path / "tls.crt"),
+        tls_private_key_file=str(tmp_path / "tls.key"),
+    )
+    first = put(tmp_path)
+    async with webhooks() as world:
+        process = world.start(serving=serving)
+        await until(lambda: process.port)
+        async with asking(process, first) as api_server:
+            assert (await api_server.review("/pods/mutate", pod()))["allowed"]
+        before = process.certificate._digest
+        put(tmp_path, key_of_another=True)
+        for _ in range(5):
+            async with asking(process, first) as api_server:
+                assert (await api_server.get("/livez"))[0] == 200
+        assert process.certificate._digest == before
+        second = put(tmp_path)
+        await until(lambda: process.certificate._digest != before)
+        async with asking(process, second) as api_server:
+            assert (await api_server.get("/livez"))[0] == 200
+        # Nobody's configurations are written: who gives the certificate says who is to trust it.
+        assert await world.secret() == {}
