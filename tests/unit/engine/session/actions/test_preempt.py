@@ -10,7 +10,18 @@ from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import PREEMPTABLE, QUEUE_ALLOCATION_GATE
 from tests.support.engine import node
-from tests.unit.engine.session.scene import Scene, bound, claimed, conf, evicted
+from tests.unit.engine.session.scene import (
+    Part,
+    Scene,
+    bound,
+    claimed,
+    conf,
+    evicted,
+    has,
+    runs,
+    sized,
+    waits,
+)
 
 pytestmark = pytest.mark.promise("S30")
 
@@ -18,23 +29,54 @@ ACTIONS = "enqueue allocate preempt"
 GANGS = conf("priority", "gang", "predicates", "nodeorder", actions=ACTIONS)
 #: Under these a gang may be evicted as a whole, and tasks of one job for one another.
 NO_GANGS = conf("priority", "predicates", "nodeorder", actions=ACTIONS)
+OVERCOMMIT = conf("priority", "gang", "overcommit", "predicates", "nodeorder", actions=ACTIONS)
+CAPACITY = conf("priority", "gang", "capacity", "predicates", "nodeorder", actions=ACTIONS)
 LOW: dict[str, Any] = {"priorityClassName": "low"}
+MIDDLE: dict[str, Any] = {"priorityClassName": "middle"}
 HIGH: dict[str, Any] = {"priorityClassName": "high"}
-GATE = [{"name": "example.com/wait"}]
+GATED: dict[str, Any] = {"schedulingGates": [{"name": "example.com/wait"}]}
+ON: dict[str, Any] = {"node": "n0"}
+STAYS: dict[str, Any] = {"annotations": {PREEMPTABLE: "false"}}
 
 
 def scene(*cpus: int) -> Scene:
-    """Nodes `n0`, `n1`... with these amounts."""
-    made = Scene(*(node(f"n{index}", cpu=str(cpu)) for index, cpu in enumerate(cpus)))
+    made = sized(*cpus)
     made.more["priorities"] = {"low": 1, "middle": 2, "high": 3}
+    made.queues += [QueueInfo(name=name, parent="root") for name in "ab"]
+    made.queues.append(QueueInfo(name="q", parent="root", capability={"cpu": 3000}))
     return made
+
+
+def low(number: int, **more: Any) -> Part:
+    """So many that run on n0."""
+    return runs("low", *["n0"] * number, **LOW, **more)
+
+
+def high(number: int = 1, **more: Any) -> Part:
+    return waits("high", number, **HIGH, **more)
+
+
+def running(name: str, *members: Any, **more: Any) -> Part:
+    return has(name, *members, phase="Running", **more)
+
+
+def of_roles(places: str, **more: Any) -> Part:
+    """A gang that needs one `first` and one `other`, who run on these nodes, as in `other:n0 first:n1`."""
+    pairs = [each.split(":") for each in places.split()]
+    members = [{"node": place, "annotations": {"volcano.sh/task-spec": role}} for role, place in pairs]
+    return running("low", *members, minMember=2, minTaskMember={"first": 1, "other": 1}, **LOW)
+
+
+def ran(made: Scene, how: Any) -> tuple[str, str]:
+    """Who was evicted, in order, and the claims on the room."""
+    session, _ = made.run(how)
+    claims = " ".join(f"{name}@{place}" for name, place in sorted(claimed(session).items()))
+    return " ".join(evicted(session)), claims
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_as_many_are_evicted_as_a_job_needs_the_last_first(number: int) -> None:
-    made = scene(4)
-    made.running("low", *["n0"] * 4, **LOW)
-    made.gang("high", number, **HIGH)
+    made = scene(4).holding(low(4), high(number))
     session, result = made.run(GANGS)
     assert evicted(session) == ["low-3", "low-2", "low-1"][:number]
     assert claimed(session) == {f"high-{index}": "n0" for index in range(number)}
@@ -43,70 +85,66 @@ def test_as_many_are_evicted_as_a_job_needs_the_last_first(number: int) -> None:
     assert [each.preempts for each in result.groups] == [False, True]
 
 
-def test_no_pod_is_evicted_for_a_gang_that_would_not_have_its_minimum() -> None:
-    made = scene(3)
-    made.running("low", *["n0"] * 3, **LOW)
-    made.gang("high", 3, **HIGH)
-    session, _ = made.run(GANGS)
-    assert evicted(session) == []
-    assert claimed(session) == {}
-    assert session.jobs["default/low"].ready == 3
-
-
-def test_after_a_gang_that_no_pod_can_be_evicted_for_the_next_one_has_its_turn() -> None:
-    made = scene(3)
-    made.running("low", *["n0"] * 3, **LOW)
-    made.gang("high", 3, **HIGH)
-    made.gang("middle", 2, priorityClassName="middle")
-    session, _ = made.run(GANGS)
-    assert evicted(session) == ["low-2", "low-1"]
-    assert claimed(session) == {"middle-0": "n0", "middle-1": "n0"}
-
-
-def test_a_gang_of_which_some_run_has_others_evicted_for_what_it_lacks() -> None:
-    made = scene(5)
-    made.running("low", *["n0"] * 3, **LOW)
-    made.group("high", minMember=3, phase="Running", **HIGH)
-    for place in ("n0", "n0", "", "", ""):
-        made.member("high", node=place)
-    session, _ = made.run(GANGS)
-    assert evicted(session) == ["low-2"], "with a third it has its minimum"
+@pytest.mark.parametrize(
+    ("cpus", "parts", "gone", "claims"),
+    [
+        # None for a gang that would not have its minimum; the next one has its turn.
+        ([3], [low(3), high(3)], "", ""),
+        ([3], [low(3), high(3), waits("middle", 2, **MIDDLE)], "low-2 low-1", "middle-0@n0 middle-1@n0"),
+        # A gang of which some run lacks one for its minimum.
+        ([5], [low(3), running("high", ON, ON, {}, {}, {}, minMember=3, **HIGH)], "low-2", "high-2@n0"),
+        # Of a gang with a gated member the others count, if the minimum does not need it.
+        ([3], [low(3), has("high", {**GATED, "priority": 9}, {}, **HIGH)], "low-2", "high-1@n0"),
+        ([3], [low(3), has("high", GATED, {}, minMember=2, **HIGH)], "", ""),
+        # Only jobs of lower priority in the same queue lose pods, those that start too.
+        ([2], [runs("low", "n0", "n0", **HIGH), high()], "", ""),
+        ([2], [low(2, queue="a"), high()], "", ""),
+        ([2], [running("low", *[{**ON, "phase": "Pending"}] * 2, **LOW), high()], "low-1", "high-0@n0"),
+        # Jobs of several queues each have pods of their own evicted.
+        (
+            [6],
+            [runs(f"low-{name}", *["n0"] * 3, queue=name, **LOW) for name in "ab"]
+            + [waits("high-a", 1, queue="a", **HIGH), waits("high-b", 2, queue="b", **HIGH)],
+            "low-a-2 low-b-2 low-b-1",
+            "high-a-0@n0 high-b-0@n0 high-b-1@n0",
+        ),
+        # Of two jobs the later one loses pods; who is more important is helped first.
+        (
+            [4],
+            [low(2), runs("new", "n0", "n0", **LOW), waits("middle", 1, **MIDDLE), high()],
+            "new-1 low-1",
+            "high-0@n0 middle-0@n0",
+        ),
+        # Pods leave the node where enough may go.
+        (
+            [2, 2],
+            [low(2, minMember=2), runs("spare", "n1", "n1", **LOW), high()],
+            "spare-1",
+            "high-0@n1",
+        ),
+        # Its own pods are not evicted for a gang that has its minimum.
+        ([2], [running("g", *[{**ON, "priority": 1}] * 2, {"priority": 9})], "", ""),
+    ],
+)
+def test_pods_of_the_queue_are_evicted_for_a_gang_that_then_has_its_minimum(
+    cpus: list[int], parts: list[Part], gone: str, claims: str
+) -> None:
+    made = scene(*cpus).holding(*parts)
+    assert ran(made, GANGS) == (gone, claims)
+    assert made.cluster.evictions == [(name, "preempt") for name in gone.split()]
 
 
 @pytest.mark.promise("GATE-6", "S30")
-@pytest.mark.parametrize("gates", [GATE, [{"name": QUEUE_ALLOCATION_GATE}]])
-def test_no_pod_is_evicted_for_a_pod_behind_a_gate(gates: list[dict[str, str]]) -> None:
-    made = scene(2)
-    made.running("low", "n0", "n0", **LOW)
-    made.group("high", **HIGH)
-    made.member("high", schedulingGates=gates)
-    assert evicted(made.run(GANGS)[0]) == []
-
-
-def test_of_a_gang_with_a_gated_member_the_others_have_pods_evicted() -> None:
-    made = scene(3)
-    made.running("low", *["n0"] * 3, **LOW)
-    made.group("high", **HIGH)
-    made.member("high", schedulingGates=GATE, priority=9)
-    made.member("high")
-    session, _ = made.run(GANGS)
-    assert evicted(session) == ["low-2"]
-    assert claimed(session) == {"high-1": "n0"}
-
-
-def test_no_pod_is_evicted_for_a_gang_whose_minimum_needs_a_gated_member() -> None:
-    made = scene(3)
-    made.running("low", *["n0"] * 3, **LOW)
-    made.group("high", minMember=2, **HIGH)
-    made.member("high", schedulingGates=GATE)
-    made.member("high")
-    assert evicted(made.run(GANGS)[0]) == []
+@pytest.mark.parametrize("gate", ["example.com/wait", QUEUE_ALLOCATION_GATE])
+def test_no_pod_is_evicted_for_a_pod_behind_a_gate(gate: str) -> None:
+    made = scene(2).holding(low(2), has("high", {"schedulingGates": [{"name": gate}]}, **HIGH))
+    assert ran(made, GANGS) == ("", "")
 
 
 @pytest.mark.parametrize(
     ("victim", "preemptor"),
     [
-        ({"annotations": {PREEMPTABLE: "false"}}, {}),
+        (STAYS, {}),
         ({"labels": {PREEMPTABLE: "false"}}, {}),
         ({"phase": "Succeeded"}, {}),
         ({"deleting": True}, {}),
@@ -117,225 +155,103 @@ def test_no_pod_is_evicted_for_a_gang_whose_minimum_needs_a_gated_member() -> No
     ],
 )
 def test_a_pod_stays_that_may_not_go_or_is_of_no_use(victim: Any, preemptor: Any) -> None:
-    made = scene(2)
-    made.group("low", minMember=0, phase="Running", **LOW)
-    for _ in range(2):
-        made.member("low", node="n0", **victim)
-    made.group("high", **HIGH)
-    made.member("high", **preemptor)
-    assert evicted(made.run(GANGS)[0]) == []
-
-
-@pytest.mark.parametrize(
-    ("spec", "phase", "expected"),
-    [
-        ({"priorityClassName": "high"}, "Running", []),
-        ({"queue": "other"}, "Running", []),
-        ({}, "Running", ["low-1"]),
-        ({}, "Pending", ["low-1"]),
-    ],
-)
-def test_only_jobs_of_lower_priority_in_the_same_queue_lose_pods_those_that_start_too(
-    spec: dict[str, Any], phase: str, expected: list[str]
-) -> None:
-    made = scene(2)
-    made.queues.append(QueueInfo(name="other", parent="root"))
-    made.group("low", phase="Running", **{**LOW, **spec})
-    for _ in range(2):
-        made.member("low", node="n0", phase=phase)
-    made.gang("high", 1, **HIGH)
-    assert evicted(made.run(GANGS)[0]) == expected
-
-
-def test_jobs_of_several_queues_each_have_pods_of_their_own_evicted() -> None:
-    made = scene(6)
-    for queue in ("a", "b"):
-        made.queues.append(QueueInfo(name=queue, parent="root"))
-        made.running(f"low-{queue}", *["n0"] * 3, queue=queue, **LOW)
-    made.gang("high-a", 1, queue="a", **HIGH)
-    made.gang("high-b", 2, queue="b", **HIGH)
-    session, _ = made.run(GANGS)
-    assert evicted(session) == ["low-a-2", "low-b-2", "low-b-1"]
-
-
-def test_of_two_jobs_the_later_one_loses_pods_and_the_more_important_one_is_helped_first() -> None:
-    made = scene(4)
-    made.running("old", "n0", "n0", **LOW)
-    made.running("new", "n0", "n0", **LOW)
-    made.gang("middle", 1, priorityClassName="middle")
-    made.gang("high", 1, **HIGH)
-    session, _ = made.run(GANGS)
-    assert evicted(session) == ["new-1", "old-1"]
-    assert session.evicted[0][0].row == 0
-    assert set(claimed(session)) == {"high-0", "middle-0"}
-
-
-def test_pods_leave_the_node_where_enough_may_go() -> None:
-    made = scene(2, 2)
-    made.running("whole", "n0", "n0", minMember=2, **LOW)
-    made.running("low", "n1", "n1", **LOW)
-    made.gang("high", 1, **HIGH)
-    session, _ = made.run(GANGS)
-    assert evicted(session) == ["low-1"]
-    assert claimed(session) == {"high-0": "n1"}
+    victims = running("low", *[{**ON, **victim}] * 2, minMember=0, **LOW)
+    assert ran(scene(2).holding(victims, has("high", preemptor, **HIGH)), GANGS)[0] == ""
 
 
 @pytest.mark.parametrize("liked", ["n0", "n1", "n2"])
 def test_pods_leave_the_node_that_the_plugins_like_most(liked: str) -> None:
-    made = scene(1, 1, 1)
-    made.group("low", minMember=0, phase="Running", **LOW)
-    for name in ("n0", "n1", "n2"):
-        made.member("low", name, node=name)
     wish = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [liked]}]}
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 9, "preference": wish}]}
-    made.group("high", **HIGH)
-    made.member("high", affinity={"nodeAffinity": preferred})
-    assert evicted(made.run(GANGS)[0]) == [liked]
+    preemptor = has("high", {"affinity": {"nodeAffinity": preferred}}, **HIGH)
+    made = scene(1, 1, 1).holding(runs("low", "n0", "n1", "n2", minMember=0, **LOW), preemptor)
+    assert ran(made, GANGS) == (f"low-{liked[1]}", f"high-0@{liked}")
 
 
 def test_a_pod_that_asks_for_nothing_makes_only_such_pods_leave() -> None:
     made = Scene(node("n0", pods="2"))
     made.more["priorities"] = {"low": 1, "high": 3}
-    made.group("low", minMember=0, phase="Running", **LOW)
-    made.member("low", "free", cpu="", node="n0")
-    made.member("low", "paid", node="n0")
-    made.gang("high", 1, cpu="", **HIGH)
-    session, _ = made.run(GANGS)
-    assert evicted(session) == ["free"]
+    made.holding(running("low", {**ON, "cpu": ""}, ON, minMember=0, **LOW), high(cpu=""))
+    assert ran(made, GANGS)[0] == "low-0"
 
 
 def test_a_job_that_was_not_let_in_or_lacks_members_has_no_pod_evicted() -> None:
-    made = scene(2)
-    made.running("low", "n0", "n0", **LOW)
-    made.gang("waits", 1, minResources={"cpu": "9"}, **HIGH)
-    made.gang("few", 1, minMember=2, **HIGH)
-    overcommit = conf("priority", "gang", "overcommit", "predicates", "nodeorder", actions=ACTIONS)
-    assert evicted(made.run(overcommit)[0]) == []
+    made = scene(2).holding(low(2), high(minResources={"cpu": "9"}), waits("few", 1, minMember=2, **HIGH))
+    assert ran(made, OVERCOMMIT) == ("", "")
 
 
 def test_a_full_queue_is_room_that_is_missing_too() -> None:
-    made = scene(9)
-    made.queues.append(QueueInfo(name="q", parent="root", capability={"cpu": 3000}))
-    made.running("low", *["n0"] * 3, queue="q", **LOW)
-    made.gang("high", 2, queue="q", **HIGH)
-    how = conf("priority", "gang", "capacity", "predicates", "nodeorder", actions=ACTIONS)
-    session, _ = made.run(how)
-    assert evicted(session) == ["low-2", "low-1"]
-
-
-# ---- within a job
-
-
-def test_tasks_have_those_of_lower_priority_in_their_job_evicted_one_each() -> None:
-    made = scene(3)
-    made.group("g", phase="Running")
-    for place, priority in (("n0", 1), ("n0", 1), ("n0", 5), ("", 4), ("", 5), ("", 1)):
-        made.member("g", node=place, priority=priority)
-    session, _ = made.run(NO_GANGS)
-    assert evicted(session) == ["g-1", "g-0"]
-    assert claimed(session) == {"g-3": "n0", "g-4": "n0"}
-
-
-@pytest.mark.parametrize("spec", [{"schedulingGates": GATE}, {"preemptionPolicy": "Never"}, {"priority": 1}])
-def test_within_a_job_no_pod_is_evicted_for_a_task_that_cannot_run_or_comes_no_earlier(
-    spec: dict[str, Any],
-) -> None:
-    made = scene(1)
-    made.group("g", phase="Running")
-    made.member("g", node="n0", priority=1)
-    made.member("g", **{"priority": 9, **spec})
-    assert evicted(made.run(NO_GANGS)[0]) == []
-
-
-def test_a_gang_that_has_its_minimum_has_none_of_its_own_pods_evicted() -> None:
-    made = scene(2)
-    made.group("g", phase="Running")
-    for place, priority in (("n0", 1), ("n0", 1), ("", 9)):
-        made.member("g", node=place, priority=priority)
-    assert evicted(made.run(GANGS)[0]) == []
+    made = scene(9).holding(low(3, queue="q"), high(2, queue="q"))
+    assert ran(made, CAPACITY)[0] == "low-2 low-1"
 
 
 def test_an_eviction_that_is_refused_gives_no_claim_to_a_later_task() -> None:
-    made = scene(2)
+    made = scene(2).holding(low(2), high())
     made.cluster.refused = {"low-1"}
-    made.running("low", "n0", "n0", **LOW)
-    made.gang("high", 1, **HIGH)
     session, _ = made.run(GANGS)
     assert made.cluster.evictions == [("low-1", "preempt")]
     assert evicted(session) == []
     assert session.jobs["default/low"].count(TaskStatus.RUNNING) == 2
 
 
+def test_tasks_have_those_of_lower_priority_in_their_job_evicted_one_each() -> None:
+    places = (("n0", 1), ("n0", 1), ("n0", 5), ("", 4), ("", 5), ("", 1))
+    made = scene(3).holding(running("g", *({"node": place, "priority": each} for place, each in places)))
+    assert ran(made, NO_GANGS) == ("g-1 g-0", "g-3@n0 g-4@n0")
+
+
+@pytest.mark.parametrize("spec", [GATED, {"preemptionPolicy": "Never"}, {"priority": 1}])
+def test_within_a_job_no_pod_is_evicted_for_a_task_that_cannot_run_or_comes_no_earlier(spec: Any) -> None:
+    made = scene(1).holding(running("g", {**ON, "priority": 1}, {"priority": 9, **spec}))
+    assert ran(made, NO_GANGS) == ("", "")
+
+
 # ---- gangs that are evicted whole
 
 
-def test_a_gang_goes_whole_wherever_its_pods_are_or_not_at_all() -> None:
-    made = scene(1, 4)
-    made.running("low", "n0", "n1", "n1", minMember=3, **LOW)
-    made.running("rest", "n1", "n1", priorityClassName="high", minMember=2)
-    made.gang("high", 1, **HIGH)
-    session, _ = made.run(NO_GANGS)
-    assert sorted(evicted(session)) == ["low-0", "low-1", "low-2"]
-
-
-@pytest.mark.parametrize("needs", [1, 2, 3, 4])
-def test_what_a_gang_has_above_its_minimum_goes_before_the_rest_of_it(needs: int) -> None:
-    made = scene(4)
-    made.running("low", *["n0"] * 4, minMember=2, **LOW)
-    made.gang("high", 1, cpu=str(needs), **HIGH)
-    session, _ = made.run(NO_GANGS)
-    assert len(evicted(session)) == (needs if needs <= 2 else 4)
-
-
-def test_a_gang_of_which_one_may_not_go_stays() -> None:
-    made = scene(1, 1)
-    made.group("low", minMember=2, phase="Running", **LOW)
-    made.member("low", node="n0")
-    made.member("low", node="n1", annotations={PREEMPTABLE: "false"})
-    made.gang("high", 1, **HIGH)
-    assert evicted(made.run(NO_GANGS)[0]) == []
+@pytest.mark.parametrize(
+    ("cpus", "parts", "gone"),
+    [
+        # Whole wherever its pods are, or not at all.
+        (
+            [1, 4],
+            [runs("low", "n0", "n1", "n1", minMember=3, **LOW), runs("rest", "n1", "n1", **HIGH), high()],
+            "low-2 low-1 low-0",
+        ),
+        # What it has above its minimum goes before the rest of it.
+        ([4], [low(4, minMember=2), high(cpu="1")], "low-3"),
+        ([4], [low(4, minMember=2), high(cpu="2")], "low-3 low-2"),
+        ([4], [low(4, minMember=2), high(cpu="3")], "low-3 low-2 low-1 low-0"),
+        ([4], [low(4, minMember=2), high(cpu="4")], "low-3 low-2 low-1 low-0"),
+        # One of which a member may not go stays.
+        ([1, 1], [running("low", ON, {"node": "n1", **STAYS}, minMember=2, **LOW), high()], ""),
+        # A role keeps its minimum while others have more.
+        ([4], [of_roles("other:n0 other:n0 other:n0 first:n0"), high(2)], "low-2 low-1"),
+        # No more of a role go than it has above its minimum, though the gang has more: then all of it.
+        (
+            [2, 2],
+            [of_roles("first:n1 first:n1 other:n0 other:n0"), runs("rest", "n1", **HIGH), high(cpu="2")],
+            "low-3 low-2 low-1 low-0",
+        ),
+    ],
+)
+def test_a_gang_loses_what_it_has_above_its_minimum_or_goes_whole(
+    cpus: list[int], parts: list[Part], gone: str
+) -> None:
+    assert ran(scene(*cpus).holding(*parts), NO_GANGS)[0] == gone
 
 
 def test_a_gang_with_a_member_on_its_way_to_a_node_stays() -> None:
-    made = scene(2, 1)
-    made.group("low", minMember=2, phase="Running", **LOW)
-    made.member("low", cpu="2", node="n0")
-    made.member("low", cpu="1")
-    made.gang("high", 1, cpu="2", **HIGH)
-    session, _ = made.run(NO_GANGS)
+    going = running("low", {**ON, "cpu": "2"}, {}, minMember=2, **LOW)
+    session, _ = scene(2, 1).holding(going, high(cpu="2")).run(NO_GANGS)
     assert bound(session) == {"low-1": "n1"}
     assert evicted(session) == []
 
 
-def test_a_role_keeps_its_minimum_while_others_have_more() -> None:
-    made = scene(4)
-    made.group("low", minMember=2, minTaskMember={"first": 1, "other": 1}, phase="Running", **LOW)
-    for role in ("other", "other", "other", "first"):
-        made.member("low", node="n0", annotations={"volcano.sh/task-spec": role})
-    made.gang("high", 2, **HIGH)
-    session, _ = made.run(NO_GANGS)
-    assert evicted(session) == ["low-2", "low-1"]
-
-
-def test_of_a_role_no_more_go_than_it_has_above_its_minimum_though_the_gang_has_more() -> None:
-    made = scene(2, 2)
-    made.group("low", minMember=2, minTaskMember={"first": 1, "other": 1}, phase="Running", **LOW)
-    for role, place in (("first", "n1"), ("first", "n1"), ("other", "n0"), ("other", "n0")):
-        made.member("low", node=place, annotations={"volcano.sh/task-spec": role})
-    made.running("rest", "n1", cpu="500m", **HIGH)
-    made.gang("high", 1, cpu="2", **HIGH)
-    assert len(evicted(made.run(NO_GANGS)[0])) == 4, "one of them alone, and then the gang as a whole"
-
-
 def test_where_too_few_may_go_none_goes_and_all_run_as_before() -> None:
-    made = scene(3, 1)
-    made.group("low", minMember=3, phase="Running", **LOW)
-    for _ in range(3):
-        made.member("low", node="n0")
-    made.member("low", node="n1", annotations={PREEMPTABLE: "false"})
-    made.gang("high", 1, cpu="2", **HIGH)
-    made.gang("middle", 1, priorityClassName="middle")
-    session, _ = made.run(NO_GANGS)
+    members = [*[ON] * 3, {"node": "n1", **STAYS}]
+    made = scene(3, 1).holding(running("low", *members, minMember=3, **LOW), high(cpu="2"))
+    session, _ = made.holding(waits("middle", 1, **MIDDLE)).run(NO_GANGS)
     assert evicted(session) == ["low-2"], "for the one that needs no more"
     assert session.jobs["default/low"].count(TaskStatus.RUNNING) == 3
     assert claimed(session) == {"middle-0": "n0"}
