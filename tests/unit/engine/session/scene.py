@@ -15,6 +15,7 @@ from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.quotas.vector import of_requests
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import Job, Task
@@ -33,6 +34,8 @@ from tests.support.engine import World, node, pod_json, read_pod
 T = TypeVar("T")
 
 SCHEDULER = "volcano"
+#: Of a pod: a gate that is not ours.
+GATED = {"schedulingGates": [{"name": "example.com/wait"}]}
 
 
 def conf(
@@ -148,11 +151,15 @@ class Scene(World):
             add(self)
         return self
 
-    def book(self) -> QuotaBook:
-        """That of all schedulers, with the queues of the scene."""
+    def book(self, *, bound: bool = False) -> QuotaBook:
+        """That of all schedulers, with the queues of the scene; if `bound`, with the members that have a node."""
         book = QuotaBook()
         for each in self.queues:
             book.set_queue(each)
+        for group in self.groups if bound else ():
+            for pod in self.members[group.key]:
+                if pod.node_name:
+                    book.set(pod.uid, group.queue, of_requests(pod.requests), Standing.BOUND)
         return book
 
     def session(

@@ -11,6 +11,7 @@ from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import PREEMPTABLE, QUEUE_ALLOCATION_GATE
 from tests.support.engine import node
 from tests.unit.engine.session.scene import (
+    GATED,
     Part,
     Scene,
     bound,
@@ -34,7 +35,6 @@ CAPACITY = conf("priority", "gang", "capacity", "predicates", "nodeorder", actio
 LOW: dict[str, Any] = {"priorityClassName": "low"}
 MIDDLE: dict[str, Any] = {"priorityClassName": "middle"}
 HIGH: dict[str, Any] = {"priorityClassName": "high"}
-GATED: dict[str, Any] = {"schedulingGates": [{"name": "example.com/wait"}]}
 ON: dict[str, Any] = {"node": "n0"}
 STAYS: dict[str, Any] = {"annotations": {PREEMPTABLE: "false"}}
 
