@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
-from agent_scheduler.engine.dra.allocator import CANNOT_ALLOCATE, CannotAllocate, allocate
-from agent_scheduler.engine.dra.demand import demand
+from agent_scheduler.engine.dra.allocator import (
+    CANNOT_ALLOCATE,
+    LEFT_OVER,
+    CannotAllocate,
+    allocate,
+    answer,
+    lacking,
+)
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.demand import demand, demand_of
 from agent_scheduler.engine.dra.extended import claim_for, met_by_devices, requests_for
+from agent_scheduler.engine.dra.extended_claim import manifest, name_of
+from agent_scheduler.engine.dra.records import EXTENDED_RESOURCE_CLAIM, ClaimInfo, read_claim
+from agent_scheduler.engine.dra.reservation import ReservedClaims, reserve
+from agent_scheduler.engine.framework.handle import Handle
 from agent_scheduler.engine.state.extended import ContainerNeed, ExtendedNeeds, needs_of
+from agent_scheduler.engine.state.ledger import Ledger
+from agent_scheduler.engine.state.podclaims import Demand, PodRef
+from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.objects import wire
 from tests.support.devices import N0, N1, books, class_of, device, slice_of
-from tests.support.engine import node
+from tests.support.engine import node, pod_json, read_pod
 
 GPU = "example.com/gpu"
 
@@ -123,3 +140,156 @@ def test_a_pod_gets_devices_for_its_resource_as_one_claim_more() -> None:
     assert [[each.id.device for each in claim.results] for claim in found] == [["a", "b"]]
     assert allocate(wanted, devices, N1) == CannotAllocate(CANNOT_ALLOCATE)
     assert allocate(wanted, devices, node("n1", extended={GPU: "8"})) == ()
+
+
+GPU = "example.com/gpu"
+CLASSES = PodClasses()
+
+
+def asking(name: str = "p", number: int = 1, **spec: object) -> PodInfo:
+    return read_pod(pod_json(name, requests={"cpu": "1", GPU: str(number)}, **spec), CLASSES)
+
+
+def ref(pod: PodInfo) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)
+
+
+def gpus(*names: str) -> Devices:
+    return books(class_of("gpu", extendedResourceName=GPU), slice_of("s", *(device(each) for each in names)))
+
+
+def wanted(pod: PodInfo, devices: Devices) -> Demand:
+    found = demand_of(pod, devices)
+    assert found is not None
+    return found
+
+
+def reserved(pod: PodInfo, devices: Devices) -> ReservedClaims | CannotAllocate:
+    return reserve(pod.claims, wanted(pod, devices), devices, N0, ref(pod))
+
+
+def made(pod: PodInfo, name: str = "c", version: int = 1) -> ClaimInfo:
+    """The claim that an attempt on n0 made for the pod."""
+    devices = gpus("a")
+    found = reserved(pod, devices)
+    assert isinstance(found, ReservedClaims) and found.in_memory is not None
+    body = msgspec.json.decode(manifest(ref(pod), name, found.in_memory.spec))
+    body["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": str(version)}
+    return read_claim(msgspec.json.encode(body))
+
+
+def test_the_name_follows_from_the_pods_uid_and_looks_generated() -> None:
+    pod = PodRef("default", "web", "uid-1")
+    assert name_of(pod) == name_of(pod) != name_of(pod, 1)
+    assert name_of(pod) != name_of(pod._replace(uid="uid-2"))
+    assert re.fullmatch(r"web-extended-resources-[bcdfghjklmnpqrstvwxz2456789]{5}", name_of(pod))
+    assert len(name_of(pod._replace(name="x" * 253))) == 63
+
+
+def test_the_claim_is_its_pods_own_and_protected() -> None:
+    pod = asking()
+    claim = made(pod)
+    assert (claim.controller, claim.extended, claim.protected) == (pod.uid, True, True)
+    assert [each.options[0].number for each in claim.spec.requests] == [1]
+
+
+def test_what_is_promised_to_one_pod_is_promised_to_no_other() -> None:
+    devices = gpus("a")
+    first, second = asking("first"), asking("second")
+    kept = answer(wanted(second, devices), devices, N0)
+    assert not isinstance(kept, CannotAllocate)
+    assert isinstance(reserved(first, devices), ReservedClaims)
+    assert reserved(second, devices) == CannotAllocate(CANNOT_ALLOCATE)
+    # Even if it was decided before.
+    spec = made(second).spec
+    assert not devices.assume_in_memory(second.uid, spec, kept[-1])
+    assert devices.check() == []
+
+
+def test_a_promise_that_is_given_up_frees_its_devices_for_everybody() -> None:
+    devices = gpus("a")
+    first, second = asking("first"), asking("second")
+    assert isinstance(reserved(first, devices), ReservedClaims)
+    ((before, after),) = devices.forget(first.uid)
+    assert before.allocation is not None and after.allocation is None
+    assert devices.forget(first.uid) == []
+    assert isinstance(reserved(second, devices), ReservedClaims)
+    assert devices.check() == []
+
+
+def test_a_promise_that_is_kept_is_the_claims_from_then_on() -> None:
+    devices = gpus("a")
+    pod = asking()
+    found = reserved(pod, devices)
+    assert isinstance(found, ReservedClaims) and found.in_memory is not None
+    claim = made(pod)
+    assert not devices.replace_in_memory(claim.key, found.in_memory.allocation, pod.uid), (
+        "it is not there yet"
+    )
+    again = reserved(pod, devices)
+    assert isinstance(again, ReservedClaims) and again.in_memory is not None
+    devices.set_claim(claim)
+    assert devices.replace_in_memory(claim.key, again.in_memory.allocation, pod.uid)
+    assert devices.is_pending(claim.key)
+    assert allocate(wanted(asking("other"), devices), devices, N0) == CannotAllocate(CANNOT_ALLOCATE)
+    devices.written(claim.key, pod.uid, "2")
+    assert devices.allocation(claim.key) is not None and devices.forget(pod.uid) == []
+    assert devices.check() == []
+
+
+def test_a_claim_that_an_attempt_left_behind_keeps_its_pod_from_every_node() -> None:
+    devices = gpus("a", "b")
+    pod, other = asking(), asking("other")
+    claim = made(pod)
+    devices.set_claim(claim)
+    for place in (N0, N1):
+        assert allocate(wanted(pod, devices), devices, place) == CannotAllocate(LEFT_OVER)
+    assert LEFT_OVER == "cannot schedule extended resource claim"
+    assert not isinstance(allocate(wanted(other, devices), devices, N0), CannotAllocate)
+    assert wanted(pod, devices).left_over == (claim.key,)
+    devices.delete_claim(claim.key)
+    assert wanted(pod, devices) is wanted(other, devices)
+    # One that only looks like it.
+    devices.set_claim(msgspec.structs.replace(claim, extended=False))
+    assert wanted(pod, devices).left_over == ()
+
+
+def test_an_annotation_of_another_value_is_none() -> None:
+    body = {"metadata": {"name": "c", "annotations": {EXTENDED_RESOURCE_CLAIM: "false"}}, "spec": {}}
+    assert not read_claim(msgspec.json.encode(body)).extended
+
+
+def test_pods_that_ask_for_the_same_are_one_class_and_plain_ones_stay_what_they_are() -> None:
+    devices = gpus("a")
+    handle = Handle(Ledger(), devices=devices)
+    one, two, more = asking("one"), asking("two"), asking("more", 2)
+    plain = read_pod(pod_json("plain", requests={"cpu": "1"}), CLASSES)
+    assert one.cls is not handle.class_of(one) is handle.class_of(two) is not handle.class_of(more)
+    assert plain.extended is None and handle.class_of(plain) is plain.cls
+    unnamed = Handle(Ledger(), devices=books(class_of("gpu")))
+    assert unnamed.class_of(one) is one.cls
+
+
+def test_pods_whose_containers_ask_otherwise_for_the_same_are_two_classes() -> None:
+    handle = Handle(Ledger(), devices=gpus("a"))
+    resources = {"resources": {"requests": {GPU: "1"}}}
+    together = asking("together", 2, initContainers=[])
+    apart = read_pod(
+        pod_json(
+            "apart", containers=[{"name": "a", **resources}, {"name": "b", **resources}], initContainers=[]
+        ),
+        CLASSES,
+    )
+    assert apart.requests[GPU] == together.requests[GPU] == 2
+    assert handle.class_of(apart) is not handle.class_of(together)
+
+
+def test_an_explanation_counts_the_devices_that_stand_for_the_resource() -> None:
+    devices = gpus("a", "b")
+    pod = asking(number=3)
+    refused = allocate(wanted(pod, devices), devices, N0)
+    assert isinstance(refused, CannotAllocate)
+    assert lacking(refused, wanted(pod, devices), devices, N0) == (
+        "cannot allocate all claims; claim <extended-resources>, request container-0-request-1: "
+        "wants 3 of class gpu, 2 match, 2 of them free"
+    )

@@ -10,22 +10,12 @@ from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.plugins.node_name import NodeName
 from agent_scheduler.engine.plugins.node_unschedulable import NodeUnschedulable
 from agent_scheduler.engine.plugins.taint_toleration import TaintToleration
+from agent_scheduler.engine.rules.tolerance import tolerates
+from agent_scheduler.objects.wire import Taint, Toleration
 from tests.support.engine import World, node, wakes
 
 TAINT = {"key": "k", "effect": "NoSchedule"}
 OTHER = {"key": "other", "effect": "NoExecute"}
-
-
-def test_a_node_whose_taints_are_not_all_tolerated_is_refused_and_preferences_rank_the_others() -> None:
-    soft, other = ({"key": key, "effect": "PreferNoSchedule"} for key in ("k", "soft"))
-    found = ([], [TAINT], [TAINT, OTHER], [soft], [soft, other])
-    world = World(*(node(f"n{index}", taints=taints) for index, taints in enumerate(found)))
-    plain = world.pod()
-    tolerant = world.pod(tolerations=[{"key": "k", "operator": "Exists"}])
-    assert world.fits(plain, TaintToleration()) == [True, False, False, True, True]
-    assert world.fits(tolerant, TaintToleration()) == [True, True, False, True, True]
-    assert world.scores(plain, TaintToleration()) == [0, 0, 0, 1, 2]
-    assert world.scores(tolerant, TaintToleration()) == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -65,3 +55,32 @@ def test_a_node_wakes_whom_a_cordon_refused_when_it_comes_open_or_is_opened(
 
 def test_a_new_node_wakes_whom_node_name_refused_whatever_the_name_where_none_is_kept() -> None:
     assert wakes(NodeName(), World().pod(), ev.NODE_ADD, None, node("n"))
+
+
+def taint_of(value: str = "5", effect: str = "NoSchedule", key: str = "k") -> Taint:
+    return Taint(key=key, value=value, effect=effect)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "value", "expected"),
+    [
+        ({"operator": "Exists"}, "5", True),
+        ({"key": "k", "operator": "Exists"}, "5", True),
+        ({"key": "other", "operator": "Exists"}, "5", False),
+        ({"key": "k", "value": "5"}, "5", True),
+        ({"key": "k", "value": "6"}, "5", False),
+        ({"key": "k"}, "", True),
+        ({"key": "k", "value": "5", "effect": "NoSchedule"}, "5", True),
+        ({"key": "k", "value": "5", "effect": "NoExecute"}, "5", False),
+        ({"key": "k", "operator": "Lt", "value": "6"}, "5", True),
+        ({"key": "k", "operator": "Lt", "value": "5"}, "5", False),
+        ({"key": "k", "operator": "Gt", "value": "4"}, "5", True),
+        ({"key": "k", "operator": "Gt", "value": "5"}, "5", False),
+        ({"key": "k", "operator": "Gt", "value": "x"}, "5", False),
+        ({"key": "k", "operator": "Lt", "value": "6"}, "x", False),
+    ],
+)
+def test_a_taint_is_tolerated_where_key_effect_and_value_agree(
+    toleration: dict[str, str], value: str, expected: bool
+) -> None:
+    assert tolerates(Toleration(**toleration), taint_of(value)) is expected

@@ -11,13 +11,11 @@ from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.plugins.node_volume_limits import REASON as TOO_MANY
 from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE
-from agent_scheduler.engine.plugins.volume_zone import REASON as NO_ZONE
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import Recogniser
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.reservation import unreserve
 from tests.support.engine import World as Storage
@@ -47,12 +45,6 @@ class World(Storage):
             volume(f"pv-{name}", claim=ref(name), phase="Bound", meta=meta, **of),
             claim(name, volume=f"pv-{name}", bound=True, accessModes=list(modes)),
         )
-
-
-def test_a_pod_goes_where_its_volume_is() -> None:
-    world = World(node("a"), node("b"))
-    world.bound("data", on="b")
-    assert world.feasible(world.mounting("data")) == {"b"}
 
 
 def test_pods_that_mount_the_same_claims_share_a_class_and_others_do_not() -> None:
@@ -86,15 +78,6 @@ def test_an_answer_is_kept_until_storage_changes_and_only_where_storage_was_read
     assert world.views.of(mounts.cls) is not views[1]
 
 
-def test_a_claim_that_is_missing_keeps_the_pod_from_every_node() -> None:
-    world = World(node("a"))
-    assert world.message(world.mounting("data")) == (
-        '0/1 nodes are available: persistentvolumeclaim "data" not found.'
-    )
-    world.bound("data")
-    assert world.feasible(world.mounting("data")) == {"a"}
-
-
 def test_a_missing_claim_is_told_of_every_node_where_limits_alone_ask_for_it() -> None:
     world = World(node("a"), node("b"))
     without = {"multiPoint": PluginSet(disabled=("VolumeRestrictions", "VolumeBinding"))}
@@ -104,16 +87,6 @@ def test_a_missing_claim_is_told_of_every_node_where_limits_alone_ask_for_it() -
     missing = 'looking up PVC default/p-scratch: persistentvolumeclaim "p-scratch" not found'
     assert world.message(pod) == f"0/2 nodes are available: 2 {missing}."
     assert not world.views.of(pod.cls).refused(world.snapshot.columns).curable.size
-
-
-def test_each_rule_refuses_in_its_own_words() -> None:
-    zone = "topology.kubernetes.io/zone"
-    world = World(node("a", labels={zone: "east"}))
-    world.add(storage_class())
-    world.bound("elsewhere", on="b")
-    world.bound("west", meta={"labels": {zone: "west"}})
-    assert NODE_CONFLICT in world.message(world.mounting("elsewhere"))
-    assert NO_ZONE in world.message(world.mounting("west"))
 
 
 def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_would_cure_that() -> None:

@@ -185,14 +185,6 @@ def test_many_nodes_at_once_are_as_one_after_the_other(
         assert catalogue.check() == []
 
 
-def test_a_value_that_an_affinity_names_twice_counts_once() -> None:
-    twice = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["a", "a"]}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [twice]}]}
-    storage = cluster()
-    reach = volume("v", nodeAffinity={"required": terms}).reach
-    assert shelved([reach]).counts(storage.columns, storage.rows).tolist() == [1, 0, 0]
-
-
 def test_a_node_without_the_label_is_not_one_whose_label_is_empty() -> None:
     empty = {"key": ZONE_KEY, "operator": "In", "values": [""]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [empty]}]}

@@ -1,10 +1,11 @@
-"""priority, conformance, drf, overcommit, sla and resourcequota, each by itself."""
+"""priority, conformance, drf, overcommit, sla, resourcequota and pdb, each by itself."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
+from agent_scheduler.engine.preemption.pdbs import PDB, PDBs
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.plugins.conformance import conformance
@@ -12,7 +13,9 @@ from agent_scheduler.engine.session.plugins.drf import drf
 from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
 from agent_scheduler.engine.session.statement import Statement
+from agent_scheduler.engine.state.labelselector import label_selector
 from agent_scheduler.objects.batch import ResourceQuotaStatus
+from agent_scheduler.objects.wire import LabelSelector
 from tests.support.engine import node
 from tests.unit.engine.session.scene import Scene, conf, opened, status_of
 
@@ -194,3 +197,28 @@ def test_a_job_whose_tasks_all_have_room_does_not_starve() -> None:
     assert job.count(TaskStatus.PENDING) == 1
     assert by_priority.job_starving is not None and by_priority.job_starving(job)
     assert by_gang.job_starving is not None and not by_gang.job_starving(job)
+
+
+@pytest.mark.parametrize(("allowed", "evicted"), [(2, 2), (1, 0), (0, 0)])
+def test_what_went_elsewhere_counts_in_a_budget(allowed: int, evicted: int) -> None:
+    scene = Scene(*(node(name, cpu="1") for name in "abc"))
+    scene.group("low", minMember=1, priorityClassName="low", phase="Running")
+    for where in "abc":
+        scene.member("low", node=where, labels={"app": "x"})
+    scene.gang("high", 2, priorityClassName="high")
+    selector = label_selector(LabelSelector(match_labels={"app": "x"}), "")
+    budget = PDB(
+        uid="u",
+        name="budget",
+        namespace="default",
+        resource_version="1",
+        selector=selector,
+        disruptions_allowed=allowed,
+        disrupted_pods=frozenset(),
+    )
+    scene.more["pdbs"] = pdbs = PDBs()
+    pdbs.set(budget)
+    scene.more["priorities"] = {"low": 1, "high": 2}
+    plugins = ("priority", "gang", "pdb", "predicates", "nodeorder")
+    session, _ = scene.run(conf(*plugins, actions="enqueue allocate preempt"))
+    assert len(session.evicted) == evicted

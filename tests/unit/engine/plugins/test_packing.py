@@ -1,4 +1,4 @@
-"""BestFit and DotProduct against their formulas, resource by resource and node by node."""
+"""Scores that pack: GPUPacking by the steps of the simulator; Binpack, BestFit and DotProduct by their formulas."""
 
 from __future__ import annotations
 
@@ -13,16 +13,103 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.framework.points import Enabled, PluginSet
 from agent_scheduler.engine.plugins.best_fit import BestFit
+from agent_scheduler.engine.plugins.binpack import PER_POINT, Binpack
 from agent_scheduler.engine.plugins.dot_product import DotProduct
+from agent_scheduler.engine.plugins.gpu_packing import GPUPacking
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from tests.support.engine import GPU, World, node
 from tests.support.examples import examples
+
+
+def plain(free: list[int], amount: int) -> int:
+    """Devices are begun in the order of what they have left, the least first."""
+    if all(left == 1000 for left in free):
+        return max(33 - len(free), 0)
+    number, each = (1, amount) if amount < 1000 else (amount // 1000, 1000)
+    used = [left for left in sorted(free) if left >= each][:number]
+    begun = sum(left == 1000 for left in used)
+    if begun:
+        return max(50 - begun, 33)
+    return 100 - sum(left * 100 // 1000 for left in used) // 10
+
+
+@examples(300)
+@given(
+    nodes=st.lists(
+        st.lists(st.sampled_from([0, 0, 1, 333, 700, 1000]), min_size=1, max_size=6), min_size=1, max_size=4
+    ),
+    amount=st.sampled_from([1, 300, 667, 999, 1000, 2000, 3000]),
+)
+def test_scores_are_what_the_steps_say(nodes: list[list[int]], amount: int) -> None:
+    world = World()
+    for row, used in enumerate(nodes):
+        world.ledger.set_node(node(f"n{row}", cpu="64", extended={GPU: f"{1000 * len(used)}"}))
+        for device, share in enumerate(used):
+            if share:
+                world.ledger.assume(world.pod(requests={GPU: f"{share}"}), row, (device,))
+    scores = world.scores(world.pod(requests={GPU: f"{amount}"}), GPUPacking())
+    assert scores is not None
+    for used, score in zip(nodes, scores, strict=True):
+        free = [1000 - share for share in used]
+        if sum(left >= min(amount, 1000) for left in free) >= amount / 1000:
+            assert score == plain(free, amount)
+        assert 0 <= score <= 100
+
+
+@pytest.mark.parametrize(("devices", "score"), [(1, 32), (8, 25), (33, 0), (256, 0)])
+def test_of_nodes_that_nobody_uses_the_smaller_is_preferred(devices: int, score: int) -> None:
+    world = World(node("a", extended={GPU: f"{devices}000"}))
+    assert GPUPacking().score_row(300, world.ledger.columns, 0) == score
+
+
+def test_it_has_nothing_to_say_about_pods_without_gpus() -> None:
+    world = World(node("a", extended={GPU: "2000"}))
+    assert world.scores(world.pod(requests={"cpu": "1"}), GPUPacking()) is None
+
+
+NVIDIA = "nvidia.com/gpu"
+
+
+def points(world: World, plugin: Binpack, requests: dict[str, str]) -> list[float] | None:
+    """In points."""
+    found = world.scores(world.pod(requests=requests), plugin)
+    return None if found is None else [score / PER_POINT for score in found]
+
+
+def test_a_score_is_the_part_of_the_node_that_is_taken_with_the_pod() -> None:
+    world = World(node("a", cpu="4", memory="8Gi"), node("b", cpu="4", memory="8Gi"))
+    world.place("a", requests={"cpu": "2"})
+    found = points(world, Binpack({"cpu": 1, "memory": 1}), {"cpu": "1", "memory": "4Gi"})
+    assert found == pytest.approx([100 * (3 / 4 + 1 / 2) / 2, 100 * (1 / 4 + 1 / 2) / 2])
+
+
+def test_resources_count_by_their_weight() -> None:
+    world = World(node("a", cpu="4", memory="8Gi"))
+    found = points(world, Binpack({"cpu": 3, "memory": 1}), {"cpu": "2", "memory": "8Gi"})
+    assert found == pytest.approx([100 * (3 * 0.5 + 1) / 4])
+
+
+def test_a_resource_without_a_weight_does_not_count() -> None:
+    world = World(node("a", cpu="4"))
+    assert points(world, Binpack({"cpu": 1, "memory": 0}), {"cpu": "1", "memory": "1Gi"}) == [25.0]
+    assert points(world, Binpack({"cpu": 1}), {"memory": "1Gi"}) is None
+
+
+def test_a_node_that_cannot_hold_the_pod_has_no_score() -> None:
+    world = World(node("a", cpu="1"), node("b", cpu="4"))
+    assert points(world, Binpack({"cpu": 1}), {"cpu": "2"}) == [0.0, 50.0]
+
+
+def test_a_resource_that_a_node_does_not_offer_counts_as_nothing_taken() -> None:
+    world = World(node("a", cpu="4"), node("b", cpu="4", extended={NVIDIA: "2"}))
+    assert points(world, Binpack({"cpu": 1, NVIDIA: 1}), {"cpu": "4", NVIDIA: "1"}) == [50.0, 75.0]
+
 
 GI = 2**30
 UNIT = {"cpu": 1000, "memory": GI, GPU: 1}
 
 
-def plain(
+def by_formula(
     kind: str, weights: dict[str, int], free: dict[str, int], asked: dict[str, int], most: dict[str, int]
 ) -> int:
     """In the words of the simulator: vectors are divided by the largest node."""
@@ -73,7 +160,7 @@ def test_scores_are_what_the_formulas_say(
         if not any(most.get(name) for name in weights):
             assert scores is None
         else:
-            assert scores == [plain(plugin.name, weights, each, wanted, most) for each in free]
+            assert scores == [by_formula(plugin.name, weights, each, wanted, most) for each in free]
 
 
 @pytest.mark.parametrize("plugin", [BestFit({"cpu": 1}), DotProduct({"cpu": 1})])
