@@ -14,17 +14,16 @@ from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.support.engine import node
 
-from .scene import Scene, bound, conf, told
+from .scene import Part, Scene, bound, conf, has, runs, sized, told, waits
 from .test_close import again
 
 SHARES = conf("priority", "gang", "drf", "predicates", "proportion", "nodeorder")
 
 
-def four_nodes() -> Scene:
+def four_nodes(*parts: Part) -> Scene:
     """None of which has room for a pod of 3 cpus, though there are 8."""
-    return Scene(*(node(name, cpu="2") for name in "abcd"))
+    return sized(2, 2, 2, 2).holding(*parts)
 
 
 def rested(scene: Scene, how: SessionConf = SHARES) -> Result:
@@ -40,10 +39,7 @@ def names(result: Result) -> set[str]:
 
 
 def test_a_gang_that_nodes_refused_and_one_that_runs_are_settled_once_all_is_written() -> None:
-    scene = four_nodes()
-    scene.gang("waits", 2, cpu="3")
-    scene.group("runs")
-    scene.member("runs", node="a")
+    scene = four_nodes(waits("waits", 2, cpu="3"), has("runs", {"node": "n0"}))
     _, first = scene.run(SHARES, book=QuotaBook())
     assert not names(first), "their statuses are to be written"
     again(scene, first)
@@ -52,10 +48,7 @@ def test_a_gang_that_nodes_refused_and_one_that_runs_are_settled_once_all_is_wri
 
 
 def test_a_settled_job_is_not_looked_at_and_counts_as_before() -> None:
-    scene = four_nodes()
-    scene.group("runs", phase="Running")
-    scene.member("runs", node="a")
-    scene.gang("waits", 1, cpu="3")
+    scene = four_nodes(runs("runs", "n0"), waits("waits", cpu="3"))
     before = rested(scene)
     scene.more["settled"] = before.settled
     scene.gang("new", 3)
@@ -72,8 +65,7 @@ def test_a_settled_job_is_not_looked_at_and_counts_as_before() -> None:
 
 def test_what_a_settled_job_asks_for_counts_in_what_its_queue_deserves() -> None:
     def gauges(*, settled: bool) -> Any:
-        scene = four_nodes()
-        scene.gang("waits", 2, cpu="3")
+        scene = four_nodes(waits("waits", 2, cpu="3"))
         before = rested(scene)
         assert names(before)
         scene.more["settled"] = before.settled if settled else {}
@@ -92,18 +84,13 @@ def test_what_a_settled_job_asks_for_counts_in_what_its_queue_deserves() -> None
     ids=["preempt", "reclaim", "sla"],
 )
 def test_nobody_is_settled_where_room_is_made_or_claims_come_with_time(how: SessionConf) -> None:
-    scene = four_nodes()
-    scene.gang("waits", 2, cpu="3")
-    assert not names(rested(scene, how))
+    assert not names(rested(four_nodes(waits("waits", 2, cpu="3")), how))
 
 
 def test_who_was_refused_beside_claims_of_others_is_not_settled() -> None:
     """The claims are gone with the session, and no event tells of that."""
-    scene = Scene(node("a", cpu="2"), node("b", cpu="1"), node("c", cpu="1"))
-    scene.group("leaves", phase="Running")
-    scene.member("leaves", cpu="2", node="a", deleting=True)
-    scene.gang("claims", 1, cpu="2", created="2026-01-01T00:00:00Z")
-    scene.gang("waits", 1, cpu="2", created="2026-01-01T00:00:01Z")
+    leaves = has("leaves", {"cpu": "2", "node": "n0", "deleting": True}, phase="Running")
+    scene = sized(2, 1, 1).holding(leaves, waits("claims", cpu="2"), waits("waits", cpu="2"))
     session, result = scene.run(SHARES, book=QuotaBook())
     assert session.claims
     again(scene, result)
@@ -111,25 +98,20 @@ def test_who_was_refused_beside_claims_of_others_is_not_settled() -> None:
 
 
 def test_who_is_not_let_in_lacks_members_has_a_gate_or_asks_for_nothing_is_not_settled() -> None:
-    scene = Scene(node("a", cpu="2"))
-    scene.gang("out", 3, minResources={"cpu": "8"})
-    scene.group("few", minMember=2)
-    scene.member("few")
-    scene.group("gated")
-    scene.member("gated", schedulingGates=[{"name": QUEUE_ALLOCATION_GATE}])
-    scene.group("empty", minResources={"cpu": "8"})
-    scene.gang("free", 1, cpu="")
-    scene.member("free", cpu="", nodeSelector={"not": "there"})
+    scene = sized(2).holding(
+        waits("out", 3, minResources={"cpu": "8"}),
+        has("few", {}, minMember=2),
+        has("gated", {"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}),
+        has("empty", minResources={"cpu": "8"}),
+        has("free", {"cpu": ""}, {"cpu": "", "nodeSelector": {"not": "there"}}),
+    )
     how = conf("priority", "gang", "predicates", "proportion", "overcommit")
     assert not names(rested(scene, how))
 
 
 def test_a_job_of_which_a_queue_held_a_task_back_is_not_settled() -> None:
     """Room in the queue would help it, of which nodes do not tell."""
-    scene = four_nodes()
-    scene.group("mixed", minMember=1)
-    scene.member("mixed", cpu="9")
-    scene.member("mixed", cpu="3")
+    scene = four_nodes(has("mixed", {"cpu": "9"}, {"cpu": "3"}))
     session: Session | None = None
     for _ in range(2):
         session, result = scene.run(SHARES, book=QuotaBook())
@@ -138,12 +120,9 @@ def test_a_job_of_which_a_queue_held_a_task_back_is_not_settled() -> None:
 
 
 def test_a_settled_job_that_its_queue_holds_back_from_now_on_says_so() -> None:
-    scene = four_nodes()
+    scene = four_nodes(waits("waits", 2, cpu="3", queue="q"))
     scene.queues.append(QueueInfo(name="q", parent="root", capability={"cpu": 8000}))
-    scene.gang("waits", 2, cpu="3", queue="q")
-    book = QuotaBook()
-    for each in scene.queues:
-        book.set_queue(each)
+    book = scene.book()
     for _ in range(2):
         _, result = scene.run(SHARES, book=book)
         again(scene, result)
@@ -155,8 +134,7 @@ def test_a_settled_job_that_its_queue_holds_back_from_now_on_says_so() -> None:
 
 
 def test_a_session_that_is_over_goes_without_a_collection() -> None:
-    scene = four_nodes()
-    scene.gang("waits", 1, cpu="3")
+    scene = four_nodes(waits("waits", cpu="3"))
     settled = rested(scene).settled
     scene.more["settled"] = settled
     scene.gang("other", 1, cpu="3", subGroupPolicy=[{"name": "s", "subGroupSize": 1, "minSubGroups": 1}])
