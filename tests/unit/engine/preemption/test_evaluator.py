@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 
 from agent_scheduler.engine.preemption.dry_run import Candidate
 from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, PostFilterResult
-from agent_scheduler.engine.preemption.pdbs import PDB, read_pdb
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.objects.selecting import PodDisruptionBudget
-from tests.support.engine import SPREAD, World, node
+from tests.support.engine import SPREAD, World, budget, covering, node
 from tests.support.objects import condition
 from tests.support.terms import beside, pod_term, spread
 
@@ -32,19 +29,6 @@ def chosen(found: PostFilterResult) -> tuple[str, list[str]]:
 
 def high(world: World, cpu: str = "2", **more: Any) -> PodInfo:
     return world.pod(requests={"cpu": cpu}, priority=100, **more)
-
-
-def budget(name: str, selector: Any, allowed: int = 0, **status: Any) -> PDB:
-    body = {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"selector": selector},
-        "status": {"disruptionsAllowed": allowed, **status},
-    }
-    return read_pdb(msgspec.convert(body, PodDisruptionBudget))
-
-
-def covering(app: str, allowed: int, **status: Any) -> PDB:
-    return budget(app, {"matchLabels": {"app": app}}, allowed, **status)
 
 
 def test_a_pod_that_may_not_preempt_says_so_and_keeps_its_nomination() -> None:
