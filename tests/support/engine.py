@@ -30,6 +30,7 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
+from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.rules.topology import Domains
 from agent_scheduler.engine.state.columns import Columns, Rows
 from agent_scheduler.engine.state.ledger import Ledger
@@ -74,6 +75,13 @@ def pod_json(name: str = "", *, requests: dict[str, str] | None = None, **more: 
     number = next(_uids)
     about = {"namespace": "default", "uid": f"pod-{number}", **more}
     return objects.pod(name or f"p{number}", requests=requests or {}, **about)
+
+
+def queue_of(name: str, parent: str = "", **more: Any) -> QueueInfo:
+    """A queue; a whole number as its capability, guarantee or deserved share is thousandths of a CPU."""
+    vectors = ("capability", "guarantee", "deserved")
+    read = {field: {"cpu": more[field]} for field in vectors if isinstance(more.get(field), int)}
+    return QueueInfo(name=name, parent=parent, **more | read)
 
 
 def budget(name: str, selector: Any, allowed: int = 0, **status: Any) -> PDB:

@@ -109,14 +109,6 @@ def test_the_greater_of_two_keeps_no_empty_dimension_but_cpu_and_memory() -> Non
     assert at_least({GPU: 0, "pods": 2}, {"cpu": 1, "pods": 1}) == {"cpu": 1, "memory": 0, "pods": 2}
 
 
-@given(vectors, vectors)
-def test_the_greater_of_two_holds_both(left: dict[str, float], right: dict[str, float]) -> None:
-    both = at_least(left, right)
-    assert less_equal(left, both)
-    assert less_equal(right, both)
-    assert less_equal(both, plus(left, right))
-
-
 def test_only_what_is_wanted_is_insufficient_and_never_pods() -> None:
     used, limit = {"cpu": 9, "memory": 9, GPU: 9, "pods": 9}, {"memory": 9}
     assert insufficient(used, limit, {GPU: 1, "cpu": 1, "memory": 1, "pods": 1}) == ["cpu", GPU]

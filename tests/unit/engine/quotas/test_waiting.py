@@ -6,17 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.quotas.waiting import WaitingPods
+from tests.support.engine import queue_of
 
 
 def book(**limits: int) -> QuotaBook:
     found = QuotaBook()
-    infos = [
-        QueueInfo(name=name, capability={"cpu": limit}, parent="p" * (name in "ab"))
-        for name, limit in limits.items()
-    ]
-    for info in (QueueInfo(name="root"), QueueInfo(name="p"), *infos):
+    infos = [queue_of(name, capability=limit, parent="p" * (name in "ab")) for name, limit in limits.items()]
+    for info in (queue_of("root"), queue_of("p"), *infos):
         found.set_queue(info)
     return found
 

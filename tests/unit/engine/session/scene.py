@@ -14,7 +14,6 @@ from agent_scheduler.engine.gangs.group import Group, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.quotas.vector import of_requests
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
@@ -29,7 +28,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.shard import within
 from agent_scheduler.objects import batch
 from tests.support import objects
-from tests.support.engine import World, node, pod_json, read_pod
+from tests.support.engine import World, node, pod_json, queue_of, read_pod
 
 T = TypeVar("T")
 
@@ -87,7 +86,7 @@ class Scene(World):
         World.__init__(self, *nodes)
         self.groups: list[Group] = []
         self.members: dict[GroupKey, list[PodInfo]] = {}
-        self.queues = [QueueInfo(name="root"), QueueInfo(name="default", parent="root")]
+        self.queues = [queue_of("root"), queue_of("default", "root")]
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
         self.nominator: Nominator[PodInfo] = Nominator()

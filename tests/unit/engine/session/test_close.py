@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.objects.batch import PodGroupCondition, PodGroupStatus
+from tests.support.engine import queue_of
 
 from .scene import GATED, Scene, conf, finished, has, runs, sized, status_of, told, waits
 
@@ -182,7 +182,7 @@ def test_a_gang_that_lacks_its_minimum_for_gates_alone_says_so_where_queues_are_
 def test_what_runs_in_several_queues_counts_in_each_above_and_what_has_ended_in_none() -> None:
     scene = sized(9)
     tree = {"p": "", "x": "p", "y": "p", "lost": "gone", "loop": "loop"}
-    scene.queues += [QueueInfo(name=name, parent=parent) for name, parent in tree.items()]
+    scene.queues += [queue_of(name, parent) for name, parent in tree.items()]
     scene.holding(*(runs(queue, "n0", queue=queue) for queue in ("x", "y", "lost", "loop")))
     scene.member("x", node="n0", phase="Succeeded")
     scene.member("y", node="n0", deleting=True)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.explain import WAITS_FOR, GangExplanation, Minimum, explain_gang
 from agent_scheduler.objects.batch import TASK_SPEC, ResourceQuotaStatus
+from tests.support.engine import queue_of
 
 from .scene import GATED, Part, Scene, conf, has, sized, waits
 
@@ -34,7 +34,7 @@ def in_role(role: str, **more: Any) -> dict[str, Any]:
 
 def half_a_cpu(scene: Scene) -> None:
     """Is all that the queue may hold."""
-    scene.queues[1] = QueueInfo(name="default", parent="root", capability={"cpu": 500})
+    scene.queues[1] = queue_of("default", "root", capability=500)
 
 
 TWO = {"minResources": {"cpu": "2"}}
@@ -96,7 +96,7 @@ def test_a_gang_that_waits_for_nodes_says_how_many_members_would_fit_and_what_th
 
 def test_what_a_queue_deserves_is_shown_beside_what_it_has() -> None:
     scene = sized(2).holding(waits("g", 3, queue="q"))
-    scene.queues.append(QueueInfo(name="q", parent="root", deserved={"cpu": 1500}))
+    scene.queues.append(queue_of("q", "root", deserved=1500))
     (queue, *_) = explained(scene).queues
     assert (queue.name, queue.deserved, queue.used) == ("q", {"cpu": "1500m"}, {})
 
@@ -131,8 +131,8 @@ def test_the_kind_of_sub_groups_is_named_that_is_short() -> None:
 def test_a_gang_that_its_queue_holds_names_it_with_numbers_and_those_above_it() -> None:
     scene = sized(9).holding(waits("g", 3, queue="q"))
     scene.queues += [
-        QueueInfo(name="team", parent="root", capability={"cpu": 4000}),
-        QueueInfo(name="q", parent="team", capability={"cpu": 8000, "memory": 2**31}),
+        queue_of("team", "root", capability=4000),
+        queue_of("q", "team", capability={"cpu": 8000, "memory": 2**31}),
     ]
     book = scene.book()
     book.set("an agent's pod", "team", {"cpu": 1500}, Standing.BOUND)
@@ -155,7 +155,7 @@ def test_a_gang_that_is_not_let_in_says_what_the_session_said_of_it() -> None:
 
 def test_the_place_is_among_the_gangs_of_the_queue_that_wait() -> None:
     scene = sized(1)
-    scene.queues.append(QueueInfo(name="other", parent="root"))
+    scene.queues.append(queue_of("other", "root"))
     scene.gang("elsewhere", 2, queue="other", created="2026-01-01T00:00:00Z")
     scene.gang("runs", 1, created="2026-01-01T00:00:00Z")
     names = ("first", "second", "third")

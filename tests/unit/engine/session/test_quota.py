@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.session import Session
+from tests.support.engine import queue_of
 
 from .scene import Part, Scene, bound, claimed, conf, evicted, runs, sized, tasks_of, told, waits
 
@@ -24,7 +24,7 @@ def scene(cpu: int | None, **more: Any) -> Scene:
     made = sized(64)
     made.more["priorities"] = {"high": 9}
     limit = None if cpu is None else {"cpu": cpu * 1000}
-    made.queues += [QueueInfo(name="above", capability=limit), QueueInfo(name="q", parent="above", **more)]
+    made.queues += [queue_of("above", capability=limit), queue_of("q", "above", **more)]
     return made
 
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
-from tests.support.engine import node
+from tests.support.engine import node, queue_of
 from tests.support.terms import preferring, term
 
 from .scene import Everything, Part, Scene, bound, conf, has, runs, sized, status_of, told, waits
@@ -207,7 +206,7 @@ def test_a_group_without_a_minimum_of_members_is_not_looked_at() -> None:
 def test_no_gang_is_bound_in_part_and_no_node_is_overfull(data: st.DataObject) -> None:
     nodes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     scene = sized(*nodes)
-    scene.queues.append(QueueInfo(name="other", parent="root"))
+    scene.queues.append(queue_of("other", "root"))
     for number in range(data.draw(st.integers(1, 5))):
         pods = data.draw(st.integers(1, 4))
         scene.gang(

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from tests.support.engine import queue_of
 
 from .scene import Part, Scene, bound, conf, has, runs, sized, told, waits
 from .test_close import again
@@ -121,14 +121,14 @@ def test_a_job_of_which_a_queue_held_a_task_back_is_not_settled() -> None:
 
 def test_a_settled_job_that_its_queue_holds_back_from_now_on_says_so() -> None:
     scene = four_nodes(waits("waits", 2, cpu="3", queue="q"))
-    scene.queues.append(QueueInfo(name="q", parent="root", capability={"cpu": 8000}))
+    scene.queues.append(queue_of("q", "root", capability=8000))
     book = scene.book()
     for _ in range(2):
         _, result = scene.run(SHARES, book=book)
         again(scene, result)
     assert names(result) == {"waits"}
     scene.more["settled"] = result.settled
-    book.set_queue(QueueInfo(name="q", parent="root", capability={"cpu": 2000}))
+    book.set_queue(queue_of("q", "root", capability=2000))
     _, result = scene.run(SHARES, book=book)
     assert {reason for reason, _ in told(result).values()} == {"QueueFull"} and not names(result)
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import PluginOption
 from agent_scheduler.engine.session.hooks import ABSTAIN, PERMIT, REJECT, Hooks, Invalid
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.tiers import Tiers, number_of
 from agent_scheduler.engine.session.worklist import JobHeap, QueueHeap
-from tests.support.engine import node
+from tests.support.engine import node, queue_of
 
 from .scene import Scene, opened
 
@@ -63,7 +62,7 @@ def test_a_switch_that_is_off_keeps_a_hook_from_being_asked() -> None:
     switches = {"enableJobReady": False, "enabledOverused": False}
     asked = Tiers([[(PluginOption("any", switches=switches), hooks)]])
     assert asked.job_ready(job())
-    assert not asked.overused(QueueInfo(name="q"))
+    assert not asked.overused(queue_of("q"))
     # There is no switch for this one.
     assert asked.invalid(job()) == Invalid("a", "b")
 
@@ -152,7 +151,7 @@ def test_what_plugins_say_of_tasks_goes_first() -> None:
 @given(st.lists(st.integers(0, 9), max_size=12))
 def test_queues_come_out_in_their_order(priorities: list[int]) -> None:
     heap = QueueHeap(tiers([Hooks(queue_order=lambda left, right: left.priority - right.priority)]))
-    queues = [QueueInfo(name=f"q{number:02}", priority=each) for number, each in enumerate(priorities)]
+    queues = [queue_of(f"q{number:02}", priority=each) for number, each in enumerate(priorities)]
     for queue in queues:
         heap.push(queue)
     found = []

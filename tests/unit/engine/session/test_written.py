@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.written import Hold, written_condition
 from agent_scheduler.objects.batch import TASK_SPEC, ResourceQuotaStatus
+from tests.support.engine import queue_of
 
 from .scene import GATED, Scene, conf, finished, has, runs, sized, told, waits
 
@@ -35,7 +35,7 @@ def scene(*nodes: str, **queue: Any) -> Scene:
     """Nodes with so many cpus each, and a queue `q`."""
     made = sized(*nodes)
     amounts = {name: {"cpu": amount * 1000} for name, amount in queue.items()}
-    made.queues.append(QueueInfo(name="q", parent="root", **amounts))
+    made.queues.append(queue_of("q", "root", **amounts))
     return made
 
 
@@ -147,7 +147,7 @@ def test_a_queue_that_is_full_because_the_cluster_is_does_not_keep_nodes_from_co
 
 def test_in_a_queue_that_is_closed_nobody_asks_for_nodes() -> None:
     made = scene("8").holding(waits("g", 2, queue="q"))
-    made.queues[-1] = QueueInfo(name="q", parent="root", state="Closed")
+    made.queues[-1] = queue_of("q", "root", state="Closed")
     assert set(said(made).values()) == {("QueueFull", "queue q takes no pods: its state is Closed")}
 
 
@@ -156,7 +156,7 @@ def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_
 ):
     tree = PluginOption("capacity", switches={"enableHierarchy": True})
     made = scene("1")
-    made.queues.append(QueueInfo(name="lost", parent="gone"))
+    made.queues.append(queue_of("lost", "gone"))
     book = made.book()
     nowhere = {"nodeSelector": {"not": "there"}}
     inqueue = {"queue": "q", "phase": "Inqueue", "minMember": 2}
@@ -175,7 +175,7 @@ def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_
     asking = ("g-0", "g-1", "mixed-0", "mixed-1", "waits-0")
     assert {name: found[name] for name in asking} == dict.fromkeys(asking, held)
     assert found["nothing-0"][0] == found["nothing-1"][0] == "Unschedulable", "a node would do"
-    made.queues[-1] = QueueInfo(name="lost", parent="root")
+    made.queues[-1] = queue_of("lost", "root")
     assert "QueueFull" not in reasons(made, book, how).values()
 
 
@@ -195,7 +195,7 @@ def test_what_is_written_is_not_written_again_and_is_when_the_cause_changes() ->
         condition = ("False", each.reason, each.message, 0)
         there[index] = msgspec.structs.replace(each.pod, condition=condition)
     assert not said(made)
-    made.queues[-1] = QueueInfo(name="q", parent="root")
+    made.queues[-1] = queue_of("q", "root")
     assert set(reasons(made).values()) == {"Unschedulable"}
 
 

@@ -10,6 +10,7 @@ import pytest
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.model import Task, TaskStatus
 from agent_scheduler.objects.batch import TASK_SPEC
+from tests.support.engine import queue_of
 from tests.unit.engine.session.scene import (
     Scene,
     bound,
@@ -36,7 +37,7 @@ def scene(cpu: int, *queues: QueueInfo) -> Scene:
 
 
 def test_every_queue_has_its_turn_and_every_job_of_it() -> None:
-    made = scene(9, *(QueueInfo(name=name, parent="root") for name in "abc"))
+    made = scene(9, *(queue_of(name, "root") for name in "abc"))
     made.holding(waits("out", queue="a", minResources={"cpu": "99"}))
     made.holding(*(waits(name, queue=name[0]) for name in ("a0", "b0", "b1", "b2", "c0", "c1")))
     session, result = made.run(conf("priority", "gang", "overcommit", "predicates", "nodeorder"))
@@ -45,7 +46,7 @@ def test_every_queue_has_its_turn_and_every_job_of_it() -> None:
 
 
 def test_a_queue_that_has_more_than_its_part_is_passed_over_and_the_next_one_is_not() -> None:
-    made = scene(8, QueueInfo(name="rich", parent="root", priority=9), QueueInfo(name="poor", parent="root"))
+    made = scene(8, queue_of("rich", "root", priority=9), queue_of("poor", "root"))
     made.holding(runs("runs", *["n0"] * 5, queue="rich"), waits("more", queue="rich"))
     made.gang("poor", 4, queue="poor", minMember=1)
     session, _ = made.run(conf("priority", "gang", "proportion", "predicates", "nodeorder"))
@@ -86,7 +87,7 @@ def test_a_gang_with_claims_on_room_to_come_keeps_it_and_what_it_has_now_and_not
 
 
 def test_a_task_that_its_queue_cannot_hold_keeps_no_smaller_one_from_it() -> None:
-    made = scene(9, QueueInfo(name="q", parent="root", capability={"cpu": 2000}))
+    made = scene(9, queue_of("q", "root", capability=2000))
     made.holding(has("g", *({"cpu": cpu} for cpu in ("3", "1", "1", "1")), queue="q"))
     session, _ = made.run(conf("priority", "gang", "capacity", "predicates", "nodeorder"))
     assert set(bound(session)) == {"g-1", "g-2"}

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import PREEMPTABLE, QUEUE_ALLOCATION_GATE
-from tests.support.engine import node
+from tests.support.engine import node, queue_of
 from tests.unit.engine.session.scene import (
     GATED,
     Part,
@@ -42,8 +41,8 @@ STAYS: dict[str, Any] = {"annotations": {PREEMPTABLE: "false"}}
 def scene(*cpus: int) -> Scene:
     made = sized(*cpus)
     made.more["priorities"] = {"low": 1, "middle": 2, "high": 3}
-    made.queues += [QueueInfo(name=name, parent="root") for name in "ab"]
-    made.queues.append(QueueInfo(name="q", parent="root", capability={"cpu": 3000}))
+    made.queues += [queue_of(name, "root") for name in "ab"]
+    made.queues.append(queue_of("q", "root", capability=3000))
     return made
 
 

@@ -9,6 +9,7 @@ import pytest
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.objects.batch import PREEMPTABLE
+from tests.support.engine import queue_of
 from tests.unit.engine.session.scene import Part, Scene, claimed, conf, evicted, has, runs, sized, waits
 
 pytestmark = pytest.mark.promise("S30")
@@ -25,7 +26,7 @@ ON = {"node": "n0"}
 
 
 def deserving(name: str, cpu: int, *, parent: str = "root", **more: Any) -> QueueInfo:
-    return QueueInfo(name=name, parent=parent, deserved={"cpu": cpu * 1000}, **more)
+    return queue_of(name, parent, deserved=cpu * 1000, **more)
 
 
 def scene(*queues: QueueInfo, cpus: tuple[int, ...] = (4,)) -> Scene:
@@ -133,7 +134,7 @@ def test_a_job_that_was_not_let_in_or_lacks_members_takes_nothing_back() -> None
 def test_with_proportion_a_queue_at_its_part_of_the_cluster_takes_nothing_back(
     held: int, expected: list[str]
 ) -> None:
-    made = scene(QueueInfo(name="rich"), QueueInfo(name="poor"), cpus=(8,))
+    made = scene(queue_of("rich"), queue_of("poor"), cpus=(8,))
     made.holding(rich(8 - held), rich(held, "some", "poor"), poor())
     assert evicted(made.run(plugins("proportion"))[0]) == expected
 

@@ -16,6 +16,7 @@ from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from tests.support.engine import queue_of
 from tests.unit.engine.session.scene import (
     Scene,
     bound,
@@ -40,7 +41,7 @@ EITHER = pytest.mark.parametrize("plugin", ["capacity", "proportion"])
 
 
 def limited(cpu: int, name: str = "q", parent: str = "") -> QueueInfo:
-    return QueueInfo(name=name, parent=parent, capability={"cpu": cpu * 1000})
+    return queue_of(name, parent, capability=cpu * 1000)
 
 
 def scene(*queues: QueueInfo | int, cpu: str = "64") -> Scene:
@@ -73,7 +74,7 @@ def test_a_gang_fills_its_queue_to_the_last(plugin: str) -> None:
 
 
 def test_gauges_say_all_of_a_queue_by_volcanos_names() -> None:
-    there = scene(QueueInfo(name="q", deserved={"cpu": 4000, GPU: 2000}, capability={"cpu": 5000}), cpu="8")
+    there = scene(queue_of("q", deserved={"cpu": 4000, GPU: 2000}, capability=5000), cpu="8")
     there.running("runs", "n0", "n0", queue="q", minResources={"cpu": "1"})
     there.gang("waits", 1, cpu="3", queue="q", phase="Inqueue", minResources={"cpu": "3"})
     gauges = there.run(conf(*PLUGINS, "capacity", actions="enqueue"))[1].gauges["q"]
@@ -104,7 +105,7 @@ def test_what_pods_of_other_schedulers_hold_is_not_there_for_gangs(plugin: str) 
 
 
 def test_pods_of_other_schedulers_in_an_inner_queue_are_no_fault() -> None:
-    there = scene(limited(3, "p"), QueueInfo(name="a", parent="p"))
+    there = scene(limited(3, "p"), queue_of("a", "p"))
     there.more["others"] = [JobDemand.of_others("p", {"cpu": 2000, "pods": 1})]
     session, _ = there.holding(waits("large", 2, queue="a"), waits("small", queue="a")).run(
         capacity(hierarchy=True)
@@ -113,13 +114,13 @@ def test_pods_of_other_schedulers_in_an_inner_queue_are_no_fault() -> None:
 
 
 def test_a_queue_below_another_is_limited_by_it_too() -> None:
-    there = scene(limited(3, "p"), QueueInfo(name="a", parent="p"), QueueInfo(name="b", parent="p"))
+    there = scene(limited(3, "p"), queue_of("a", "p"), queue_of("b", "p"))
     there.holding(waits("one", 2, queue="a"), waits("two", 2, queue="b"))
     assert len(bound(there.run(capacity(hierarchy=True))[0])) == 2
 
 
 def test_a_fault_of_the_tree_keeps_all_pods_waiting() -> None:
-    there = scene(QueueInfo(name="a", parent="gone"), QueueInfo(name="b")).holding(waits("one", queue="b"))
+    there = scene(queue_of("a", "gone"), queue_of("b")).holding(waits("one", queue="b"))
     session, result = there.run(capacity(hierarchy=True))
     assert bound(session) == {}
     assert result.gauges["b"]["overused"] == 0
@@ -174,9 +175,7 @@ def test_without_the_gates_feature_nothing_is_reserved() -> None:
 def test_levels_of_ancestors_that_are_judged_are_a_number_or_none(level: object) -> None:
     """Volcano takes what it cannot use for 0."""
     deserving = (("p", "", 9000), ("v", "p", 1000), ("w", "", 4000), ("x", "w", 4000))
-    there = scene(
-        *(QueueInfo(name=name, parent=parent, deserved={"cpu": cpu}) for name, parent, cpu in deserving)
-    )
+    there = scene(*(queue_of(name, parent, deserved=cpu) for name, parent, cpu in deserving))
     there.holding(runs("runs", *["n0"] * 3, queue="v"), waits("waits", queue="x"))
     option = PluginOption("capacity", {"ancestorReclaimLevel": level}, {"enableHierarchy": True})
     session = opened(there.session(conf(option)))
@@ -202,7 +201,7 @@ def test_minimums_count_one_after_another_less_what_gates_of_others_hold_of_them
 
 
 def test_proportion_gives_each_queue_its_part_of_the_cluster() -> None:
-    there = scene(QueueInfo(name="a", weight=1), QueueInfo(name="b", weight=3), cpu="8")
+    there = scene(queue_of("a", weight=1), queue_of("b", weight=3), cpu="8")
     there.holding(waits("of-a", queue="a", cpu="2"), *(waits(f"a-{each}", queue="a") for each in range(2)))
     there.holding(*(waits(f"of-b-{number}", queue="b") for number in range(8)))
     session, result = there.run(conf(*PLUGINS, "proportion"))
@@ -219,7 +218,7 @@ def test_proportion_gives_each_queue_its_part_of_the_cluster() -> None:
 def test_no_queue_is_above_its_capability_or_its_parents_after_a_session(
     gangs: list[tuple[str, int, int]], parent: int, child: int, hierarchy: bool
 ) -> None:
-    there = scene(limited(parent, "p"), limited(child, "a", "p"), QueueInfo(name="b", parent="p"))
+    there = scene(limited(parent, "p"), limited(child, "a", "p"), queue_of("b", "p"))
     for number, (queue, members, cpu) in enumerate(gangs):
         there.gang(f"g{number}", members, queue=queue, cpu=str(cpu))
     session, _ = there.run(capacity(hierarchy=hierarchy))
