@@ -19,6 +19,7 @@ from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.dra.records import read_claim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
 from tests.decisions.devices.validity import Cluster, Obj
+from tests.support import objects
 from tests.support.devices import (
     DRIVER,
     N0,
@@ -52,11 +53,6 @@ def partitions(gpu: int) -> list[dict[str, Any]]:
     ]
 
 
-def node(name: str) -> Obj:
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
-    return {"metadata": {"name": name}, "status": {"allocatable": amounts, "capacity": amounts}}
-
-
 def pools(name: str, gpus: int) -> list[Obj]:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
     counters = [{"name": f"gpu{gpu}", "counters": {"mem": {"value": "40"}}} for gpu in range(gpus)]
@@ -70,23 +66,17 @@ def pools(name: str, gpus: int) -> list[Obj]:
 
 def full(name: str, gpus: int) -> Obj:
     """Every GPU of the node is somebody's as a whole."""
-    results = [
-        {"request": "r", "driver": DRIVER, "pool": name, "device": f"gpu{gpu}-7g-0"} for gpu in range(gpus)
-    ]
+    status = allocated_to(*(f"gpu{gpu}-7g-0" for gpu in range(gpus)), pool=name, node_name=name)
     return {
         "metadata": {"name": f"used-{name}"},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}},
-        "status": {"allocation": {"devices": {"results": results}}},
+        "spec": {"devices": {"requests": [exactly()]}},
+        "status": status,
     }
 
 
 def of_profile(profile: str, number: int = 1) -> dict[str, Any]:
-    expression = f"device.attributes['{DRIVER}'].profile == '{profile}'"
-    return {
-        "deviceClassName": "any",
-        "count": number,
-        "selectors": [{"cel": {"expression": expression}}],
-    }
+    selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].profile == '{profile}'"}}
+    return {"deviceClassName": "any", "count": number, "selectors": [selector]}
 
 
 CLAIMS = {
@@ -113,7 +103,7 @@ def crowded() -> DeviceEngine:
     names = [f"full-{index:03}" for index in range(480)] + [f"zfree-{index}" for index in range(20)]
     return DeviceEngine(
         Cluster(
-            nodes=[node(name) for name in names],
+            nodes=[objects.node(name, cpu="64", memory="256Gi") for name in names],
             classes=[{"metadata": {"name": "any"}, "spec": {}}],
             slices=[each for name in names for each in pools(name, 8)],
             allocated=[full(name, 8) for name in names if name.startswith("full")],
@@ -127,13 +117,7 @@ def crowded() -> DeviceEngine:
 def test_free_nodes_are_found_behind_many_that_are_full(asked: str, crowded: DeviceEngine) -> None:
     claim = {"metadata": {"name": asked}, "spec": {"devices": {"requests": CLAIMS[asked]}}}
     crowded.devices.set_claim(read_claim(stored(claim, NAMESPACE)))
-    pod = {
-        "metadata": {"name": "p"},
-        "spec": {
-            "containers": [{"name": "c"}],
-            "resourceClaims": [{"name": "c", "resourceClaimName": asked}],
-        },
-    }
+    pod = objects.pod("p", resourceClaims=[{"name": "c", "resourceClaimName": asked}])
     nodes = in_portions(crowded, pod, at_most=12)
     assert sorted(nodes) == sorted(f"zfree-{index}" for index in range(20))
     (found,) = crowded.allocations(pod, nodes[0])
@@ -168,22 +152,22 @@ def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -
     assert budget.left > PORTION - 1_000
 
 
+def unlike(number: int, kinds: int, name: str, *requests: Any) -> Any:
+    """So many devices of so many kinds, and a claim all of whose devices are to be of different ones."""
+    made = [
+        device(f"d{index:02}", attributes=attributes(a=index, b=index % kinds)) for index in range(number)
+    ]
+    apart = [{"distinctAttribute": f"{DRIVER}/b"}]
+    return books(slice_of("s", *made), claim_of(name, *requests, constraints=apart))
+
+
 def hard() -> Any:
     """Six times four devices that are all of them apart by an attribute with seven values."""
-    apart = [
-        device(f"d{index:02}", attributes=attributes(a=index, b=index % 7, c=index % 5))
-        for index in range(40)
-    ]
-    many = [exactly(f"r{index}", count=4) for index in range(6)]
-    apart_by = [{"distinctAttribute": f"{DRIVER}/b"}]
-    return books(slice_of("s", *apart), claim_of("hard", *many, constraints=apart_by))
+    return unlike(40, 7, "hard", *(exactly(f"r{index}", count=4) for index in range(6)))
 
 
 def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> None:
-    apart = [device(f"d{index:02}", attributes=attributes(a=index, b=index % 5)) for index in range(12)]
-    requests = [exactly(f"r{index}", count=2) for index in range(3)]
-    unlike = [{"distinctAttribute": f"{DRIVER}/b"}]
-    devices = books(slice_of("s", *apart), claim_of("c", *requests, constraints=unlike))
+    devices = unlike(12, 5, "c", *(exactly(f"r{index}", count=2) for index in range(3)))
     demand = wanted(devices, "c")
     whole = SearchBudget(10_000_000)
     assert allocate(demand, devices, N0, whole) == CannotAllocate(CANNOT_ALLOCATE)
@@ -205,6 +189,9 @@ def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> Non
 def test_what_was_cut_short_is_kept_by_nobody() -> None:
     devices = hard()
     demand = wanted(devices, "hard")
+    budget = SearchBudget(5_000)
+    found = allocate(demand, devices, N0, budget)
+    assert isinstance(found, Undecided) and found.reason == TIMED_OUT and -100 < budget.left <= 0
     first = answer(demand, devices, N0, SearchBudget(200))
     assert isinstance(first, Undecided) and first.search is not None
     taken = first.search.steps
