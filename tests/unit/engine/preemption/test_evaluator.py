@@ -9,6 +9,7 @@ import pytest
 
 from agent_scheduler.engine.preemption.dry_run import Candidate
 from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, PostFilterResult
+from agent_scheduler.engine.preemption.pdbs import PDB
 from agent_scheduler.engine.state.podinfo import PodInfo
 from tests.support.engine import SPREAD, World, budget, covering, node
 from tests.support.objects import condition
@@ -217,42 +218,41 @@ def test_columns_are_as_they_were_after_a_search() -> None:
     assert columns.requested.base is usage
 
 
-def test_a_budget_is_broken_by_those_beyond_what_it_allows() -> None:
+def lacking(key: str, operator: str) -> Any:
+    return {"matchExpressions": [{"key": key, "operator": operator}]}
+
+
+@pytest.mark.parametrize(
+    ("budgets", "order", "violating"),
+    [
+        # Those beyond what it allows break it, less those that are being evicted already.
+        ([covering("x", 1)], "only also both", {"also", "both"}),
+        ([covering("x", 1, disruptedPods={"only": "2026-01-01T00:00:00Z"})], "only also both", {"both"}),
+        # A pod that two budgets cover takes from both.
+        ([covering("x", 1), budget("tier", lacking("tier", "Exists"))], "both only", {"both", "only"}),
+        ([covering("x", 1), budget("tier", lacking("tier", "Exists"))], "only both", {"both"}),
+        # One that selects nothing in particular covers nobody, and none a pod without labels.
+        ([budget("b", None)], "only", set()),
+        ([budget("b", {})], "only", set()),
+        ([budget("b", lacking("a", "Odd"))], "only", set()),
+        ([budget("b", lacking("tier", "DoesNotExist"))], "bare only", {"only"}),
+        ([], "only", set()),
+    ],
+)
+def test_pods_that_are_evicted_break_the_budgets_that_cover_them(
+    budgets: list[PDB], order: str, violating: set[str]
+) -> None:
     world = cluster(node("a", cpu="9"))
-    pods = [world.run(f"p{number}", "a", labels={"app": "x"}) for number in range(3)]
-    world.pdbs.set(covering("x", 1))
-    assert world.pdbs.violating(pods) == {"p1", "p2"}
-    world.pdbs.set(covering("x", 1, disruptedPods={"p0": "2026-01-01T00:00:00Z"}))
-    assert world.pdbs.violating(pods) == {"p2"}
-    world.pdbs.delete("default", "x")
-    assert not world.pdbs and world.pdbs.violating(pods) == frozenset()
-
-
-def test_a_pod_that_two_budgets_cover_takes_from_both() -> None:
-    world = cluster(node("a", cpu="9"))
-    both = world.run("both", "a", labels={"app": "x", "tier": "y"})
-    only = world.run("only", "a", labels={"app": "x"})
-    world.pdbs.set(covering("x", 1))
-    world.pdbs.set(budget("tier", {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}))
-    assert world.pdbs.violating([both, only]) == {"both", "only"}
-    assert world.pdbs.violating([only, both]) == {"both"}
-
-
-@pytest.mark.parametrize("selector", [None, {}, {"matchExpressions": [{"key": "a", "operator": "Odd"}]}])
-def test_a_budget_that_selects_nothing_in_particular_covers_nobody(selector: Any) -> None:
-    world = cluster(node("a", cpu="9"))
-    pod = world.run("p", "a", labels={"app": "x"})
-    world.pdbs.set(budget("b", selector))
-    assert world.pdbs.violating([pod]) == frozenset()
-
-
-def test_a_pod_without_labels_is_covered_by_no_budget() -> None:
-    """Not even by one that selects pods which lack a label."""
-    world = cluster(node("a", cpu="9"))
-    bare, labelled = world.run("p", "a"), world.run("q", "a", labels={"app": "x"})
-    selector = {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
-    world.pdbs.set(budget("b", selector))
-    assert world.pdbs.violating([bare, labelled]) == {"q"}
+    labels = {"only": {"app": "x"}, "also": {"app": "x"}, "both": {"app": "x", "tier": "y"}, "bare": {}}
+    for each in budgets:
+        world.pdbs.set(each)
+    assert (
+        world.pdbs.violating([world.run(name, "a", labels=labels[name]) for name in order.split()])
+        == violating
+    )
+    for each in budgets:
+        world.pdbs.delete("default", each.name)
+    assert not world.pdbs
 
 
 def test_a_candidate_is_ranked_by_its_victims() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.engine.preemption.evaluator import PostFilterResult
 from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedPods, Nominations
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import SPREAD, World, node
@@ -31,18 +32,14 @@ def nominate(world: World, node_name: str, **more: Any) -> PodInfo:
 @pytest.mark.promise("S16")
 def test_room_is_kept_for_pods_of_the_same_priority_and_above() -> None:
     world = cluster(node("a", cpu="4"))
-    nominate(world, "a", requests={"cpu": "3"}, priority=10)
+    own = nominate(world, "a", requests={"cpu": "3"}, priority=10)
+    nominate(world, "gone", requests={"cpu": "4"}, priority=20)
     wanted = {"cpu": "2"}
+    assert world.feasible(own) == {"a"}, "it takes its own room"
     assert world.feasible(world.pod(requests=wanted, priority=9)) == set()
     assert world.feasible(world.pod(requests=wanted, priority=10)) == set()
     assert world.feasible(world.pod(requests=wanted, priority=11)) == {"a"}
     assert world.feasible(world.pod(requests={"cpu": "1"}, priority=9)) == {"a"}
-
-
-def test_a_nominated_pod_takes_its_own_room() -> None:
-    world = cluster(node("a", cpu="4"))
-    pod = nominate(world, "a", requests={"cpu": "3"}, priority=10)
-    assert world.feasible(pod) == {"a"}
 
 
 def test_a_nominated_pod_that_is_placed_is_counted_once() -> None:
@@ -72,27 +69,14 @@ def test_the_refusal_counts_what_is_missing_with_the_nominated_pod_in_place() ->
     assert decision.plugins == {"NodeResourcesFit"}
 
 
-def test_nominations_to_nodes_that_are_gone_hold_nothing() -> None:
-    world = cluster(node("a"))
-    nominate(world, "gone", requests={"cpu": "4"}, priority=10)
-    assert world.feasible(world.pod(requests={"cpu": "4"})) == {"a"}
-
-
-def test_what_a_nominated_pod_says_of_its_neighbours_holds_already() -> None:
+@pytest.mark.parametrize("wants", [{}, beside("podAffinity", pod_term("db"), weight=10)])
+def test_what_a_nominated_pod_says_of_its_neighbours_holds_already(wants: Any) -> None:
+    """Also of one that wants some of them."""
     world = cluster(node("a"), node("b"))
-    nominate(world, "a", priority=10, affinity=beside("podAntiAffinity", pod_term("web")))
+    nominate(world, "a", priority=10, affinity=wants | beside("podAntiAffinity", pod_term("web")))
     assert world.feasible(world.pod(labels={"app": "web"})) == {"b"}
     assert world.feasible(world.pod(labels={"app": "db"})) == {"a", "b"}
-    assert not world.snapshot.columns.terms
-
-
-def test_a_neighbour_that_has_not_come_yet_is_not_counted_on() -> None:
-    world = cluster(node("a"), node("b"))
-    world.nominator.add(world.pod(labels={"app": "db"}, priority=10), "a")
-    assert (
-        world.feasible(world.pod(labels={"app": "web"}, affinity=beside("podAffinity", pod_term("db"))))
-        == set()
-    )
+    assert wants or not world.snapshot.columns.terms
 
 
 def test_each_node_with_nominated_pods_is_refused_for_what_it_lacks_with_them_in_place() -> None:
@@ -106,14 +90,6 @@ def test_each_node_with_nominated_pods_is_refused_for_what_it_lacks_with_them_in
     assert world.message(pod) == (
         "0/3 nodes are available: 1 node(s) didn't match pod affinity rules, 2 Insufficient cpu."
     )
-
-
-def test_a_nominated_pod_that_both_wants_some_and_repels_others_repels_them_already() -> None:
-    world = cluster(node("a"), node("b"))
-    wants = beside("podAffinity", pod_term("db"), weight=10)
-    nominate(world, "a", priority=10, affinity=wants | beside("podAntiAffinity", pod_term("web")))
-    assert world.feasible(world.pod(labels={"app": "web"})) == {"b"}
-    assert world.feasible(world.pod(labels={"app": "db"})) == {"a", "b"}
 
 
 def test_of_the_pods_nominated_to_nodes_a_session_counts_those_of_other_schedulers() -> None:
@@ -184,24 +160,20 @@ class Drawn:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         names = [f"n{number}" for number in range(rng.randint(1, 8))]
-        self.world = world = World(
-            *(
-                node(
-                    name,
-                    cpu=str(rng.randint(1, 4)),
-                    pods=str(rng.randint(3, 6)),
-                    labels={ZONE: rng.choice("ab")},
-                    taints=[{"key": "k", "effect": "NoSchedule"}] if rng.random() < 0.2 else [],
-                )
-                for name in names
-            ),
-            profile=SPREAD,
-        )
+        self.world = world = cluster(*map(self._node, names))
         for number in range(rng.randint(0, 20)):
             name = rng.choice(names)
             world.run(f"r{number}", name, cpu=rng.choice(["500m", "1"]), priority=rng.randint(0, 3))
         for _ in range(rng.randint(1, 10)):
             world.nominator.add(self.pod(), rng.choice(names))
+
+    def _node(self, name: str) -> NodeInfo:
+        rng = self.rng
+        size: Any = {"cpu": str(rng.randint(1, 4)), "pods": str(rng.randint(3, 6))}
+        labels, tainted = {ZONE: rng.choice("ab")}, rng.random() < 0.2
+        return node(
+            name, labels=labels, taints=[{"key": "k", "effect": "NoSchedule"}] if tainted else [], **size
+        )
 
     def pod(self) -> PodInfo:
         rng = self.rng

@@ -17,10 +17,6 @@ from tests.support.terms import beside, pod_term
 WORLD = World()
 
 
-def waiting(**more: Any) -> PodInfo:
-    return WORLD.pod(**more)
-
-
 def term(key: str = "zone", **more: Any) -> dict[str, Any]:
     return pod_term("db", key, **more)
 
@@ -44,29 +40,32 @@ TEAM_A = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
 def test_a_namespace_that_a_term_speaks_of_now_or_no_more_wakes(
     kind: str, event: ClusterEvent, before: Any, after: Any, expected: bool
 ) -> None:
-    pod = waiting(affinity=beside(kind, term(**TEAM_A)))
+    pod = WORLD.pod(affinity=beside(kind, term(**TEAM_A)))
     old, new = (None if labels is None else NamespaceInfo("elsewhere", labels) for labels in (before, after))
     assert wakes(InterPodAffinity(), pod, event, old, new) is expected
 
 
-def test_other_labels_of_its_own_namespace_wake_a_pod_that_terms_of_others_may_have_refused() -> None:
-    old, new = NamespaceInfo("default", {}), NamespaceInfo("default", {"team": "a"})
-    assert wakes(InterPodAffinity(), waiting(), ev.NAMESPACE_UPDATE, old, new)
-    assert not wakes(InterPodAffinity(), waiting(namespace="other"), ev.NAMESPACE_UPDATE, old, new)
-
-
-def test_a_namespace_wakes_nobody_whose_terms_name_their_namespaces() -> None:
-    pod = waiting(affinity=beside("podAffinity", term(namespaces=["elsewhere"])))
-    old, new = NamespaceInfo("elsewhere", {}), NamespaceInfo("elsewhere", {"team": "a"})
-    assert not wakes(InterPodAffinity(), pod, ev.NAMESPACE_UPDATE, old, new)
+@pytest.mark.parametrize(
+    ("pod", "name", "expected"),
+    [
+        # Terms of others may have refused it by the labels of its own namespace.
+        (WORLD.pod(), "default", True),
+        (WORLD.pod(namespace="other"), "default", False),
+        # A term that names its namespaces asks for no labels.
+        (WORLD.pod(affinity=beside("podAffinity", term(namespaces=["elsewhere"]))), "elsewhere", False),
+    ],
+)
+def test_a_namespace_wakes_whom_its_labels_may_have_refused(pod: PodInfo, name: str, expected: bool) -> None:
+    old, new = NamespaceInfo(name, {}), NamespaceInfo(name, {"team": "a"})
+    assert wakes(InterPodAffinity(), pod, ev.NAMESPACE_UPDATE, old, new) is expected
 
 
 def test_anti_affinity_that_is_made_of_labels_ends_with_them() -> None:
     """With matchLabelKeys a pod that runs keeps others away by its own labels."""
-    pod = waiting(labels={"app": "db", "tier": "gold"})
+    pod = WORLD.pod(labels={"app": "db", "tier": "gold"})
     affinity = beside("podAntiAffinity", term(matchLabelKeys=["tier"]))
     gold, iron = (
-        waiting(labels={"tier": tier}, affinity=affinity, nodeName="n") for tier in ("gold", "iron")
+        WORLD.pod(labels={"tier": tier}, affinity=affinity, nodeName="n") for tier in ("gold", "iron")
     )
     event = ClusterEvent(Resource.ASSIGNED_POD, ActionType.UPDATE_POD_LABEL)
     assert wakes(InterPodAffinity(), pod, event, gold, iron)
@@ -78,17 +77,10 @@ def test_the_end_of_whom_affinity_wants_wakes_as_its_coming_does(
     labels: dict[str, str], expected: bool
 ) -> None:
     """A pod that wants its like may go anywhere once there is none."""
-    pod = waiting(labels={"app": "db"}, affinity=beside("podAffinity", term()))
-    other = waiting(labels=labels, nodeName="n")
+    pod = WORLD.pod(labels={"app": "db"}, affinity=beside("podAffinity", term()))
+    other = WORLD.pod(labels=labels, nodeName="n")
     assert wakes(InterPodAffinity(), pod, ev.ASSIGNED_POD_ADD, None, other) is expected
     assert wakes(InterPodAffinity(), pod, ev.ASSIGNED_POD_DELETE, other, None) is expected
-
-
-@pytest.mark.parametrize("labels", [{}, {"zone": "a"}])
-def test_any_new_node_wakes_a_pod_that_only_avoids_others(labels: dict[str, str]) -> None:
-    """In a domain of its own, or in none, there is nobody to avoid."""
-    pod = waiting(affinity=beside("podAntiAffinity", term()))
-    assert wakes(InterPodAffinity(), pod, ev.NODE_ADD, None, node("n", labels=labels))
 
 
 WANTS_AND_AVOIDS = {
@@ -98,28 +90,25 @@ WANTS_AND_AVOIDS = {
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "expected"),
+    ("affinity", "before", "after", "expected"),
     [
         # The pod is kept from the zone of the changed node, which has no rack, and will never go there itself.
-        ({"zone": "a"}, {"zone": "b"}, True),
-        ({"zone": "a"}, {}, True),
-        ({}, {"rack": "r"}, True),
-        ({"zone": "a"}, {"zone": "a", "row": "7"}, False),
-        (None, {"rack": "r"}, True),
-        (None, {"zone": "a"}, False),
+        (WANTS_AND_AVOIDS, {"zone": "a"}, {"zone": "b"}, True),
+        (WANTS_AND_AVOIDS, {"zone": "a"}, {}, True),
+        (WANTS_AND_AVOIDS, {}, {"rack": "r"}, True),
+        (WANTS_AND_AVOIDS, {"zone": "a"}, {"zone": "a", "row": "7"}, False),
+        (WANTS_AND_AVOIDS, None, {"rack": "r"}, True),
+        (WANTS_AND_AVOIDS, None, {"zone": "a"}, False),
+        # Any new node does for a pod that only avoids others: in a domain of its own, or in none, there is nobody.
+        (beside("podAntiAffinity", term()), None, {}, True),
+        (beside("podAntiAffinity", term()), None, {"zone": "a"}, True),
+        # The pod that is wanted runs there, and with the node it comes into a zone that has racks elsewhere.
+        (beside("podAffinity", term(), term("rack")), {"zone": "a"}, {"zone": "b"}, True),
     ],
 )
 def test_a_node_that_moves_wakes_by_each_key_of_each_term(
-    before: dict[str, str] | None, after: dict[str, str], expected: bool
+    affinity: Any, before: dict[str, str] | None, after: dict[str, str], expected: bool
 ) -> None:
-    pod = waiting(affinity=WANTS_AND_AVOIDS)
     old, new = (None if labels is None else node("n", labels=labels) for labels in (before, after))
     event = ev.NODE_ADD if old is None else ev.NODE_UPDATE_LABEL
-    assert wakes(InterPodAffinity(), pod, event, old, new) is expected
-
-
-def test_a_node_by_which_one_term_is_met_wakes_whom_another_term_keeps_from_it() -> None:
-    """The pod that is wanted runs there, and with the node it comes into a zone that has racks elsewhere."""
-    both = beside("podAffinity", term(), term("rack"))
-    old, new = node("n", labels={"zone": "a"}), node("n", labels={"zone": "b"})
-    assert wakes(InterPodAffinity(), waiting(affinity=both), ev.NODE_UPDATE_LABEL, old, new)
+    assert wakes(InterPodAffinity(), WORLD.pod(affinity=affinity), event, old, new) is expected

@@ -57,13 +57,6 @@ def test_a_node_that_offers_none_is_judged_by_the_rest() -> None:
     assert reasons == {f"Insufficient {GPU}": 1, "Insufficient cpu": 1}
 
 
-def test_a_node_that_offers_some_counts_what_is_taken_of_it() -> None:
-    world = named(node("some", extended={GPU: "2"}))
-    world.place("some", requests={GPU: "2"})
-    fits, curable, _ = verdicts(world, world.pod(requests={GPU: "1"}))
-    assert (fits, curable) == ([False], [True])
-
-
 @pytest.mark.parametrize("extended", [{}, {GPU: "1"}])
 def test_a_resource_that_no_class_stands_for_has_to_be_offered(extended: dict[str, str]) -> None:
     world = named(node("n"), node("other", extended=extended))
@@ -73,11 +66,13 @@ def test_a_resource_that_no_class_stands_for_has_to_be_offered(extended: dict[st
     assert f"Insufficient {GPU}" not in reasons
 
 
-def test_a_resource_that_no_node_has_ever_offered_is_left_to_devices_too() -> None:
-    world, unnamed = named(node("n")), World(node("n")).add(class_of("gpu"))
-    pod = world.pod(requests={GPU: "1"})
-    assert verdicts(world, pod)[0] == [True]
-    assert verdicts(unnamed, pod)[0] == [False]
+def test_what_is_taken_of_a_resource_counts_where_it_is_offered_and_elsewhere_it_is_left_to_devices() -> None:
+    some, none = named(node("some", extended={GPU: "2"})), named(node("n"))
+    some.place("some", requests={GPU: "2"})
+    pod = some.pod(requests={GPU: "1"})
+    assert verdicts(some, pod)[:2] == ([False], [True])
+    assert verdicts(none, pod)[0] == [True]
+    assert verdicts(World(node("n")).add(class_of("gpu")), pod)[0] == [False]
 
 
 def test_nodes_are_near_by_what_they_have_to_offer_themselves() -> None:
@@ -94,10 +89,8 @@ def test_a_node_wakes_those_for_whom_devices_may_be_there() -> None:
     def woken(plugin: NodeResourcesFit, old: NodeInfo | None, new: NodeInfo) -> bool:
         return wakes(plugin, pod, ev.NODE_ADD if old is None else ev.NODE_UPDATE_ALLOCATABLE, old, new)
 
-    plugin = NodeResourcesFit()
-    assert not woken(plugin, None, node("n"))
-    plugin = NodeResourcesFit(devices=books(class_of("gpu")))
-    assert not woken(plugin, None, node("n"))
+    for unnamed in (NodeResourcesFit(), NodeResourcesFit(devices=books(class_of("gpu")))):
+        assert not woken(unnamed, None, node("n"))
     plugin = NodeResourcesFit(devices=books(class_of("gpu", **NAMED)))
     assert woken(plugin, None, node("n"))
     assert not woken(plugin, None, node("n", cpu="1"))
@@ -138,6 +131,11 @@ def test_devices_count_as_offered_and_taken_where_the_node_offers_none() -> None
     assert scores(world, MostAllocated(weights)) == most
     least = {"devices": (3 * 25 + 50) // 4, "plugin": (3 * 75 + 50) // 4, "full": 50 // 4}
     assert scores(world, LeastAllocated(weights)) == least
+    # They follow devices that are taken and given back.
+    world.add(claim_of("more", status=allocated_to("dev-3", pool="devices", node_name="devices")))
+    assert scores(world, MostAllocated(weights))["devices"] == (3 * 100 + 50) // 4
+    world.devices.delete_claim(("default", "more"))
+    assert scores(world, MostAllocated(weights)) == most
 
 
 def test_balance_counts_devices_too() -> None:
@@ -147,12 +145,3 @@ def test_balance_counts_devices_too() -> None:
         "plugin": 50 + (50 + (87 - 100)) // 2,
         "full": 50 + (50 + (75 - 75)) // 2,
     }
-
-
-def test_scores_follow_devices_that_are_taken_and_given_back() -> None:
-    world, plugin = half_used(), MostAllocated({GPU: 3, "cpu": 1})
-    assert scores(world, plugin)["devices"] == (3 * 75 + 50) // 4
-    world.add(claim_of("more", status=allocated_to("dev-3", pool="devices", node_name="devices")))
-    assert scores(world, plugin)["devices"] == (3 * 100 + 50) // 4
-    world.devices.delete_claim(("default", "more"))
-    assert scores(world, plugin)["devices"] == (3 * 75 + 50) // 4
