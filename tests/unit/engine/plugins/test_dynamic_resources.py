@@ -67,34 +67,6 @@ def test_pods_of_one_template_are_one_class_and_each_sees_what_those_before_it_t
     assert cluster.nodes(pods[5]) == [placed[0]]
 
 
-def test_a_device_that_the_watch_shows_taken_or_free_changes_the_answer_of_its_node() -> None:
-    cluster = Cluster()
-    cluster.devices.set_claim(claim_of("mine", exactly(count=2)))
-    pod = cluster.with_claim("p", "mine")
-    assert set(cluster.nodes(pod)) == {"n0", "n1"}
-    cluster.devices.set_claim(claim_of("other", status=allocated_to("a")))
-    assert cluster.nodes(pod) == ["n1"]
-    cluster.devices.pools.delete_slice("s1")
-    assert cluster.nodes(pod) == []
-    cluster.devices.set_claim(claim_of("other", version=2))
-    assert cluster.nodes(pod) == ["n0"]
-
-
-def test_pods_that_share_a_claim_go_where_its_devices_are_once_it_is_written() -> None:
-    cluster = Cluster()
-    cluster.devices.set_claim(claim_of("shared"))
-    first, second = cluster.with_claim("p", "shared"), cluster.with_claim("q", "shared")
-    assert cluster.reserve(first, "n1")
-    waits = cluster.decide(second)
-    assert isinstance(waits, Refusal)
-    assert "resource claim default/shared is in the process of being allocated" in waits.message
-    cluster.devices.written(("default", "shared"), first.uid, "2")
-    assert cluster.nodes(second) == ["n1"]
-    assert cluster.reserve(second, "n1")
-    assert cluster.devices.reserved_for(("default", "shared")) == {first.uid, second.uid}
-    assert cluster.devices.check() == []
-
-
 def test_a_node_where_the_first_alternative_can_be_had_ranks_before_others() -> None:
     cluster = Cluster()
     options = [
@@ -134,13 +106,6 @@ def test_an_explanation_counts_the_devices_that_match_and_those_that_are_free() 
         "cannot allocate all claims; claim mine, request r: wants 2 of class any, 2 match, 1 of them free"
     )
     assert plugin.missing(state, cluster.snapshot.columns, 1) == ""
-
-
-def test_a_pod_without_claims_costs_the_plugin_nothing() -> None:
-    cluster = Cluster()
-    pod = cluster.pod("p")
-    assert DynamicResources(cluster.devices).prepare(pod.cls, cluster.snapshot.handle) is None
-    assert set(cluster.nodes(pod)) == {"n0", "n1"}
 
 
 def test_what_was_worked_out_for_a_node_goes_with_it() -> None:

@@ -253,16 +253,6 @@ def test_nodes_on_which_nothing_is_lost_are_worth_the_same_however_their_sums_ar
     assert world.scores(world.pod(requests={"cpu": "100m", GPU: "1000"}), plugin) == [50]
 
 
-def test_a_share_goes_where_nothing_else_fits_any_more_and_whole_devices_stay_whole() -> None:
-    """The example that the measure is for."""
-    world = World(node("whole", extended={GPU: "2000"}), node("begun", extended={GPU: "2000"}))
-    world.ledger.assume(world.pod(requests={GPU: "600"}), 1, (0,))
-    arguments = given_by([Want(0, 0, 1000, 3), Want(0, 0, 300, 1)])
-    plugin = Fragmentation(arguments.weights, arguments.given)
-    scores = world.scores(world.pod(requests={GPU: "300"}), plugin)
-    assert scores is not None and scores[0] < 50 < scores[1]
-
-
 def test_measures_that_are_kept_are_forgotten_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

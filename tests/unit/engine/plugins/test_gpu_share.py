@@ -103,11 +103,6 @@ def test_an_amount_that_nobody_can_have_is_refused_before_any_node_is_looked_at(
     assert found.plugins == {"GPUShare"}
 
 
-def test_a_pod_without_gpus_is_none_of_its_business() -> None:
-    world = used()
-    assert world.state(world.pod(requests={"cpu": "1"}), GPUShare()) is None
-
-
 def test_devices_that_are_thought_free_are_free() -> None:
     """Two of 500 on a device each: without either of them there is room for 700."""
     world = World(gpu_node("a", 2))

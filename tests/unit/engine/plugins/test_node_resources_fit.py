@@ -35,26 +35,11 @@ def curable(world: World, pod: PodInfo, plugin: NodeResourcesFit | None = None) 
 
 
 def test_a_node_that_is_too_small_when_empty_is_not_cured_by_anybody_leaving() -> None:
-    world = World(node("full"), node("small", cpu="1"), node("poor", memory="1Gi"))
+    world = World(node("full"), node("small", cpu="1"), node("poor", memory="1Gi"), node("none", pods="0"))
     world.place("full", requests={"cpu": "3", "memory": "6Gi"})
-    assert curable(world, world.pod(requests={"cpu": "2", "memory": "4Gi"})) == [True, False, False]
-
-
-def test_what_a_node_offers_exactly_is_curable() -> None:
-    world = World(node("a", cpu="2"))
-    world.place("a", requests={"cpu": "1"})
-    assert curable(world, world.pod(requests={"cpu": "2"})) == [True]
-
-
-def test_too_many_pods_are_always_worth_a_try() -> None:
-    world = World(node("none", pods="0"), node("one", pods="1"))
-    world.place("one")
-    assert curable(world, world.pod(requests={"cpu": "1"})) == [True, True]
-
-
-def test_a_resource_that_no_node_offers_is_not_cured_anywhere() -> None:
-    world = World(node("a"), node("b", pods="0"))
-    assert curable(world, world.pod(requests={GPU: "1"})) == [False, False]
+    # What it offers exactly it can have, and too many pods are always worth a try.
+    assert curable(world, world.pod(requests={"cpu": "4", "memory": "8Gi"})) == [True, False, False, True]
+    assert curable(world, world.pod(requests={GPU: "1"})) == [False] * 4
 
 
 @pytest.mark.parametrize(
@@ -70,16 +55,19 @@ def test_ignored_extended_resources_are_left_to_somebody_else(plugin: NodeResour
     assert curable(world, world.pod(requests={"cpu": "9", GPU: "1"}), plugin) == [False]
 
 
-def test_a_group_is_all_that_stands_before_the_slash() -> None:
+@pytest.mark.parametrize(
+    ("plugin", "resource"),
+    [
+        # A group is all that stands before the slash; resources of Kubernetes with a prefix are never ignored.
+        (NodeResourcesFit((), ["example"]), GPU),
+        (NodeResourcesFit(["x.kubernetes.io/y"], ["x.kubernetes.io"]), "x.kubernetes.io/y"),
+    ],
+)
+def test_what_only_looks_like_an_ignored_resource_is_not_ignored(
+    plugin: NodeResourcesFit, resource: str
+) -> None:
     world = World(node("a"))
-    plugin = NodeResourcesFit((), ["example"])
-    assert world.fits(world.pod(requests={GPU: "1"}), plugin) == [False]
-
-
-def test_resources_of_kubernetes_with_a_prefix_are_never_ignored() -> None:
-    world = World(node("a"))
-    plugin = NodeResourcesFit(["x.kubernetes.io/y"], ["x.kubernetes.io"])
-    assert world.fits(world.pod(requests={"x.kubernetes.io/y": "1"}), plugin) == [False]
+    assert world.fits(world.pod(requests={resource: "1"}), plugin) == [False]
 
 
 def test_a_node_without_an_ignored_resource_wakes_the_pod() -> None:
@@ -95,19 +83,6 @@ def test_a_node_without_an_ignored_resource_wakes_the_pod() -> None:
     assert not woken(NodeResourcesFit([GPU]), None, small)
     assert woken(NodeResourcesFit([GPU]), small, large)
     assert not woken(NodeResourcesFit([GPU]), large, large)
-
-
-def test_a_curve_ranks_by_utilisation() -> None:
-    packs = RequestedToCapacityRatio([(0, 0), (100, 10)], {"cpu": 1})
-    spreads = RequestedToCapacityRatio([(0, 10), (100, 0)], {"cpu": 1})
-    level = RequestedToCapacityRatio([(40, 3), (60, 7)], {"cpu": 1})
-    world = World(*(node(f"n{index}", cpu="4") for index in range(4)))
-    for index, cpu in enumerate(("0", "1", "2", "4")):
-        world.place(f"n{index}", requests={"cpu": cpu})
-    pod = world.pod(requests={"cpu": "1"})
-    assert world.scores(pod, packs) == [25, 50, 75, 100]
-    assert world.scores(pod, spreads) == [75, 50, 25, 0]
-    assert world.scores(pod, level) == [30, 50, 70, 70]
 
 
 def test_storage_counts_for_pods_that_ask_for_none_and_devices_do_not() -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import numpy as np
-
 from agent_scheduler.engine.decide.trial import START, Trial, WhatIf
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.framework.prebind import Writes
-from agent_scheduler.engine.plugins.node_volume_limits import REASON as TOO_MANY
-from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -87,43 +83,6 @@ def test_a_missing_claim_is_told_of_every_node_where_limits_alone_ask_for_it() -
     missing = 'looking up PVC default/p-scratch: persistentvolumeclaim "p-scratch" not found'
     assert world.message(pod) == f"0/2 nodes are available: 2 {missing}."
     assert not world.views.of(pod.cls).refused(world.snapshot.columns).curable.size
-
-
-def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_would_cure_that() -> None:
-    world = World(node("a"), node("b"))
-    world.bound("mine", modes=("ReadWriteOncePod",))
-    first = world.mounting("mine")
-    world.ledger.set_pod(first, "b")
-    waiting = world.mounting("mine")
-    assert world.message(waiting) == f"0/2 nodes are available: 2 {CLAIM_IN_USE}."
-    view = world.views.of(waiting.cls)
-    assert view.refused(world.snapshot.columns).curable.size == 2
-    row = world.ledger.rows["b"]
-    with WhatIf(world.ledger, world.snapshot.columns) as there:
-        there.remove(first, row)
-        assert row in view.feasible_rows(world.snapshot.columns)
-    world.ledger.remove_pod(first.uid)
-    assert world.feasible(waiting) == {"a", "b"}
-
-
-def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thought_away() -> None:
-    world = World(node("a"))
-    world.add(csi_node("a", ebs=1))
-    for name in ("one", "two"):
-        world.bound(name, csi={"driver": "ebs", "volumeHandle": name})
-    there_first = world.mounting("one")
-    world.ledger.set_pod(there_first, "a")
-    assert world.feasible(world.mounting("one")) == {"a"}
-    waiting = world.mounting("two")
-    assert TOO_MANY in world.message(waiting)
-    view = world.views.of(waiting.cls)
-    columns, row = world.snapshot.columns, world.ledger.rows["a"]
-    with WhatIf(world.ledger, columns) as there:
-        there.remove(there_first, row)
-        assert all(entry.feasible(columns, np.array([row])).all() for entry in view.filters)
-    assert TOO_MANY in world.message(waiting)
-    world.add(csi_node("a", ebs=2))
-    assert world.feasible(waiting) == {"a"}
 
 
 def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_time() -> None:

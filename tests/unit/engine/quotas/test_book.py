@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -182,12 +181,3 @@ class Book(RuleBasedStateMachine):
 
 
 TestBook = Book.TestCase
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 900)), max_size=25))
-def test_no_queue_is_let_above_its_own_capability_or_an_ancestors(wanted: list[tuple[str, int]]) -> None:
-    found = book(queue_of("p", capability=2000), queue_of("a", "p", capability=1500), queue_of("b", "p"))
-    for number, (queue, amount) in enumerate(wanted):
-        if found.shortfall(queue, {"cpu": amount}) is None:
-            found.set(str(number), queue, {"cpu": amount}, Standing.ASSUMED)
-    assert not list(found.above_capability())

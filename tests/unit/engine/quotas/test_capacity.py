@@ -328,20 +328,3 @@ def test_accounts_agree_with_a_recount_after_any_allocations(
         assert {each: amount for each, amount in accounts.accounts[name].allocated.items() if amount} == {
             each: amount for each, amount in recount.items() if amount
         }
-
-
-@given(st.integers(0, 12_000), st.integers(0, 12_000), st.integers(0, 3000), st.integers(0, 3000))
-def test_no_queue_is_let_above_its_own_limit_or_its_parents(
-    parent: int, child: int, guarantee: int, wanted: int
-) -> None:
-    accounts = nested(
-        queue_of("p", capability=parent),
-        queue_of("a", "p", capability=child),
-        queue_of("b", "p", guarantee=guarantee),
-    )
-    for number in range(8):
-        if accounts.cannot_allocate("a", cpu(wanted), str(number)) is None:
-            accounts.allocate("a", cpu(wanted), str(number))
-    allocated = accounts.accounts["a"].allocated["cpu"]
-    assert allocated <= (child or UNLIMITED)
-    assert allocated <= max((parent or UNLIMITED) - guarantee, 0)

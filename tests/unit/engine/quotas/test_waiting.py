@@ -26,23 +26,6 @@ def waiting(*pods: tuple[str, str, int, int]) -> WaitingPods:
     return found
 
 
-def test_so_many_may_try_again_as_fit_beside_one_another_in_their_turn() -> None:
-    found = waiting(("old", "a", 400, 0), ("urgent", "a", 400, 5), ("new", "a", 400, 0))
-    assert found.fitting(book(a=1000), {"a"}) == [("urgent", "a"), ("old", "a")]
-    assert len(found) == 1
-    assert "new" in found
-
-
-def test_one_that_does_not_fit_does_not_hold_up_smaller_ones() -> None:
-    found = waiting(("large", "a", 900, 0), ("small", "a", 300, 0))
-    assert found.fitting(book(a=500), {"a"}) == [("small", "a")]
-
-
-def test_queues_below_one_in_which_more_fits_share_what_there_is() -> None:
-    found = waiting(("one", "a", 400, 0), ("two", "b", 400, 0), ("three", "c", 400, 0))
-    assert found.fitting(book(p=500, a=900, b=900, c=900), {"p"}) == [("one", "a")]
-
-
 def test_who_was_called_and_refused_again_has_its_old_turn() -> None:
     found = waiting(("first", "a", 400, 0), ("second", "a", 400, 0))
     empty = book(a=400)

@@ -198,17 +198,3 @@ def test_a_volume_that_does_not_fit_the_claim_is_not_for_it(unfit: Any) -> None:
 )
 def test_a_pool_that_is_too_small_or_out_of_reach_makes_no_volume(pool: Any) -> None:
     assert verdict(cluster(made(), driver("csi"), pool), pod("c")) == {ROOM: 2}
-
-
-def test_a_volume_that_another_decision_took_is_not_found() -> None:
-    other, taken = claim("other"), volume("v")
-    world = cluster(claim("c"), other, taken)
-    assert world.catalogue.take(taken, other, "pod")
-    assert verdict(world, pod("c")) == {NOTHING: 2}
-
-
-def test_a_node_selected_by_another_decision_holds_for_this_one() -> None:
-    shared = made()
-    world = cluster(shared)
-    assert world.catalogue.select(shared, "a", "other")
-    assert verdict(world, pod("c")) == ["a"]

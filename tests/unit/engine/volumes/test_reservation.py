@@ -72,21 +72,6 @@ def test_a_pod_whose_claims_are_bound_is_bound_at_once() -> None:
     assert found.all_bound and due(found, storage.catalogue) == () and at(storage, found) == Progress.DONE
 
 
-def test_a_static_volume_is_taken_for_its_claim() -> None:
-    c, v = claim("c"), volume("v", on="a")
-    storage = cluster(c, v)
-    found = reserved(storage, pod("c"))
-    assert [(each.volume, each.claim) for each in found.static_bindings] == [("v", ("default", "c"))]
-    assert storage.catalogue.prebound_for(c) == [v]
-
-
-def test_a_claim_that_is_to_be_made_gets_the_node() -> None:
-    c = claim("c", class_name="made")
-    storage = cluster(c)
-    assert [each.claim for each in reserved(storage, pod("c")).dynamic_provisions] == [("default", "c")]
-    assert storage.catalogue.selected_node(c) == "a"
-
-
 NOTHING = "node(s) didn't find available persistent volumes to bind"
 
 
