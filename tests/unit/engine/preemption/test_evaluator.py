@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
+from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.dry_run import Candidate
 from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, PostFilterResult
 from agent_scheduler.engine.preemption.pdbs import PDB
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.support.engine import SPREAD, World, budget, covering, node
+from tests.support.engine import SPREAD, World, budget, covering, node, wakes
 from tests.support.objects import condition
 from tests.support.terms import beside, pod_term, spread
 
@@ -329,3 +332,24 @@ def test_the_reason_of_a_node_is_that_of_the_first_filter_even_if_a_later_one_re
     assert world.preempt(high(world, ports=(80,))).message == (
         "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
     )
+
+
+@pytest.mark.parametrize(("priority", "woken"), [(4, False), (5, False), (6, True), (7, True)])
+def test_a_pod_that_ends_wakes_those_of_higher_priority(priority: int, woken: bool) -> None:
+    world = World()
+    gone = world.pod(priority=5, nodeName="n")
+    plugin = DefaultPreemption(DefaultPreemptionArgs())
+    assert wakes(plugin, world.pod(priority=priority), ev.ASSIGNED_POD_DELETE, gone, None) is woken
+
+
+@pytest.mark.parametrize(
+    ("percentage", "absolute", "nodes", "wanted"),
+    [(10, 100, 50, 50), (10, 100, 500, 100), (10, 100, 5000, 500), (50, 0, 3, 1), (0, 2, 9, 2)],
+)
+def test_a_part_of_the_nodes_is_enough_but_not_less_than_a_number_of_them(
+    percentage: int, absolute: int, nodes: int, wanted: int
+) -> None:
+    args = DefaultPreemptionArgs(
+        min_candidate_nodes_percentage=percentage, min_candidate_nodes_absolute=absolute
+    )
+    assert DefaultPreemption(args).wanted(nodes) == wanted
