@@ -1,8 +1,8 @@
-"""The allocator against a search that tries everything: it finds an allocation exactly where there is one, and what it
-finds is what the claims ask for."""
+"""The allocator against a search that tries everything, and what a budget of steps makes of searches that are long."""
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -10,11 +10,33 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.dra import search
-from agent_scheduler.engine.dra.allocator import CannotAllocate, allocate
+from agent_scheduler.engine.dra.allocator import (
+    CANNOT_ALLOCATE,
+    TIMED_OUT,
+    CannotAllocate,
+    Undecided,
+    allocate,
+    answer,
+)
+from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
 from agent_scheduler.engine.dra.demand import demand
+from agent_scheduler.engine.dra.records import read_claim
 from agent_scheduler.engine.state.podclaims import Demand, PodClaim
-from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
-from tests.decisions.devices.validity import Obj, problems
+from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
+from tests.decisions.devices.validity import Cluster, Obj, problems
+from tests.support import objects
+from tests.support.devices import (
+    DRIVER,
+    N0,
+    allocated_to,
+    attributes,
+    books,
+    claim_of,
+    device,
+    exactly,
+    slice_of,
+    wanted,
+)
 from tests.support.examples import examples
 from tests.unit.engine.dra.clusters import Drawn, clusters, everything, is_small
 
@@ -73,3 +95,176 @@ def test_what_was_found_can_be_taken_and_given_back(drawn: Drawn) -> None:
     assert len(devices.assumed) == 0
     assert demand_of(engine, drawn.claims) is wanted
     assert allocate(wanted, devices, node) == found
+
+
+#: Profiles of a GPU that is divided, by the memory that they take of 40.
+PROFILES = {"1g": 5, "2g": 10, "3g": 20, "4g": 20, "7g": 40}
+PLACES = {"1g": 7, "2g": 3, "3g": 2, "4g": 1, "7g": 1}
+
+
+def partitions(gpu: int) -> list[dict[str, Any]]:
+    """Fourteen devices, and five more that are as the smallest."""
+    return [
+        {
+            "name": f"gpu{gpu}-{profile}-{place}",
+            "attributes": {"profile": {"string": profile}, "gpu": {"int": gpu}},
+            "consumesCounters": [
+                {"counterSet": f"gpu{gpu}", "counters": {"mem": {"value": str(PROFILES[profile])}}}
+            ],
+        }
+        for profile, places in {**PLACES, "1g": PLACES["1g"] + 5}.items()
+        for place in range(places)
+    ]
+
+
+def pools(name: str, gpus: int) -> list[Obj]:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
+    counters = [{"name": f"gpu{gpu}", "counters": {"mem": {"value": "40"}}} for gpu in range(gpus)]
+    spec = {"driver": DRIVER, "nodeName": name, "pool": pool}
+    devices = [each for gpu in range(gpus) for each in partitions(gpu)]
+    return [
+        {"metadata": {"name": f"{name}-c"}, "spec": {**spec, "sharedCounters": counters}},
+        {"metadata": {"name": f"{name}-d"}, "spec": {**spec, "devices": devices}},
+    ]
+
+
+def full(name: str, gpus: int) -> Obj:
+    """Every GPU of the node is somebody's as a whole."""
+    status = allocated_to(*(f"gpu{gpu}-7g-0" for gpu in range(gpus)), pool=name, node_name=name)
+    return {
+        "metadata": {"name": f"used-{name}"},
+        "spec": {"devices": {"requests": [exactly()]}},
+        "status": status,
+    }
+
+
+def of_profile(profile: str, number: int = 1) -> dict[str, Any]:
+    selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].profile == '{profile}'"}}
+    return {"deviceClassName": "any", "count": number, "selectors": [selector]}
+
+
+CLAIMS = {
+    "one": [{"name": "r", "exactly": of_profile("7g")}],
+    "several": [
+        {"name": "r0", "exactly": of_profile("3g", 2)},
+        {"name": "r1", "exactly": of_profile("1g", 4)},
+    ],
+    "alternatives": [
+        {
+            "name": "r",
+            "firstAvailable": [
+                {"name": profile, **of_profile(profile, number)}
+                for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))
+            ],
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def crowded() -> DeviceEngine:
+    """480 full nodes of eight divided GPUs before twenty free ones."""
+    names = [f"full-{index:03}" for index in range(480)] + [f"zfree-{index}" for index in range(20)]
+    return DeviceEngine(
+        Cluster(
+            nodes=[objects.node(name, cpu="64", memory="256Gi") for name in names],
+            classes=[{"metadata": {"name": "any"}, "spec": {}}],
+            slices=[each for name in names for each in pools(name, 8)],
+            allocated=[full(name, 8) for name in names if name.startswith("full")],
+        ),
+        (),
+    )
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("asked", CLAIMS)
+def test_free_nodes_are_found_behind_many_that_are_full(asked: str, crowded: DeviceEngine) -> None:
+    claim = {"metadata": {"name": asked}, "spec": {"devices": {"requests": CLAIMS[asked]}}}
+    crowded.devices.set_claim(read_claim(stored(claim, NAMESPACE)))
+    pod = objects.pod("p", resourceClaims=[{"name": "c", "resourceClaimName": asked}])
+    nodes = in_portions(crowded, pod, at_most=12)
+    assert sorted(nodes) == sorted(f"zfree-{index}" for index in range(20))
+    (found,) = crowded.allocations(pod, nodes[0])
+    assert len(found.results) == {"one": 1, "several": 6, "alternatives": 2}[asked]
+
+
+def in_portions(engine: DeviceEngine, pod: Obj, *, at_most: int) -> tuple[str, ...]:
+    """Where the pod can go, once it is decided of all nodes."""
+    for _ in range(at_most):
+        engine.devices.budget.left = PORTION
+        found = engine.where(pod)
+        assert engine.devices.budget.left > -PORTION
+        if not engine.devices.again():
+            return found.nodes
+    raise AssertionError(f"undecided after {at_most} portions: {found.message}")
+
+
+def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -> None:
+    """Eleven thousand in a pool before the one that does; each is of its own kind."""
+    many = [device(f"d{index:05}", attributes=attributes(index=index)) for index in range(11_000)]
+    last = f"device.attributes['{DRIVER}'].index == 10999"
+    claim = claim_of("c", exactly(selectors=[{"cel": {"expression": last}}]))
+    devices = books(slice_of("s", *many), claim)
+    portions = 1
+    while isinstance(found := answer(wanted(devices, "c"), devices, N0, SearchBudget(PORTION)), Undecided):
+        portions += 1
+    assert not isinstance(found, CannotAllocate) and found[0].results[0].id.device == "d10999"
+    assert 1 < portions < 20
+    # Known by now, of whichever claim that asks the same.
+    budget = SearchBudget(PORTION)
+    assert not isinstance(allocate(wanted(devices, "c"), devices, N0, budget), CannotAllocate)
+    assert budget.left > PORTION - 1_000
+
+
+def unlike(number: int, kinds: int, name: str, *requests: Any) -> Any:
+    """So many devices of so many kinds, and a claim all of whose devices are to be of different ones."""
+    made = [
+        device(f"d{index:02}", attributes=attributes(a=index, b=index % kinds)) for index in range(number)
+    ]
+    apart = [{"distinctAttribute": f"{DRIVER}/b"}]
+    return books(slice_of("s", *made), claim_of(name, *requests, constraints=apart))
+
+
+def hard() -> Any:
+    """Six times four devices that are all of them apart by an attribute with seven values."""
+    return unlike(40, 7, "hard", *(exactly(f"r{index}", count=4) for index in range(6)))
+
+
+def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> None:
+    devices = unlike(12, 5, "c", *(exactly(f"r{index}", count=2) for index in range(3)))
+    demand = wanted(devices, "c")
+    whole = SearchBudget(10_000_000)
+    assert allocate(demand, devices, N0, whole) == CannotAllocate(CANNOT_ALLOCATE)
+    needed = 10_000_000 - whole.left
+    assert needed > 2_000
+    portions, spent = 0, 0
+    found: Any = Undecided(TIMED_OUT)
+    while isinstance(found, Undecided):
+        budget = SearchBudget(500)
+        found = answer(demand, devices, N0, budget)
+        spent += 500 - budget.left
+        portions += 1
+    assert found == CannotAllocate(CANNOT_ALLOCATE)
+    assert portions >= needed // 500
+    # A visit is paid for each time.
+    assert needed <= spent <= needed + 20 * portions
+
+
+def test_what_was_cut_short_is_kept_by_nobody() -> None:
+    devices = hard()
+    demand = wanted(devices, "hard")
+    budget = SearchBudget(5_000)
+    found = allocate(demand, devices, N0, budget)
+    assert isinstance(found, Undecided) and found.reason == TIMED_OUT and -100 < budget.left <= 0
+    first = answer(demand, devices, N0, SearchBudget(200))
+    assert isinstance(first, Undecided) and first.search is not None
+    taken = first.search.steps
+    # Without steps nothing is done, and nothing is said that was not known.
+    again = answer(demand, devices, N0, SearchBudget(0))
+    assert isinstance(again, Undecided) and first.search.steps == taken
+    second = answer(demand, devices, N0, SearchBudget(200))
+    assert isinstance(second, Undecided) and second.search is first.search and second.search.steps > taken
+    # What has changed since makes it a search for something else.
+    devices.set_claim(claim_of("other", status=allocated_to("d00")))
+    third = answer(demand, devices, N0, SearchBudget(200))
+    assert isinstance(third, Undecided) and third.search is not first.search
