@@ -218,7 +218,6 @@ def test_a_pod_gets_devices_for_its_resource_as_one_claim_more() -> None:
     assert allocate(wanting, devices, node("n1", extended={GPU: "8"})) == ()
 
 
-GPU = "example.com/gpu"
 CLASSES = PodClasses()
 
 

@@ -76,27 +76,6 @@ def _judge(drawn: Drawn) -> None:
         assert possible is not None
 
 
-@examples(80)
-@given(clusters())
-def test_what_was_found_can_be_taken_and_given_back(drawn: Drawn) -> None:
-    engine = DeviceEngine(drawn.cluster, drawn.claims)
-    devices = engine.devices
-    wanted = demand_of(engine, drawn.claims)
-    node = engine.ledger.columns.nodes[0]
-    assert node is not None
-    found = allocate(wanted, devices, node)
-    if isinstance(found, CannotAllocate):
-        return
-    for claim, allocation in zip(drawn.claims, found, strict=True):
-        assert devices.assume((NAMESPACE, claim["metadata"]["name"]), allocation, "pod")
-        assert devices.check() == []
-    devices.forget("pod")
-    assert devices.check() == []
-    assert len(devices.assumed) == 0
-    assert demand_of(engine, drawn.claims) is wanted
-    assert allocate(wanted, devices, node) == found
-
-
 #: Profiles of a GPU that is divided, by the memory that they take of 40.
 PROFILES = {"1g": 5, "2g": 10, "3g": 20, "4g": 20, "7g": 40}
 PLACES = {"1g": 7, "2g": 3, "3g": 2, "4g": 1, "7g": 1}

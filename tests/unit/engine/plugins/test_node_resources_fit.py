@@ -250,8 +250,6 @@ def test_balance_agrees_with_a_plain_reading(
     assert world.scores(pod, plugin) == [50 + (50 + after - before) // 2]
 
 
-GPU = "example.com/gpu"
-NIC = "other.io/nic"
 NAMED: dict[str, Any] = {"extendedResourceName": GPU}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -131,7 +133,6 @@ def test_what_is_held_above_the_minimum_is_elastic() -> None:
     }
 
 
-GPU = "nvidia.com/gpu"
 vectors = st.dictionaries(
     st.sampled_from(["cpu", "memory", "pods", GPU, "ephemeral-storage"]), st.integers(0, 10_000), max_size=5
 )
@@ -185,15 +186,31 @@ def test_one_vector_is_within_another_if_nothing_exceeds_it(
     assert less_equal(left, right) == (not any(exceeding(left, right).values()))
 
 
-def test_a_dimension_that_is_missing_is_0_when_compared() -> None:
-    assert less_equal({}, {})
-    assert not less_equal({GPU: 1}, {"cpu": 1})
-    assert less_equal({"cpu": 1}, {"cpu": 1, GPU: 5})
-
-
-def test_amounts_closer_than_a_tenth_are_equal() -> None:
-    assert less_equal({"cpu": 1000.05}, {"cpu": 1000})
-    assert not less_equal({"cpu": 1000.1}, {"cpu": 1000})
+@pytest.mark.parametrize(
+    ("compare", "vectors", "expected"),
+    [
+        # A dimension that is missing is 0, and amounts closer than a tenth are equal.
+        (less_equal, [{}, {}], True),
+        (less_equal, [{GPU: 1}, {"cpu": 1}], False),
+        (less_equal, [{"cpu": 1}, {"cpu": 1, GPU: 5}], True),
+        (less_equal, [{"cpu": 1000.05}, {"cpu": 1000}], True),
+        (less_equal, [{"cpu": 1000.1}, {"cpu": 1000}], False),
+        # What neither has is left aside, and what the limit says nothing of.
+        (any_within, [{"cpu": 5, "memory": 9}, {"cpu": 5, "memory": 5}, {"cpu": 1, "memory": 1}], True),
+        (any_within, [{"memory": 9}, {"memory": 5}, {"cpu": 1, "memory": 1, "pods": 1}], False),
+        (any_within, [{"cpu": 1}, {"cpu": 5}, {"memory": 1}], False),
+        (any_above, [{"cpu": 5, GPU: 5}, {"cpu": 9, GPU: 1}, {"cpu": 1, GPU: 1}], True),
+        (any_above, [{"cpu": 5, GPU: 5}, {"cpu": 0}, {"cpu": 1, GPU: 1}], False),
+        (any_above, [{GPU: 5}, {GPU: 0}, {GPU: 1}], True),
+        # Pods alone are nothing.
+        (is_empty, [{"cpu": 0, "pods": 5}], True),
+        (is_empty, [{GPU: 1}], False),
+    ],
+)
+def test_vectors_are_compared_by_the_dimensions_that_count(
+    compare: Any, vectors: list[Any], expected: bool
+) -> None:
+    assert compare(*vectors) is expected
 
 
 def test_nothing_exceeds_what_is_unlimited() -> None:
@@ -218,20 +235,3 @@ def test_only_what_is_wanted_is_insufficient_and_never_pods() -> None:
     used, limit = {"cpu": 9, "memory": 9, GPU: 9, "pods": 9}, {"memory": 9}
     assert insufficient(used, limit, {GPU: 1, "cpu": 1, "memory": 1, "pods": 1}) == ["cpu", GPU]
     assert insufficient(used, limit, {"memory": 1, "cpu": 0}) == []
-
-
-def test_any_within_leaves_aside_what_neither_has() -> None:
-    assert any_within({"cpu": 5, "memory": 9}, {"cpu": 5, "memory": 5}, {"cpu": 1, "memory": 1})
-    assert not any_within({"memory": 9}, {"memory": 5}, {"cpu": 1, "memory": 1, "pods": 1})
-    assert not any_within({"cpu": 1}, {"cpu": 5}, {"memory": 1})
-
-
-def test_any_above_leaves_aside_what_the_limit_says_nothing_of() -> None:
-    assert any_above({"cpu": 5, GPU: 5}, {"cpu": 9, GPU: 1}, {"cpu": 1, GPU: 1})
-    assert not any_above({"cpu": 5, GPU: 5}, {"cpu": 0}, {"cpu": 1, GPU: 1})
-    assert any_above({GPU: 5}, {GPU: 0}, {GPU: 1})
-
-
-def test_pods_alone_are_nothing() -> None:
-    assert is_empty({"cpu": 0, "pods": 5})
-    assert not is_empty({GPU: 1})

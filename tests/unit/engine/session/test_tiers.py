@@ -130,20 +130,17 @@ def test_the_number_of_a_pod_is_what_its_controller_put_behind_its_name(
     assert number_of(task) == number
 
 
-def test_tasks_come_in_the_order_of_their_numbers() -> None:
-    ordered = tiers().in_task_order(tasks("j-w-10", "j-w-9", "j-m-1"))
-    assert [task.pod.name for task in ordered] == ["j-m-1", "j-w-9", "j-w-10"]
-
-
-def test_tasks_without_numbers_come_as_they_were_created() -> None:
-    ordered = tiers().in_task_order(reversed(tasks("c", "a", "b")))
-    assert [task.pod.name for task in ordered] == ["c", "a", "b"]
-
-
-def test_some_numbers_are_compared_where_both_have_one() -> None:
-    ordered = tiers().in_task_order(tasks("x", "j-w-1", "j-w-0"))
-    names = [task.pod.name for task in ordered]
-    assert names.index("j-w-0") < names.index("j-w-1")
+@pytest.mark.parametrize(
+    ("names", "ordered"),
+    [
+        ("j-w-10 j-w-9 j-m-1", "j-m-1 j-w-9 j-w-10"),
+        ("c a b", "c a b"),  # without numbers, as they were created
+        ("x j-w-1 j-w-0", "x j-w-0 j-w-1"),  # where both have one
+    ],
+)
+def test_tasks_come_in_the_order_of_their_numbers(names: str, ordered: str) -> None:
+    found = tiers().in_task_order(reversed(tasks(*names.split())))
+    assert " ".join(task.pod.name for task in found) == ordered
 
 
 def test_what_plugins_say_of_tasks_goes_first() -> None:

@@ -30,11 +30,24 @@ MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent p
 
 DELETED: Any = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 OWNED: Any = {"ownerReferences": [{"uid": "uid-p", "name": "p", "controller": True}]}
-BOUND = claim("c", volume="v", bound=True)
+UNMADE = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-tmp"'
+LARGE = claim("c", size="2Gi")
 SELECTIVE = claim("c", selector={"matchLabels": {"disk": "ssd"}})
-ZONE_A: Any = {"matchLabels": {ZONE: "a"}}
+IN_A = capacity("p", "1Gi", topology={"matchLabels": {ZONE: "a"}})
 EPHEMERAL = pod(ephemeral=("tmp",))
 BOTH = pod("c", "d")
+
+
+def bound(name: str = "c", to: str = "v", **more: Any) -> Any:
+    return claim(name, volume=to, bound=True, **more)
+
+
+BOUND = bound()
+
+
+def in_zone(zone: str) -> Any:
+    """The class of volumes that are made, in one zone."""
+    return storage_class("made", provisioner="csi", zones=[zone])
 
 
 def made(name: str = "c", **more: Any) -> Any:
@@ -68,11 +81,7 @@ def verdict(world: World, volumes: PodVolumes) -> str | list[str] | dict[str, in
         # What no node can help.
         ([], pod("c"), 'persistentvolumeclaim "c" not found'),
         ([claim("c", meta={"namespace": "other"})], pod("c"), 'persistentvolumeclaim "c" not found'),
-        (
-            [],
-            EPHEMERAL,
-            'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-tmp"',
-        ),
+        ([], EPHEMERAL, UNMADE),
         (
             [claim("p-tmp")],
             EPHEMERAL,
@@ -80,25 +89,17 @@ def verdict(world: World, volumes: PodVolumes) -> str | list[str] | dict[str, in
         ),
         ([claim("p-tmp", meta=OWNED), volume("v", on="a")], EPHEMERAL, ["a"]),
         (
-            [claim("c", volume="v", bound=True, phase="Lost")],
+            [bound(phase="Lost")],
             pod("c"),
             'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"',
         ),
-        (
-            [claim("c", volume="v", bound=True, meta=DELETED)],
-            pod("c"),
-            'persistentvolumeclaim "c" is being deleted',
-        ),
+        ([bound(meta=DELETED)], pod("c"), 'persistentvolumeclaim "c" is being deleted'),
         # A missing claim is named before an unbound one.
         ([claim("c", class_name=None)], BOTH, 'persistentvolumeclaim "d" not found'),
         # Bound claims.
         ([BOUND, mounted(zone="b")], pod("c"), ["b"]),
         ([BOUND, mounted(zone="z")], pod("c"), {CONFLICT: 2}),
-        (
-            [BOUND, mounted(zone="b"), claim("d", volume="gone", bound=True)],
-            BOTH,
-            {CONFLICT: 1, MISSING: 1},
-        ),
+        ([BOUND, mounted(zone="b"), bound("d", "gone")], BOTH, {CONFLICT: 1, MISSING: 1}),
         # Static volumes.
         ([claim("c"), volume("v", on="b")], pod("c"), ["b"]),
         ([SELECTIVE, volume("v")], pod("c"), {NOTHING: 2}),
@@ -107,27 +108,23 @@ def verdict(world: World, volumes: PodVolumes) -> str | list[str] | dict[str, in
         ([claim("c"), volume("v", on="a"), volume("w", on="b", claim=ref("c", uid=""))], pod("c"), ["b"]),
         ([claim("c"), volume("v", on="b", claim=ref("c"), phase="Bound", accessModes=[])], pod("c"), ["b"]),
         (
-            [claim("c"), claim("d"), volume("v", on="a"), volume("w", on="b"), volume("x", on="b")],
+            [claim("c"), claim("d"), volume("v", on="a"), *(volume(name, on="b") for name in "wx")],
             BOTH,
             ["b"],
         ),
         # Claims choose by size, so that the large volume is left for the large claim.
-        (
-            [claim("c", size="2Gi"), claim("d"), volume("v", on="a"), volume("w", size="2Gi", on="a")],
-            BOTH,
-            ["a"],
-        ),
+        ([LARGE, claim("d"), volume("v", on="a"), volume("w", size="2Gi", on="a")], BOTH, ["a"]),
         # Volumes that are made: in the topologies of the class, and on the node that was selected before.
         ([made()], pod("c"), ["a", "b"]),
-        ([made(), storage_class("made", provisioner="csi", zones=["b"])], pod("c"), ["b"]),
-        ([made(), storage_class("made", provisioner="csi", zones=["z"])], pod("c"), {NOTHING: 2}),
+        ([made(), in_zone("b")], pod("c"), ["b"]),
+        ([made(), in_zone("z")], pod("c"), {NOTHING: 2}),
         ([made(selected="b")], pod("c"), ["b"]),
-        ([made(selected="b"), storage_class("made", provisioner="csi", zones=["a"])], pod("c"), {NOTHING: 2}),
+        ([made(selected="b"), in_zone("a")], pod("c"), {NOTHING: 2}),
         ([made(selected="b"), driver("csi")], pod("c"), {NOTHING: 1, ROOM: 1}),
         ([made(selected="b"), volume("v", class_name="made", on="a")], pod("c"), ["b"]),
         ([made(selected="gone")], pod("c"), {NOTHING: 2}),
         # A driver that tells its capacity makes volumes where a pool is large enough.
-        ([made(), driver("csi"), capacity("p", "1Gi", topology=ZONE_A)], pod("c"), ["a"]),
+        ([made(), driver("csi"), IN_A], pod("c"), ["a"]),
         (
             [made(), driver("csi", tells_capacity=False), capacity("p", "1Mi", topology={})],
             pod("c"),
@@ -135,11 +132,7 @@ def verdict(world: World, volumes: PodVolumes) -> str | list[str] | dict[str, in
         ),
         ([made(size=None), driver("csi")], pod("c"), ["a", "b"]),
         # The first claim that cannot be made gives the reason; bound and waiting claims each give theirs.
-        (
-            [made(), driver("csi"), capacity("p", "1Gi", topology=ZONE_A), claim("d", size="2Gi")],
-            BOTH,
-            {NOTHING: 1, ROOM: 1},
-        ),
+        ([made(), driver("csi"), IN_A, claim("d", size="2Gi")], BOTH, {NOTHING: 1, ROOM: 1}),
         ([BOUND, mounted(zone="a"), claim("d")], BOTH, {CONFLICT: 1, NOTHING: 2}),
         ([claim("c"), volume("v", on="a"), made("d")], BOTH, ["a"]),
     ],

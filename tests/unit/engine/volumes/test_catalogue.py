@@ -234,16 +234,12 @@ def test_allowed_topologies_are_any_of_their_terms(topologies: list[Json] | None
     assert reaches(records.read_class(encoded(body)).reach, ZONED) is fits
 
 
-def test_a_pool_without_topology_can_be_reached_from_nowhere() -> None:
+def test_the_limit_of_a_pool_is_its_room_or_the_largest_volume_and_without_topology_it_is_out_of_reach() -> (
+    None
+):
     assert capacity("c", "1Gi", topology=None).limit == -1
-
-
-def test_a_pool_with_an_empty_topology_can_be_reached_from_everywhere() -> None:
-    found = capacity("c", "1Ki", topology={})
-    assert found.limit == 1024 and found.reach is None
-
-
-def test_the_largest_volume_says_more_than_the_room_that_is_left() -> None:
+    everywhere = capacity("c", "1Ki", topology={})
+    assert everywhere.limit == 1024 and everywhere.reach is None
     assert capacity("c", "1Gi", topology={}, most="1Ki").limit == 1024
 
 

@@ -65,10 +65,14 @@ def two(mine: dict[str, Any], other: dict[str, Any], limit: int, *, gates: bool 
 
 
 @EITHER
-def test_a_gang_fills_its_queue_to_the_last(plugin: str) -> None:
-    there = scene(4).holding(waits("exact", 4, queue="q"), waits("late", queue="q"))
+def test_a_gang_fills_its_queue_to_the_last_and_one_that_it_cannot_hold_whole_holds_nothing(
+    plugin: str,
+) -> None:
+    there = scene(4).holding(
+        *(waits(name, count, queue="q") for name, count in (("large", 5), ("exact", 4), ("late", 1)))
+    )
     session, result = there.run(conf(*PLUGINS, plugin))
-    assert len(bound(session)) == 4
+    assert set(bound(session)) == {f"exact-{index}" for index in range(4)}
     assert result.gauges["q"]["allocatedMilliCPU"] == 4000
     assert told(result)["late-0"][0] == "Unschedulable"
 
@@ -85,14 +89,6 @@ def test_gauges_say_all_of_a_queue_by_volcanos_names() -> None:
         "realCapacityMilliCPU": 5000, "realCapacityScalar pods": 110, "share": 0.5,
     }  # fmt: skip
     assert gauges["overused"] == 0
-
-
-@EITHER
-def test_a_gang_that_its_queue_cannot_hold_whole_holds_nothing_of_it(plugin: str) -> None:
-    there = scene(4).holding(waits("large", 5, queue="q"), waits("small", 3, queue="q"))
-    session, result = there.run(conf(*PLUGINS, plugin))
-    assert set(bound(session)) == {"small-0", "small-1", "small-2"}
-    assert result.gauges["q"]["allocatedMilliCPU"] == 3000
 
 
 @EITHER
