@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent_scheduler.engine.dra.allocation import Use
 from agent_scheduler.engine.dra.cel import CelError, Selector, selector
 from agent_scheduler.engine.dra.celcost import MAX_COST
 from agent_scheduler.engine.dra.devices import (
@@ -113,6 +114,18 @@ def pool(*devices: dict[str, Any], **spec: Any) -> Pool:
     found = Pool(PoolId(DRIVER, "p"))
     found.put(slice_of("s", *devices, **spec))
     return found
+
+
+def test_what_is_consumed_of_a_shared_device_is_added_up_and_given_back_share_by_share() -> None:
+    books = pool(device_json("d", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}}))
+    one, other = (Use(DeviceId(DRIVER, "p", "d"), True, (("memory", size),)) for size in (3, 4))
+    books.take(one)
+    books.take(other)
+    assert (books.shares, books.consumed) == ({"d": 2}, {"d": {"memory": 7}})
+    books.give_back(one)
+    assert (books.shares, books.consumed) == ({"d": 1}, {"d": {"memory": 4}})
+    books.give_back(other)
+    assert (books.shares, books.consumed) == ({}, {})
 
 
 def test_of_a_pool_that_names_a_counter_set_twice_nothing_is_given() -> None:

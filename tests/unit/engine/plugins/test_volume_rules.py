@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.framework.plugin import PodRejected
@@ -15,11 +13,9 @@ from agent_scheduler.engine.plugins.node_volume_limits import REASON, NodeVolume
 from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE, DISK_CONFLICT, VolumeRestrictions
 from agent_scheduler.engine.plugins.volume_zone import VolumeZone, plan
 from agent_scheduler.engine.state.podvolumes import PodVolumes
-from agent_scheduler.engine.state.volumeusage import VolumeUse
 from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.hints import topologies
 from tests.support.engine import World, node, wakes
-from tests.support.stateful import model_test
 from tests.support.storage import Json, attachment, claim, class_of, csi_node, pod, storage_class, volume
 
 ALONE = claim("c", accessModes=["ReadWriteOncePod"])
@@ -128,57 +124,6 @@ def test_a_claim_for_one_pod_is_there_for_the_next_once_that_one_or_its_node_is_
 def test_a_claim_that_several_pods_may_have_keeps_nobody_away() -> None:
     shared = world(claim("c"), used={"1": ("a", pod("c"))})
     assert shared.verdict(pod("c")) == ANYWHERE
-
-
-SHAPES = [pod("c1"), pod("c1", "c2"), disk("d1"), pod("c2", v={"gcePersistentDisk": {"pdName": "d1"}})]
-
-
-class UseMachine(RuleBasedStateMachine):
-    """What pods on nodes use, against a list of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.use = VolumeUse()
-        self.pods: dict[str, tuple[str, PodVolumes]] = {}
-
-    @rule(uid=st.sampled_from("123"), name=st.sampled_from("ab"), shape=st.integers(0, len(SHAPES) - 1))
-    def pod_is_placed(self, uid: str, name: str, shape: int) -> None:
-        before = self.use.version
-        changed = self.pods.get(uid) != (name, SHAPES[shape])
-        self.use.set(uid, name, SHAPES[shape])
-        self.pods[uid] = (name, SHAPES[shape])
-        assert (self.use.version > before) is changed
-
-    @rule(uid=st.sampled_from("123"))
-    def pod_goes(self, uid: str) -> None:
-        before = self.use.version
-        self.use.remove(uid)
-        assert (self.use.version > before) is (self.pods.pop(uid, None) is not None)
-
-    @invariant()
-    def every_question_is_answered_as_the_list_would(self) -> None:
-        assert self.use.check() == []
-        for name in "ab":
-            assert self.use.on(name) == {
-                uid: volumes for uid, (there, volumes) in self.pods.items() if there == name
-            }
-            mounts = [
-                len(volumes.claims) + len(volumes.in_tree)
-                for there, volumes in self.pods.values()
-                if there == name
-            ]
-            assert self.use.count(name) == sum(mounts)
-        for key in (("default", "c1"), ("default", "c2")):
-            assert self.use.users(key) == {
-                uid: each for uid, each in self.pods.items() if key in each[1].keys
-            }
-        [wanted] = disk("d1").disks
-        assert dict(self.use.disk_users(wanted)) == {
-            uid: each for uid, each in self.pods.items() if wanted in each[1].disks
-        }
-
-
-TestUse = model_test(UseMachine, examples=50, steps=20)
 
 
 def test_a_node_that_goes_wakes_whom_its_pods_claim_was_kept_from() -> None:

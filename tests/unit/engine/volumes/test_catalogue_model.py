@@ -1,4 +1,4 @@
-"""Storage against plain pictures: the catalogue, and what is kept of the volumes of nodes."""
+"""Storage against plain pictures: the catalogue, what pods use, and what is kept of the volumes of nodes."""
 
 from __future__ import annotations
 
@@ -189,7 +189,9 @@ TestCatalogue = pytest.mark.promise("S8", "S13")(model_test(CatalogueMachine, ex
 
 PLACES, TWO_VOLUMES = ["a", "b"], ["v1", "v2"]
 PLACE, ONE_VOLUME = (st.sampled_from(each) for each in (PLACES, TWO_VOLUMES))
-SHAPES = [pod("c1"), pod("c1", "c2"), pod("c2", x={"cinder": {"volumeID": "v1"}})]
+PD: Any = {"gcePersistentDisk": {"pdName": "d1"}}
+DISK = pod(v=PD)
+SHAPES = [DISK, pod("c2", v=PD), pod("c1"), pod("c1", "c2"), pod("c2", x={"cinder": {"volumeID": "v1"}})]
 SHAPE = st.sampled_from(SHAPES)
 
 
@@ -197,6 +199,7 @@ class AttachedMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.catalogue, self.use = Catalogue(), VolumeUse()
+        self.pods: dict[str, tuple[str, PodVolumes]] = {}
         for name in PLACES:
             put(self.catalogue, csi_node(name, ebs=1))
         self.attached = Attached(self.catalogue, self.use)
@@ -242,11 +245,33 @@ class AttachedMachine(RuleBasedStateMachine):
 
     @rule(uid=st.sampled_from("123"), name=PLACE, shape=SHAPE)
     def pod_is_placed(self, uid: str, name: str, shape: PodVolumes) -> None:
+        before = self.use.version
         self.use.set(uid, name, shape)
+        assert (self.use.version > before) is (self.pods.get(uid) != (name, shape))
+        self.pods[uid] = name, shape
 
     @rule(uid=st.sampled_from("123"))
     def pod_goes(self, uid: str) -> None:
+        before = self.use.version
         self.use.remove(uid)
+        assert (self.use.version > before) is (self.pods.pop(uid, None) is not None)
+
+    @invariant()
+    def what_pods_use_is_as_a_list_of_them_would_say(self) -> None:
+        assert self.use.check() == []
+        for name in PLACES:
+            there = {uid: volumes for uid, (place, volumes) in self.pods.items() if place == name}
+            assert self.use.on(name) == there
+            assert self.use.count(name) == sum(
+                len(each.claims) + len(each.in_tree) for each in there.values()
+            )
+        for key in (("default", "c1"), ("default", "c2")):
+            assert self.use.users(key) == {
+                uid: each for uid, each in self.pods.items() if key in each[1].keys
+            }
+        [wanted] = DISK.disks
+        using = {uid: each for uid, each in self.pods.items() if wanted in each[1].disks}
+        assert dict(self.use.disk_users(wanted)) == using
 
     @invariant()
     def it_says_what_would_be_worked_out_anew(self) -> None:
