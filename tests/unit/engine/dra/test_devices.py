@@ -13,6 +13,7 @@ from agent_scheduler.engine.dra.celcost import MAX_COST
 from agent_scheduler.engine.dra.devices import (
     Attribute,
     Capacity,
+    DeviceId,
     Facts,
     PoolId,
     consumption,
