@@ -10,7 +10,6 @@ import pytest
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
-from agent_scheduler.engine.preemption.dry_run import Candidate
 from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, PostFilterResult
 from agent_scheduler.engine.preemption.pdbs import PDB
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -256,12 +255,6 @@ def test_pods_that_are_evicted_break_the_budgets_that_cover_them(
     for each in budgets:
         world.pdbs.delete("default", each.name)
     assert not world.pdbs
-
-
-def test_a_candidate_is_ranked_by_its_victims() -> None:
-    world = cluster(node("a", cpu="9"))
-    victims = (world.run("p", "a", priority=7), world.run("q", "a", priority=-1))
-    assert tuple(Candidate("a", 0, victims, 1).rank) == (1, 7, 6 + 2 * 2**31, 2)
 
 
 @pytest.mark.parametrize(("deleting", "helps"), [(False, True), (True, False)])

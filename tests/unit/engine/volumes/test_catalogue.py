@@ -71,14 +71,6 @@ def test_an_older_version_of_an_object_changes_nothing() -> None:
     assert catalogue.volumes["v"] is new
 
 
-def test_a_volume_is_not_free_while_it_is_released_bound_or_deleted() -> None:
-    going = volume("going", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-    catalogue = (
-        Storage().add(volume("released", phase="Released"), volume("bound", claim=ref("c")), going).catalogue
-    )
-    assert names(catalogue) == []
-
-
 def test_an_object_that_changed_since_it_was_looked_at_is_not_taken() -> None:
     c, v = claim("c"), volume("v")
     catalogue = Storage().add(c, volume("v", size="2Gi"), claim("d")).catalogue
