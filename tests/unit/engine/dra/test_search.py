@@ -18,13 +18,12 @@ from agent_scheduler.engine.dra.allocator import (
     allocate,
     answer,
 )
-from agent_scheduler.engine.dra.catalogue import PORTION, SearchBudget
+from agent_scheduler.engine.dra.catalogue import PORTION, Devices, SearchBudget
 from agent_scheduler.engine.dra.demand import demand
-from agent_scheduler.engine.dra.records import read_claim
+from agent_scheduler.engine.dra.records import SliceInfo
 from agent_scheduler.engine.state.podclaims import Demand, PodClaim
-from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, stored
-from tests.decisions.devices.validity import Cluster, Obj, problems
-from tests.support import objects
+from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
+from tests.decisions.devices.validity import Obj, problems
 from tests.support.devices import (
     DRIVER,
     N0,
@@ -37,6 +36,7 @@ from tests.support.devices import (
     slice_of,
     wanted,
 )
+from tests.support.engine import node
 from tests.support.examples import examples
 from tests.unit.engine.dra.clusters import Drawn, clusters, everything, is_small
 
@@ -60,61 +60,44 @@ def _judge(drawn: Drawn) -> None:
     engine = DeviceEngine(drawn.cluster, drawn.claims)
     assert engine.devices.check() == []
     wanted = demand_of(engine, drawn.claims)
-    for node in engine.ledger.columns.nodes[:2]:
-        assert node is not None
-        found = allocate(wanted, engine.devices, node)
-        possible = next(everything(drawn.cluster, node.name, drawn.claims), None)
+    for there in engine.ledger.columns.nodes[:2]:
+        assert there is not None
+        found = allocate(wanted, engine.devices, there)
+        possible = next(everything(drawn.cluster, there.name, drawn.claims), None)
         if isinstance(found, CannotAllocate):
             # As kube-scheduler: an alternative that asks for all is not passed over while a pool is being updated.
             waits = "asks for all devices, but resource pool" in found.reason
-            assert waits or possible is None, (node.name, found, possible)
+            assert waits or possible is None, (there.name, found, possible)
             continue
         given = [
             each.status(claim["metadata"]["name"]) for each, claim in zip(found, drawn.claims, strict=True)
         ]
-        assert problems(drawn.cluster, node.name, drawn.claims, given) == [], (node.name, given)
+        assert problems(drawn.cluster, there.name, drawn.claims, given) == [], (there.name, given)
         assert possible is not None
 
 
-#: Profiles of a GPU that is divided, by the memory that they take of 40.
-PROFILES = {"1g": 5, "2g": 10, "3g": 20, "4g": 20, "7g": 40}
-PLACES = {"1g": 7, "2g": 3, "3g": 2, "4g": 1, "7g": 1}
+#: Profiles of a GPU that is divided: the memory that they take of 40, and how many devices there are of each.
+PROFILES = {"1g": (5, 12), "2g": (10, 3), "3g": (20, 2), "4g": (20, 1), "7g": (40, 1)}
 
 
-def partitions(gpu: int) -> list[dict[str, Any]]:
-    """Fourteen devices, and five more that are as the smallest."""
-    return [
-        {
-            "name": f"gpu{gpu}-{profile}-{place}",
-            "attributes": {"profile": {"string": profile}, "gpu": {"int": gpu}},
-            "consumesCounters": [
-                {"counterSet": f"gpu{gpu}", "counters": {"mem": {"value": str(PROFILES[profile])}}}
-            ],
-        }
-        for profile, places in {**PLACES, "1g": PLACES["1g"] + 5}.items()
+def divided(node_name: str, gpus: int) -> list[SliceInfo]:
+    """Of each GPU fourteen devices, and five more that are as the smallest."""
+    devices = [
+        device(
+            f"gpu{gpu}-{profile}-{place}",
+            attributes=attributes(profile=profile, gpu=gpu),
+            consumesCounters=[{"counterSet": f"gpu{gpu}", "counters": {"mem": {"value": str(size)}}}],
+        )
+        for gpu in range(gpus)
+        for profile, (size, places) in PROFILES.items()
         for place in range(places)
     ]
-
-
-def pools(name: str, gpus: int) -> list[Obj]:
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
     counters = [{"name": f"gpu{gpu}", "counters": {"mem": {"value": "40"}}} for gpu in range(gpus)]
-    spec = {"driver": DRIVER, "nodeName": name, "pool": pool}
-    devices = [each for gpu in range(gpus) for each in partitions(gpu)]
+    where: Any = {"pool": {"name": node_name, "resourceSliceCount": 2}, "nodeName": node_name}
     return [
-        {"metadata": {"name": f"{name}-c"}, "spec": {**spec, "sharedCounters": counters}},
-        {"metadata": {"name": f"{name}-d"}, "spec": {**spec, "devices": devices}},
+        slice_of(f"{node_name}-c", sharedCounters=counters, **where),
+        slice_of(f"{node_name}-d", *devices, **where),
     ]
-
-
-def full(name: str, gpus: int) -> Obj:
-    """Every GPU of the node is somebody's as a whole."""
-    status = allocated_to(*(f"gpu{gpu}-7g-0" for gpu in range(gpus)), pool=name, node_name=name)
-    return {
-        "metadata": {"name": f"used-{name}"},
-        "spec": {"devices": {"requests": [exactly()]}},
-        "status": status,
-    }
 
 
 def of_profile(profile: str, number: int = 1) -> dict[str, Any]:
@@ -122,60 +105,47 @@ def of_profile(profile: str, number: int = 1) -> dict[str, Any]:
     return {"deviceClassName": "any", "count": number, "selectors": [selector]}
 
 
-CLAIMS = {
-    "one": [{"name": "r", "exactly": of_profile("7g")}],
-    "several": [
-        {"name": "r0", "exactly": of_profile("3g", 2)},
-        {"name": "r1", "exactly": of_profile("1g", 4)},
-    ],
-    "alternatives": [
-        {
-            "name": "r",
-            "firstAvailable": [
-                {"name": profile, **of_profile(profile, number)}
-                for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))
-            ],
-        }
-    ],
-}
+OPTIONS = [
+    {"name": profile, **of_profile(profile, number)} for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))
+]
+FULL = [node(f"full-{index:03}") for index in range(480)]
+FREE = [node(f"zfree-{index}") for index in range(20)]
 
 
 @pytest.fixture(scope="module")
-def crowded() -> DeviceEngine:
-    """480 full nodes of eight divided GPUs before twenty free ones."""
-    names = [f"full-{index:03}" for index in range(480)] + [f"zfree-{index}" for index in range(20)]
-    return DeviceEngine(
-        Cluster(
-            nodes=[objects.node(name, cpu="64", memory="256Gi") for name in names],
-            classes=[{"metadata": {"name": "any"}, "spec": {}}],
-            slices=[each for name in names for each in pools(name, 8)],
-            allocated=[full(name, 8) for name in names if name.startswith("full")],
-        ),
-        (),
+def crowded() -> Devices:
+    """480 full nodes of eight divided GPUs, each of which is somebody's as a whole, before twenty free ones."""
+    whole = [f"gpu{gpu}-7g-0" for gpu in range(8)]
+    used = (allocated_to(*whole, pool=each.name, node_name=each.name) for each in FULL)
+    return books(
+        *(each for place in (*FULL, *FREE) for each in divided(place.name, 8)),
+        *(claim_of(f"used-{index}", status=status) for index, status in enumerate(used)),
     )
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("asked", CLAIMS)
-def test_free_nodes_are_found_behind_many_that_are_full(asked: str, crowded: DeviceEngine) -> None:
-    claim = {"metadata": {"name": asked}, "spec": {"devices": {"requests": CLAIMS[asked]}}}
-    crowded.devices.set_claim(read_claim(stored(claim, NAMESPACE)))
-    pod = objects.pod("p", resourceClaims=[{"name": "c", "resourceClaimName": asked}])
-    nodes = in_portions(crowded, pod, at_most=12)
-    assert sorted(nodes) == sorted(f"zfree-{index}" for index in range(20))
-    (found,) = crowded.allocations(pod, nodes[0])
-    assert len(found.results) == {"one": 1, "several": 6, "alternatives": 2}[asked]
-
-
-def in_portions(engine: DeviceEngine, pod: Obj, *, at_most: int) -> tuple[str, ...]:
-    """Where the pod can go, once it is decided of all nodes."""
-    for _ in range(at_most):
-        engine.devices.budget.left = PORTION
-        found = engine.where(pod)
-        assert engine.devices.budget.left > -PORTION
-        if not engine.devices.again():
-            return found.nodes
-    raise AssertionError(f"undecided after {at_most} portions: {found.message}")
+@pytest.mark.parametrize(
+    ("requests", "number"),
+    [
+        ([{"name": "r", "exactly": of_profile("7g")}], 1),
+        ([{"name": "r0", "exactly": of_profile("3g", 2)}, {"name": "r1", "exactly": of_profile("1g", 4)}], 6),
+        ([{"name": "r", "firstAvailable": OPTIONS}], 2),
+    ],
+    ids=["one", "several", "alternatives"],
+)
+def test_free_nodes_are_found_behind_many_that_are_full(requests: Any, number: int, crowded: Devices) -> None:
+    crowded.set_claim(claim_of("c", *requests, metadata={"uid": f"uid-{number}"}))
+    asked, left, found = wanted(crowded, "c"), [*FULL, *FREE], dict[str, Any]()
+    for _ in range(12):
+        budget = SearchBudget(PORTION)
+        found |= {each.name: answer(asked, crowded, each, budget) for each in left}
+        assert budget.left > -PORTION
+        left = [each for each in left if isinstance(found[each.name], Undecided)]
+    assert not left, "undecided after so many portions"
+    assert {name for name, said in found.items() if not isinstance(said, CannotAllocate)} == {
+        each.name for each in FREE
+    }
+    assert len(found[FREE[0].name][0].results) == number
 
 
 def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -> None:

@@ -31,10 +31,6 @@ from tests.support.storage import (
 )
 
 
-def names(catalogue: Catalogue, class_name: str = "slow") -> list[str]:
-    return [each.name for each in catalogue.free.of(class_name)]
-
-
 @pytest.mark.parametrize(
     "record",
     [
