@@ -34,7 +34,6 @@ from tests.support.storage import (
     volume,
 )
 
-PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 TOKEN = (
     b'[{"name":"kube-api-access-%s","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}%s]'
 )

@@ -52,7 +52,7 @@ OUT = "queue resource quota insufficient: insufficient cpu"
         ([has("g", {}, minMember=2)], QUEUES, "members", TOO_FEW.format(1, 2)),
         ([has("g")], QUEUES, "members", TOO_FEW.format(0, 1)),
         (
-            [has("g", {"cpu": "9"}, GATED, minMember=2)],
+            [half_a_cpu, has("g", {}, GATED, minMember=2)],
             QUEUES,
             "gates",
             "1 of its 2 pods have scheduling gates",

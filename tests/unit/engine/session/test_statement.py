@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.session.conf import SessionConf
-from agent_scheduler.engine.session.hooks import Hooks
 from agent_scheduler.engine.session.model import Job, Task, TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
@@ -123,7 +122,6 @@ def test_a_commit_tells_plugins_first() -> None:
     statement.allocate(task, 0, session.nodes.view(task))
     statement.commit()
     assert seen == [1]
-    assert Hooks().cleanup_reservations is None
 
 
 def test_an_eviction_that_is_refused_is_taken_back() -> None:
