@@ -203,7 +203,7 @@ def test_a_claim_is_reserved_for_256_pods_and_no_more_whether_seen_or_assumed() 
 
 @pytest.mark.parametrize("gone", ["missing", "deleting", "unallocated"])
 def test_no_reservation_is_made_of_a_claim_that_cannot_have_one(gone: str) -> None:
-    metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if gone == "deleting" else {}
+    metadata = DELETED if gone == "deleting" else {}
     status = {} if gone == "unallocated" else allocated_to("a")
     devices = books(slice_of("s", device("a")))
     if gone != "missing":
@@ -238,21 +238,18 @@ def test_a_claim_that_a_pod_names_twice_is_allocated_once() -> None:
     assert [each.name for each in both.to_allocate] == ["one"]
 
 
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+OF_ANOTHER = {"ownerReferences": [{"kind": "Pod", "name": "q", "uid": "uid-q", "controller": True}]}
+NOT_ITS_OWN = "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)"
+
+
 @pytest.mark.parametrize(
     ("claim", "metadata", "said"),
     [
         (PodClaim("x", None), {}, 'pod "default/p": ResourceClaim not created yet'),
         (PodClaim("x", key("none")), {}, 'resourceclaim.resource.k8s.io "none" not found'),
-        (
-            PodClaim("x", key("c")),
-            {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-            'resourceclaim "c" is being deleted',
-        ),
-        (
-            PodClaim("x", key("c"), "uid-p"),
-            {"ownerReferences": [{"kind": "Pod", "name": "q", "uid": "uid-q", "controller": True}]},
-            "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
-        ),
+        (PodClaim("x", key("c")), DELETED, 'resourceclaim "c" is being deleted'),
+        (PodClaim("x", key("c"), "uid-p"), OF_ANOTHER, NOT_ITS_OWN),
     ],
 )
 def test_a_claim_that_cannot_be_used_is_told_in_known_words(

@@ -110,6 +110,10 @@ def test_a_member_that_counts_on_the_allocation_for_another_waits_until_it_is_wr
 GPU = "example.com/gpu"
 
 
+def gpus(*names: str) -> Devices:
+    return books(class_of("gpu", extendedResourceName=GPU), slice_of("s", *(device(each) for each in names)))
+
+
 def needs(*containers: tuple[str, int, bool], resource: str = GPU) -> ExtendedNeeds:
     return ExtendedNeeds(
         tuple(
@@ -120,15 +124,9 @@ def needs(*containers: tuple[str, int, bool], resource: str = GPU) -> ExtendedNe
 
 
 def test_devices_stand_for_a_resource_where_the_node_lacks_it_and_a_class_names_it() -> None:
-    devices = books(class_of("gpu", extendedResourceName=GPU))
-    asked = (
-        GPU,
-        "cpu",
-        "example.com/other",
-        "deviceclass.resource.kubernetes.io/gpu",
-        "requests.example.com/x",
-    )
+    devices = gpus()
     by_class = "deviceclass.resource.kubernetes.io/gpu"
+    asked = (GPU, "cpu", "example.com/other", by_class, "requests.example.com/x")
     assert met_by_devices(asked, devices, N0) == {GPU, by_class}
     assert met_by_devices(asked, devices, node("n0", extended={GPU: "2"})) == {by_class}
     assert met_by_devices(asked, devices, node("n0", extended={GPU: "0"})) == {GPU, by_class}
@@ -136,7 +134,7 @@ def test_devices_stand_for_a_resource_where_the_node_lacks_it_and_a_class_names_
 
 
 def test_each_container_gets_a_request_that_the_kubelet_finds_by_its_place() -> None:
-    devices = books(class_of("gpu", extendedResourceName=GPU))
+    devices = gpus()
     spec, mapped = requests_for(needs(("init", 0, True), ("a", 2, False), ("b", 1, False)), [GPU], devices)
     assert [(each.name, each.options[0].number) for each in spec.requests] == [
         ("container-1-request-1", 2),
@@ -149,7 +147,7 @@ def test_each_container_gets_a_request_that_the_kubelet_finds_by_its_place() -> 
 
 
 def test_a_container_that_ends_first_uses_what_later_ones_get_and_asks_only_for_more() -> None:
-    devices = books(class_of("gpu", extendedResourceName=GPU))
+    devices = gpus()
     spec, mapped = requests_for(needs(("i", 3, True), ("j", 2, True), ("a", 1, False)), [GPU], devices)
     assert [(each.name, each.options[0].number) for each in spec.requests] == [
         ("container-0-request-1", 2),
@@ -190,7 +188,7 @@ def test_what_a_pod_needs_is_read_from_its_containers() -> None:
 
 
 def test_the_claim_to_be_made_says_what_the_kubelet_has_to_find() -> None:
-    devices = books(class_of("gpu", extendedResourceName=GPU))
+    devices = gpus()
     wanting = needs(("a", 2, False))
     assert claim_for(wanting, devices, node("n0", extended={GPU: "2"})) is None
     assert claim_for(wanting, devices, N0) == (
@@ -227,10 +225,6 @@ def asking(name: str = "p", number: int = 1, **spec: object) -> PodInfo:
 
 def ref(pod: PodInfo) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid)
-
-
-def gpus(*names: str) -> Devices:
-    return books(class_of("gpu", extendedResourceName=GPU), slice_of("s", *(device(each) for each in names)))
 
 
 def wanting(pod: PodInfo, devices: Devices) -> Demand:

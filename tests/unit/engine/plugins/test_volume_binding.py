@@ -13,14 +13,13 @@ from agent_scheduler.engine.framework.prebind import Writes
 from agent_scheduler.engine.plugins.volume_binding import VolumeBindingScore
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.rules.curve import rates_of
-from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podvolumes import PodVolumes, Recogniser
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.reservation import unreserve
 from tests.support.engine import World as Storage
-from tests.support.engine import node, pod_json, read_pod
+from tests.support.engine import node
 from tests.support.storage import (
     capacity,
     claim,
@@ -56,26 +55,6 @@ class World(Storage):
             volume(f"pv-{name}", claim=ref(name), phase="Bound", meta=meta, **of),
             claim(name, volume=f"pv-{name}", bound=True, accessModes=list(modes)),
         )
-
-
-def test_pods_that_mount_the_same_claims_share_a_class_and_others_do_not() -> None:
-    world = World()
-    assert world.mounting("data").cls is world.mounting("data").cls
-    assert world.mounting("data").cls is not world.mounting("other").cls
-    assert world.mounting().cls is world.mounting(scratch={"emptyDir": {}}).cls
-
-
-def test_a_pod_with_a_claim_of_its_own_has_a_class_of_its_own() -> None:
-    world = World()
-    scratch = {"ephemeral": {"volumeClaimTemplate": {}}}
-    assert world.mounting(name="p", scratch=scratch).cls is not world.mounting(name="q", scratch=scratch).cls
-    assert world.mounting(name="p", scratch=scratch).cls.volumes.keys == {("default", "p-scratch")}  # type: ignore[union-attr]
-
-
-def test_volumes_that_cannot_be_read_are_named() -> None:
-    body = pod_json()
-    body["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": 5}}]
-    assert "spec.volumes" in read_pod(body, PodClasses()).cls.error
 
 
 def test_an_answer_is_kept_until_storage_changes_and_only_where_storage_was_read() -> None:
