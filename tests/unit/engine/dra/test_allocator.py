@@ -181,14 +181,10 @@ def test_a_claim_or_class_that_cannot_be_read_or_is_missing_refuses_every_node_w
         claim_of("odd", exactly(class_name="odd")),
         class_of("odd", selectors=[{}]),
     )
-    assert (
-        wanted(devices, "unknown").problem
-        == "resource claim default/unknown, request r: unknown request type"
-    )
-    assert wanted(devices, "mode").problem.endswith("request r: unsupported count mode Some")
-    assert "spec: Expected `int | null`, got `str` - at `$.devices.requests[0].exactly.count`" in (
-        wanted(devices, "shape").problem
-    )
+    unknown, mode, shape = (wanted(devices, name).problem for name in ("unknown", "mode", "shape"))
+    assert unknown == "resource claim default/unknown, request r: unknown request type"
+    assert mode.endswith("request r: unsupported count mode Some")
+    assert "spec: Expected `int | null`, got `str` - at `$.devices.requests[0].exactly.count`" in shape
     assert refusal(devices, "missing") == "request r: device class none does not exist"
     assert refusal(devices, "odd").startswith("device class odd: spec.selectors[0]: ")
 
@@ -196,7 +192,7 @@ def test_a_claim_or_class_that_cannot_be_read_or_is_missing_refuses_every_node_w
 def test_no_claim_gets_more_devices_than_its_status_can_hold() -> None:
     many = [device(f"d{index:02}") for index in range(40)]
     devices = books(
-        slice_of("s", *many), claim_of("32", exactly(count=32)), claim_of("33", exactly("a", count=33))
+        slice_of("s", *many), *(claim_of(str(each), exactly("a", count=each)) for each in (32, 33))
     )
     assert len(given(devices, "32")[0].results) == 32
     assert refusal(devices, "33") == "claim 33: number of requested devices 33 exceeds the claim limit of 32"
