@@ -17,9 +17,10 @@ from agent_scheduler.engine.session.model import HOLDING, READY, Job, Task, Task
 from agent_scheduler.engine.session.profile import profile_of
 from agent_scheduler.engine.session.tiers import Tiers, number_of
 from agent_scheduler.engine.session.worklist import JobHeap, QueueHeap
-from tests.support.engine import node, queue_of
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
+from tests.support.engine import queue_of
 
-from .scene import Scene, opened
+from .scene import GATED, has, opened, sized
 
 OPTION = PluginOption("any")
 
@@ -28,12 +29,13 @@ def tiers(*hooks: Sequence[Hooks]) -> Tiers:
     return Tiers([[(OPTION, each) for each in tier] for tier in hooks])
 
 
+def made_of(*members: Any, **group: Any) -> Job:
+    """A job with these members, in a session that is open."""
+    return opened(sized(4).holding(has("g", *members, **group)).session()).jobs["default/g"]
+
+
 def tasks(*names: str) -> list[Task]:
-    scene = Scene(node("a"))
-    scene.group("g")
-    for name in names:
-        scene.member("g", name)
-    return list(opened(scene.session()).jobs["default/g"].tasks.values())
+    return list(made_of(*({"name": name} for name in names)).tasks.values())
 
 
 def job() -> Job:
@@ -162,18 +164,12 @@ def test_queues_come_out_in_their_order(priorities: list[int]) -> None:
 
 
 def test_jobs_come_out_by_key_creation_and_name() -> None:
-    scene = Scene(node("a"))
-    for name, created in (
-        ("c", "2026-01-01T00:00:01Z"),
-        ("b", "2026-01-01T00:00:02Z"),
-        ("a", "2026-01-01T00:00:02Z"),
-    ):
-        scene.group(name, created=created)
-    jobs = opened(scene.session()).jobs
+    created = {"c": "2026-01-01T00:00:01Z", "b": "2026-01-01T00:00:02Z", "a": "2026-01-01T00:00:02Z"}
+    scene = sized(4).holding(*(has(name, created=at) for name, at in created.items()))
     heap = JobHeap(tiers([Hooks(job_order=lambda job: job.name == "c")]))
-    for each in jobs.values():
+    for each in opened(scene.session()).jobs.values():
         heap.push(each)
-    assert [heap.pop().name for _ in jobs] == ["a", "b", "c"]
+    assert [heap.pop().name for _ in created] == ["a", "b", "c"]
     assert not heap
 
 
@@ -243,13 +239,16 @@ def test_a_switch_takes_a_plugin_out_of_the_ranking() -> None:
 
 def job_with(*kinds: tuple[str, str, str]) -> Job:
     """(cpu, role, sub-group) of each pod."""
-    scene = Scene(node("a"))
     policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"]}
-    scene.group("g", minMember=3, minTaskMember={"x": 1, "y": 1}, subGroupPolicy=[policy])
-    for cpu, role, part in kinds:
-        labels = {"part": part} if part else {}
-        scene.member("g", cpu=cpu, annotations={"volcano.sh/task-spec": role} if role else {}, labels=labels)
-    return opened(scene.session()).jobs["default/g"]
+    members = (
+        {
+            "cpu": cpu,
+            "annotations": {TASK_SPEC: role} if role else {},
+            "labels": {"part": part} if part else {},
+        }
+        for cpu, role, part in kinds
+    )
+    return made_of(*members, minMember=3, minTaskMember={"x": 1, "y": 1}, subGroupPolicy=[policy])
 
 
 KINDS = st.tuples(
@@ -297,45 +296,34 @@ def test_a_sub_group_has_the_number_that_its_first_label_is() -> None:
     ("phase", "place", "deleting", "status"),
     [
         ("Pending", "", False, TaskStatus.PENDING),
-        ("Pending", "a", False, TaskStatus.BOUND),
-        ("Pending", "a", True, TaskStatus.RELEASING),
+        ("Pending", "n0", False, TaskStatus.BOUND),
+        ("Pending", "n0", True, TaskStatus.RELEASING),
         ("Pending", "", True, TaskStatus.RELEASING),
-        ("Running", "a", False, TaskStatus.RUNNING),
-        ("Running", "a", True, TaskStatus.RELEASING),
-        ("Succeeded", "a", False, TaskStatus.SUCCEEDED),
-        ("Failed", "a", True, TaskStatus.FAILED),
-        ("Unknown", "a", False, TaskStatus.UNKNOWN),
+        ("Running", "n0", False, TaskStatus.RUNNING),
+        ("Running", "n0", True, TaskStatus.RELEASING),
+        ("Succeeded", "n0", False, TaskStatus.SUCCEEDED),
+        ("Failed", "n0", True, TaskStatus.FAILED),
+        ("Unknown", "n0", False, TaskStatus.UNKNOWN),
     ],
 )
 def test_a_phase_says_the_status(phase: str, place: str, deleting: bool, status: TaskStatus) -> None:
-    scene = Scene(node("a"))
-    scene.group("g")
+    scene = sized(4).holding(has("g"))
     assert status_of(scene.member("g", node=place, phase=phase, deleting=deleting)) is status
 
 
 def test_a_task_may_have_a_priority_of_its_own_among_its_group() -> None:
-    scene = Scene(node("a"))
-    scene.group("g")
-    scene.member("g", priority=7)
-    scene.member("g", priority=7, annotations={"volcano.sh/task-priority": "9"})
-    tasks = opened(scene.session()).jobs["default/g"].tasks.values()
-    assert [task.priority for task in tasks] == [7, 9]
+    job = made_of({"priority": 7}, {"priority": 7, "annotations": {"volcano.sh/task-priority": "9"}})
+    assert [task.priority for task in job.tasks.values()] == [7, 9]
 
 
 def test_a_pod_that_says_nothing_of_a_batch_is_a_task_like_any_other() -> None:
-    scene = Scene(node("a"))
-    scene.group("g")
-    pod = scene.pod("plain", priority=7)
+    pod = sized().pod("plain", priority=7)
     assert pod.batch is None
-    task = Task(pod, opened(scene.session()).jobs["default/g"], {}, best_effort=False)
+    task = Task(pod, made_of(), {}, best_effort=False)
     assert (task.role, task.priority, task.preemptable, task.gate_managed) == ("", 7, True, False)
     assert task.status is TaskStatus.PENDING
 
 
 def test_only_gates_of_others_keep_a_request_from_counting() -> None:
-    scene = Scene(node("a"))
-    scene.group("g")
-    scene.member("g", cpu="1", schedulingGates=[{"name": "scheduling.volcano.sh/queue-allocation-gate"}])
-    scene.member("g", cpu="2", schedulingGates=[{"name": "example.com/wait"}])
-    job = opened(scene.session()).jobs["default/g"]
+    job = made_of({"schedulingGates": [{"name": QUEUE_ALLOCATION_GATE}]}, {"cpu": "2", **GATED})
     assert job.gated_request()["cpu"] == 2000
