@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent_scheduler.engine.state.gpus import RESOURCE, Indices
-from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.gpus import RESOURCE
 from tests.support.engine import node
 from tests.support.terms import beside, pod_term
 
@@ -169,30 +168,29 @@ def test_claims_of_its_own_pods_are_the_sessions_to_decide() -> None:
 PREEMPTING = conf("priority", "gang", actions="enqueue allocate preempt")
 
 
-def with_gpus(*groups: str, devices: int = 2) -> Scene:
-    scene = Scene(node("a", extended={RESOURCE: str(devices * 1000)}))
+HIGH = {"priorityClassName": "high"}
+
+
+def gpu(amount: int) -> dict[str, Any]:
+    requests = {"cpu": "100m", RESOURCE: str(amount)}
+    return {"cpu": "", "containers": [{"name": "c", "resources": {"requests": requests}}]}
+
+
+def with_gpus(*used: tuple[str, int, int], devices: int = 2) -> Scene:
+    """`used`: the group, amount and GPU of each pod that runs; those of `above` may not be evicted, of `old` leave."""
+    scene = Scene(node("n0", extended={RESOURCE: str(devices * 1000)}))
     scene.more["priorities"] = {"high": 10}
-    for name in groups:
-        scene.group(name, phase="Running")
+    scene.holding(
+        *(has(name, phase="Running", **(HIGH if name == "above" else {})) for name in ("low", "above", "old"))
+    )
+    for group, amount, index in used:
+        pod = scene.member(group, node="n0", deleting=group == "old", **gpu(amount))
+        scene.ledger.set_pod(replace(pod, gpus=(index,)), "n0")
     return scene
 
 
-def asking(scene: Scene, group: str, amount: int, **more: Any) -> PodInfo:
-    container = {"name": "c", "resources": {"requests": {"cpu": "100m", RESOURCE: str(amount)}}}
-    return scene.member(group, cpu="", containers=[container], **more)
-
-
-def uses(scene: Scene, group: str, amount: int, gpus: Indices, **more: Any) -> None:
-    pod = asking(scene, group, amount, node="a", **more)
-    scene.ledger.set_pod(replace(pod, gpus=gpus), "a")
-
-
 def test_a_member_is_not_bound_where_there_are_parts_of_several_gpus_alone() -> None:
-    scene = with_gpus("old")
-    uses(scene, "old", 500, (0,))
-    uses(scene, "old", 500, (1,))
-    scene.group("g", minMember=1)
-    asking(scene, "g", 700)
+    scene = with_gpus(("low", 500, 0), ("low", 500, 1)).holding(has("g", gpu(700)))
     session, result = scene.run(conf("priority", "gang"))
     assert not bound(session)
     assert "1 node(s) didn't have a GPU with enough left" in told(result)["g-0"][1]
@@ -200,42 +198,23 @@ def test_a_member_is_not_bound_where_there_are_parts_of_several_gpus_alone() -> 
 
 def test_members_of_several_gangs_do_not_count_twice_as_they_are_bound() -> None:
     scene = with_gpus(devices=4)
-    for name in ("first", "second"):
-        scene.group(name, minMember=2)
-        for _ in range(2):
-            asking(scene, name, 700)
-    session, _ = scene.run()
-    assert len(bound(session)) == 4
+    scene.holding(*(has(name, gpu(700), gpu(700), minMember=2) for name in ("first", "second")))
+    assert len(bound(scene.run()[0])) == 4
 
 
 def test_nobody_is_evicted_whose_leaving_makes_no_gpu_large_enough() -> None:
-    scene = with_gpus("low")
-    scene.group("other", phase="Running", priorityClassName="high")
-    for index in (0, 1):
-        uses(scene, "other", 400, (index,))
-        uses(scene, "low", 300, (index,))
-    scene.group("g", minMember=1, priorityClassName="high")
-    asking(scene, "g", 700)
-    scene.run(PREEMPTING)
+    scene = with_gpus(*(use for index in (0, 1) for use in (("above", 400, index), ("low", 300, index))))
+    scene.holding(has("g", gpu(700), **HIGH)).run(PREEMPTING)
     assert not scene.cluster.evictions
 
 
 def test_those_are_evicted_who_leave_a_gpu_that_is_large_enough() -> None:
-    scene = with_gpus("low", devices=1)
-    for amount in (300, 400):
-        uses(scene, "low", amount, (0,))
-    scene.group("g", minMember=1, priorityClassName="high")
-    asking(scene, "g", 700)
-    scene.run(PREEMPTING)
+    scene = with_gpus(("low", 300, 0), ("low", 400, 0), devices=1)
+    scene.holding(has("g", gpu(700), **HIGH)).run(PREEMPTING)
     assert [name for name, _ in scene.cluster.evictions] == ["low-1"]
 
 
 def test_a_gpu_of_a_pod_that_leaves_is_waited_for() -> None:
-    scene = with_gpus("old", devices=2)
-    uses(scene, "old", 700, (0,), deleting=True)
-    uses(scene, "old", 500, (1,))
-    scene.group("g", minMember=1)
-    asking(scene, "g", 700)
-    session, result = scene.run()
+    session, result = with_gpus(("old", 700, 0), ("low", 500, 1)).holding(has("g", gpu(700))).run()
     assert not bound(session)
     assert "once resource is released" in told(result)["g-0"][1]
