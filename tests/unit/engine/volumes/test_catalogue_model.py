@@ -19,6 +19,8 @@ from tests.support.engine import node, put
 from tests.support.stateful import model_test
 from tests.support.storage import attachment, claim, csi_node, pod, ref, storage_class, volume
 
+pytestmark = pytest.mark.promise("S8", "S13")
+
 CLAIMS, VOLUMES, NODES, PODS = ["c1", "c2"], ["v1", "v2", "v3"], ["n1", "n2"], ["p1", "p2", "p3"]
 CLAIM, VOLUME, NODE, POD = (st.sampled_from(each) for each in (CLAIMS, VOLUMES, NODES, PODS))
 
@@ -184,7 +186,7 @@ class CatalogueMachine(RuleBasedStateMachine):
             assert self.catalogue.selected_node(record) == expected
 
 
-TestCatalogue = pytest.mark.promise("S8", "S13")(model_test(CatalogueMachine, examples=110, steps=40))
+TestCatalogue = model_test(CatalogueMachine, examples=110, steps=40)
 
 
 PLACES, TWO_VOLUMES = ["a", "b"], ["v1", "v2"]
