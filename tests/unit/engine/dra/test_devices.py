@@ -24,7 +24,7 @@ from agent_scheduler.engine.dra.devices import (
 from agent_scheduler.engine.dra.pools import Pool
 from agent_scheduler.engine.state.amounts import amount, written_like
 from agent_scheduler.objects import dra
-from tests.support.devices import DRIVER, counter, slice_of
+from tests.support.devices import DRIVER, counter, draws, slice_of
 from tests.support.devices import device as device_json
 
 RANGE = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"}}
@@ -127,6 +127,19 @@ def test_what_is_consumed_of_a_shared_device_is_added_up_and_given_back_share_by
     assert (books.shares, books.consumed) == ({"d": 1}, {"d": {"memory": 4}})
     books.give_back(other)
     assert (books.shares, books.consumed) == ({}, {})
+
+
+def test_counters_follow_what_is_taken_and_given_back() -> None:
+    books = pool(device_json("a", **draws(2)), device_json("b", **draws(2)), **CARD)
+    key, each = ("set", "k"), books.counters["set", "k"] // 7 * 2
+    one, other = (Use(DeviceId(DRIVER, "p", name), False, ()) for name in "ab")
+    books.take(one)
+    books.take(other)
+    assert books.counters_used == {key: 2 * each}
+    books.give_back(one)
+    assert books.counters_used == {key: each}
+    books.give_back(other)
+    assert books.counters_used == {}
 
 
 def test_of_a_pool_that_names_a_counter_set_twice_nothing_is_given() -> None:
