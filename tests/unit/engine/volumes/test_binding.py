@@ -406,3 +406,13 @@ def test_a_volume_that_is_being_deleted_is_meant_for_nobody() -> None:
         each.name
         for each in find_matching_volumes(claims_to_bind([c], storage.catalogue), storage.node("a")).values()
     ] == ["v2"]
+
+
+def test_of_two_claims_and_a_thousand_local_volumes_one_is_left_over_on_every_node() -> None:
+    """So many rows are counted together, and not one by one."""
+    storage = World(*(node(f"n{index}") for index in range(1000)))
+    storage.add(storage_class(), claim("c"), claim("d"))
+    storage.add(*(volume(f"v{index}", on=f"n{index}") for index in range(1000)), volume("w", on="n7"))
+    planned = plan(BOTH, storage.catalogue)
+    assert isinstance(planned, Plan)
+    assert storage.names(judge(planned, storage.catalogue, storage.columns, storage.rows).feasible) == ["n7"]
