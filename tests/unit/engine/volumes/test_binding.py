@@ -18,7 +18,6 @@ from agent_scheduler.engine.volumes.claims import Unresolvable
 from agent_scheduler.engine.volumes.matching import claims_to_bind, find_matching_volumes, matching_nodes
 from agent_scheduler.engine.volumes.reservation import reserve, unreserve
 from tests.support.engine import World, node
-from tests.support.engine import World as Storage
 from tests.support.examples import examples
 from tests.support.storage import Json, capacity, claim, driver, pod, ref, spec, storage_class, volume
 from tests.support.terms import ZONE
@@ -246,9 +245,9 @@ CLAIMS = st.lists(
 RUNS = examples(200)
 
 
-def three_nodes() -> Storage:
+def three_nodes() -> World:
     zones: Any = zip(HOSTS, ["z1", "z2", None], strict=True)
-    return Storage(*(node(name, labels={ZONE_KEY: zone} if zone else {}) for name, zone in zones))
+    return World(*(node(name, labels={ZONE_KEY: zone} if zone else {}) for name, zone in zones))
 
 
 def plain_reach(terms: list[Json] | None, labels: Any) -> bool:
