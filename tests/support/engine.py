@@ -25,11 +25,12 @@ from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.evaluator import Evaluator, PostFilterResult
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.preemption.pdbs import PDBs
+from agent_scheduler.engine.preemption.pdbs import PDB, PDBs, read_pdb
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
+from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.rules.topology import Domains
 from agent_scheduler.engine.state.columns import Columns, Rows
 from agent_scheduler.engine.state.ledger import Ledger
@@ -43,6 +44,7 @@ from agent_scheduler.engine.state.targetworkload import TargetWorkload
 from agent_scheduler.engine.volumes import records
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.objects import wire
+from agent_scheduler.objects.selecting import PodDisruptionBudget
 
 from . import objects
 
@@ -73,6 +75,28 @@ def pod_json(name: str = "", *, requests: dict[str, str] | None = None, **more: 
     number = next(_uids)
     about = {"namespace": "default", "uid": f"pod-{number}", **more}
     return objects.pod(name or f"p{number}", requests=requests or {}, **about)
+
+
+def queue_of(name: str, parent: str = "", **more: Any) -> QueueInfo:
+    """A queue; a whole number as its capability, guarantee or deserved share is thousandths of a CPU."""
+    vectors = ("capability", "guarantee", "deserved")
+    read = {field: {"cpu": more[field]} for field in vectors if isinstance(more.get(field), int)}
+    return QueueInfo(name=name, parent=parent, **more | read)
+
+
+def budget(name: str, selector: Any, allowed: int = 0, **status: Any) -> PDB:
+    """A disruption budget that allows so many disruptions."""
+    body = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+    return read_pdb(msgspec.convert(body, PodDisruptionBudget))
+
+
+def covering(app: str, allowed: int, **status: Any) -> PDB:
+    """One of that name for all pods with the label `app`."""
+    return budget(app, {"matchLabels": {"app": app}}, allowed, **status)
 
 
 def read_pod(body: dict[str, Any], classes: PodClasses) -> PodInfo:

@@ -10,9 +10,7 @@ import pytest
 from agent_scheduler.engine.dra.allocation import Allocation, Use, allocated_devices
 from agent_scheduler.engine.dra.allocator import (
     CANNOT_ALLOCATE,
-    TIMED_OUT,
     CannotAllocate,
-    Undecided,
     allocate,
     answer,
 )
@@ -37,6 +35,9 @@ from tests.support.devices import (
 )
 from tests.support.engine import node
 from tests.support.terms import expression, term
+
+#: The selector of what can be used on n0 alone.
+HERE = {"nodeSelectorTerms": [{"matchFields": [expression("metadata.name", "n0")]}]}
 
 
 def given(devices: Devices, *names: str, at: Any = N0) -> tuple[Allocation, ...]:
@@ -86,24 +87,6 @@ def test_a_taint_is_tolerated_by_key_value_and_effect(toleration: dict[str, str]
     assert isinstance(allocate(wanted(devices, "c"), devices, N0), CannotAllocate) is not tolerated
 
 
-def test_a_tainted_device_does_not_hide_one_that_is_like_it_without_the_taint() -> None:
-    tainted = device("a", taints=[{"key": "t", "effect": "NoExecute"}])
-    devices = books(slice_of("s", tainted, device("b")), claim_of("c"))
-    assert first_names(devices, "c") == ["b"]
-
-
-def test_devices_have_to_differ_where_a_constraint_says_so() -> None:
-    numas = [device(f"d{index}", attributes=attributes(numa=numa)) for index, numa in enumerate((0, 0, 1))]
-    distinct: dict[str, Any] = {"constraints": [{"distinctAttribute": f"{DRIVER}/numa"}]}
-    devices = books(
-        slice_of("s", *numas),
-        claim_of("two", exactly(count=2), **distinct),
-        claim_of("three", exactly(count=3), **distinct),
-    )
-    assert first_names(devices, "two") == ["d0", "d2"]
-    assert refusal(devices, "three") == CANNOT_ALLOCATE
-
-
 def test_parts_of_one_device_are_had_as_far_as_its_counters_go() -> None:
     def part(name: str, size: int) -> dict[str, Any]:
         return device(name, **draws(size))
@@ -151,19 +134,14 @@ def test_a_number_and_a_text_that_look_alike_do_not_match() -> None:
 
 
 def test_of_alternatives_the_first_that_can_be_had_is_taken_and_ranks_the_node() -> None:
+    options = [
+        {"name": "two", "deviceClassName": "any", "count": 2},
+        {"name": "one", "deviceClassName": "any"},
+    ]
     devices = books(
         slice_of("s", device("a"), device("b")),
         slice_of("t", device("c"), pool={"name": "q"}, nodeName="n1"),
-        claim_of(
-            "c",
-            {
-                "name": "r",
-                "firstAvailable": [
-                    {"name": "two", "deviceClassName": "any", "count": 2},
-                    {"name": "one", "deviceClassName": "any"},
-                ],
-            },
-        ),
+        claim_of("c", {"name": "r", "firstAvailable": options}),
     )
     (first,), (second,) = given(devices, "c"), given(devices, "c", at=N1)
     assert [each.request for each in first.results] == ["r/two", "r/two"]
@@ -214,14 +192,10 @@ def test_a_claim_or_class_that_cannot_be_read_or_is_missing_refuses_every_node_w
         claim_of("odd", exactly(class_name="odd")),
         class_of("odd", selectors=[{}]),
     )
-    assert (
-        wanted(devices, "unknown").problem
-        == "resource claim default/unknown, request r: unknown request type"
-    )
-    assert wanted(devices, "mode").problem.endswith("request r: unsupported count mode Some")
-    assert "spec: Expected `int | null`, got `str` - at `$.devices.requests[0].exactly.count`" in (
-        wanted(devices, "shape").problem
-    )
+    unknown, mode, shape = (wanted(devices, name).problem for name in ("unknown", "mode", "shape"))
+    assert unknown == "resource claim default/unknown, request r: unknown request type"
+    assert mode.endswith("request r: unsupported count mode Some")
+    assert "spec: Expected `int | null`, got `str` - at `$.devices.requests[0].exactly.count`" in shape
     assert refusal(devices, "missing") == "request r: device class none does not exist"
     assert refusal(devices, "odd").startswith("device class odd: spec.selectors[0]: ")
 
@@ -229,30 +203,10 @@ def test_a_claim_or_class_that_cannot_be_read_or_is_missing_refuses_every_node_w
 def test_no_claim_gets_more_devices_than_its_status_can_hold() -> None:
     many = [device(f"d{index:02}") for index in range(40)]
     devices = books(
-        slice_of("s", *many), claim_of("32", exactly(count=32)), claim_of("33", exactly("a", count=33))
+        slice_of("s", *many), *(claim_of(str(each), exactly("a", count=each)) for each in (32, 33))
     )
     assert len(given(devices, "32")[0].results) == 32
     assert refusal(devices, "33") == "claim 33: number of requested devices 33 exceeds the claim limit of 32"
-
-
-def test_a_search_that_leads_nowhere_ends_and_says_that_it_was_given_up() -> None:
-    """Devices that all differ, and constraints that can be met by none but the last choice: there is none."""
-    apart = [
-        device(f"d{index:02}", attributes=attributes(a=index, b=index % 7, c=index % 5))
-        for index in range(40)
-    ]
-    devices = books(
-        slice_of("s", *apart),
-        claim_of(
-            "hard",
-            *(exactly(f"r{index}", count=4) for index in range(6)),
-            constraints=[{"distinctAttribute": f"{DRIVER}/b"}],
-        ),
-    )
-    budget = SearchBudget(5_000)
-    found = allocate(wanted(devices, "hard"), devices, N0, budget)
-    assert isinstance(found, Undecided) and found.reason == TIMED_OUT
-    assert -100 < budget.left <= 0
 
 
 def test_equal_devices_do_not_make_a_search_long() -> None:
@@ -277,15 +231,8 @@ def test_equal_devices_do_not_make_a_search_long() -> None:
 def test_requests_that_cannot_all_be_met_are_refused_and_not_searched_for() -> None:
     """More alternatives than anybody could try, for fewer devices than requests; and one that no device matches."""
     apart = [device(f"d{index:02}", attributes=attributes(a=index)) for index in range(11)]
-    many = [
-        {
-            "name": f"r{index}",
-            "firstAvailable": [
-                {"name": f"o{each}", "deviceClassName": "any", "count": 8 - each} for each in range(8)
-            ],
-        }
-        for index in range(12)
-    ]
+    options = [{"name": f"o{each}", "deviceClassName": "any", "count": 8 - each} for each in range(8)]
+    many = [{"name": f"r{index}", "firstAvailable": options} for index in range(12)]
     nowhere = exactly("last", selectors=[{"cel": {"expression": "device.driver == ''"}}])
     devices = books(slice_of("s", *apart), claim_of("many", *many), claim_of("none", *many[:6], nowhere))
     assert refusal(devices, "many") == CANNOT_ALLOCATE
@@ -321,42 +268,34 @@ def test_devices_without_binding_conditions_come_first() -> None:
         slice_of("c", device("c0"), pool={"name": "c"}),
         claim_of("c", exactly(count=5)),
     )
-    (found,) = given(devices, "c")
-    assert [each.id.device for each in found.results] == ["c0", "a0", "a1", "b1", "b0"]
+    assert first_names(devices, "c") == ["c0", "a0", "a1", "b1", "b0"]
 
 
 def test_a_device_that_binds_to_its_node_makes_its_claim_one_for_this_node() -> None:
-    devices = books(
-        slice_of("s", device("a", bindsToNode=True), allNodes=True), claim_of("c", exactly(count=1))
-    )
+    devices = books(slice_of("s", device("a", bindsToNode=True), allNodes=True), claim_of("c"))
     (found,) = given(devices, "c")
-    (term,) = found.status("uid")["nodeSelector"]["nodeSelectorTerms"]
-    assert term == {"matchFields": [expression("metadata.name", "n0")]}
+    assert found.status("uid")["nodeSelector"] == HERE
 
 
-def test_counters_that_are_used_up_keep_admin_access_from_a_device_too() -> None:
-    admin = exactly(adminAccess=True)
-    free = books(slice_of("s", device("a", **draws(2)), **counter(2)), claim_of("c", admin))
-    assert len(given(free, "c")) == 1
-    used = books(
+@pytest.mark.parametrize(
+    ("in_use", "given_to_admin"),
+    [("", ["a"]), ("b", ["b"]), ("a", [])],
+    ids=["of what is free", "of what a device that is had needs no more", "of none"],
+)
+def test_counters_that_are_used_up_keep_admin_access_from_a_device_too(
+    in_use: str, given_to_admin: list[str]
+) -> None:
+    devices = books(
         slice_of("s", device("a", **draws(2)), device("b", **draws(1)), **counter(2)),
-        claim_of("other", status=allocated_to("b")),
-        claim_of("c", admin),
+        claim_of("c", exactly(adminAccess=True)),
+        claim_of("both", exactly("r0"), exactly("r1", adminAccess=True)),
     )
-    (found,) = given(used, "c")
-    assert [each.id.device for each in found.results] == ["b"]
-    full = books(
-        slice_of("s", device("a", **draws(2)), **counter(2)),
-        claim_of("other", status=allocated_to("a")),
-        claim_of("c", admin),
-    )
-    assert refusal(full, "c") == CANNOT_ALLOCATE
     # So do those that another request of the same claim uses up.
-    both = books(
-        slice_of("s", device("a", **draws(2)), device("b", **draws(1)), **counter(2)),
-        claim_of("c", exactly("r0"), exactly("r1", adminAccess=True)),
-    )
-    assert refusal(both, "c") == CANNOT_ALLOCATE
+    assert refusal(devices, "both") == CANNOT_ALLOCATE
+    if in_use:
+        devices.set_claim(claim_of("other", status=allocated_to(in_use)))
+    found = allocate(wanted(devices, "c"), devices, N0)
+    assert ([] if isinstance(found, CannotAllocate) else names_of(found[0])) == given_to_admin
 
 
 def test_a_claim_that_is_allocated_can_be_used_where_its_devices_can() -> None:
@@ -378,24 +317,19 @@ def test_the_status_names_devices_configuration_and_nodes_as_the_api_has_them() 
         ),
     )
     (found,) = given(devices, "c")
+    one, other = ({"driver": DRIVER, "pool": "p", "device": name} for name in "ab")
     assert found.status("uid") == {
         "devices": {
             "results": [
-                {
-                    "request": "r0",
-                    "driver": DRIVER,
-                    "pool": "p",
-                    "device": "a",
-                    "tolerations": [{"key": "t", "operator": "Exists"}],
-                },
-                {"request": "r1", "driver": DRIVER, "pool": "p", "device": "b", "adminAccess": True},
+                {"request": "r0", **one, "tolerations": [{"key": "t", "operator": "Exists"}]},
+                {"request": "r1", **other, "adminAccess": True},
             ],
             "config": [
                 {"source": "FromClass", "opaque": opaque},
                 {"source": "FromClaim", "requests": ["r1"], "opaque": opaque},
             ],
         },
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [expression("metadata.name", "n0")]}]},
+        "nodeSelector": HERE,
     }
 
 

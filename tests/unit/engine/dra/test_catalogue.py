@@ -43,12 +43,23 @@ def is_free(devices: Devices, name: str = "probe") -> bool:
     return not isinstance(allocate(wanted(devices, name), devices, N0), CannotAllocate)
 
 
-#: What the status of a claim says that is reserved for `pod`.
-RESERVED = {"resource": "pods", "name": "p", "uid": "pod"}
+def users(*uids: str) -> dict[str, Any]:
+    return {"reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in uids]}
+
+
+#: What the status of a claim says that has the device and is reserved for `pod`.
+BOTH = {**allocated_to("a"), **users("pod")}
 
 
 def one_device() -> Devices:
     return books(slice_of("s", device("a")), claim_of("c"), claim_of("probe"))
+
+
+def taken() -> Devices:
+    """The one device is assumed for c, and that for `pod`."""
+    devices = one_device()
+    assert take(devices, "c", "pod")
+    return devices
 
 
 # ---- what is assumed
@@ -69,15 +80,14 @@ def test_a_device_that_is_assumed_for_one_claim_is_not_assumed_for_another() -> 
 
 
 def test_the_finalizer_that_comes_first_takes_nothing_back() -> None:
-    devices = one_device()
-    assert take(devices, "c", "pod")
+    devices = taken()
     devices.set_claim(claim_of("c", version=2, metadata={"finalizers": ["f"]}))
     assert devices.is_pending(key("c")) and not is_free(devices)
 
 
 def test_a_pod_whose_claim_was_reserved_for_it_before_gives_back_the_devices_alone() -> None:
     devices = one_device()
-    devices.set_claim(claim_of("c", version=2, status={"reservedFor": [RESERVED]}))
+    devices.set_claim(claim_of("c", version=2, status=users("pod")))
     assert take(devices, "c", "pod")
     ((before, after),) = devices.forget("pod")
     assert frees(before, after) and before.reserved_for == after.reserved_for == ("pod",)
@@ -85,7 +95,7 @@ def test_a_pod_whose_claim_was_reserved_for_it_before_gives_back_the_devices_alo
 
 def test_a_pod_that_was_taken_out_of_a_claim_is_out_of_it_before_the_watch_shows_that() -> None:
     devices = one_device()
-    devices.set_claim(claim_of("c", version=2, status={**allocated_to("a"), "reservedFor": [RESERVED]}))
+    devices.set_claim(claim_of("c", version=2, status=BOTH))
     devices.unreserved(key("c"), "pod", "7")
     assert devices.is_unreserved(key("c"), "pod") and devices.reserved_for(key("c")) == set()
     devices.set_claim(claim_of("c", version=7, status=allocated_to("a")))
@@ -93,49 +103,42 @@ def test_a_pod_that_was_taken_out_of_a_claim_is_out_of_it_before_the_watch_shows
 
 
 def test_what_was_written_is_a_fact_before_the_watch_shows_it_and_after() -> None:
-    devices = one_device()
-    assert take(devices, "c", "pod")
+    devices = taken()
     devices.written(key("c"), "pod", "7")
     assert devices.allocation(key("c")) is not None
     assert devices.forget("pod") == []
     devices.set_claim(claim_of("c", version=5))
     assert devices.allocation(key("c")) is not None and not is_free(devices)
-    status = {**allocated_to("a"), "reservedFor": [RESERVED]}
-    devices.set_claim(claim_of("c", version=7, status=status))
+    devices.set_claim(claim_of("c", version=7, status=BOTH))
     assert len(devices.assumed) == 0
     assert devices.reserved_for(key("c")) == {"pod"} and not is_free(devices)
     assert devices.check() == []
 
 
 def test_a_watch_that_was_faster_than_the_answer_to_the_write_leaves_nothing_assumed() -> None:
-    devices = one_device()
-    assert take(devices, "c", "pod")
-    status = {**allocated_to("a"), "reservedFor": [RESERVED]}
-    devices.set_claim(claim_of("c", version=7, status=status))
+    devices = taken()
+    devices.set_claim(claim_of("c", version=7, status=BOTH))
     devices.written(key("c"), "pod", "7")
     assert len(devices.assumed) == 0
     assert devices.check() == []
 
 
 def test_a_deallocation_that_came_after_our_write_frees_the_device() -> None:
-    devices = one_device()
-    assert take(devices, "c", "pod")
+    devices = taken()
     devices.written(key("c"), "pod", "7")
     devices.set_claim(claim_of("c", version=9))
     assert devices.allocation(key("c")) is None and is_free(devices)
 
 
 def test_forgetting_frees_the_device_and_tells_it_as_a_deallocation() -> None:
-    devices = one_device()
-    assert take(devices, "c", "pod")
+    devices = taken()
     ((before, after),) = devices.forget("pod")
     assert frees(before, after) and before.reserved_for == ("pod",) and after.reserved_for == ()
     assert is_free(devices) and len(devices.assumed) == 0
 
 
 def test_a_claim_that_is_deleted_or_made_anew_takes_what_is_assumed_of_it_along() -> None:
-    devices = one_device()
-    assert take(devices, "c", "pod")
+    devices = taken()
     devices.delete_claim(key("c"))
     assert is_free(devices) and devices.forget("pod") == []
     devices.set_claim(claim_of("c"))
@@ -150,8 +153,7 @@ def test_what_somebody_else_allocated_meanwhile_stands_and_ours_does_not() -> No
     assert take(devices, "c", "pod")
     devices.set_claim(claim_of("c", version=4, status=allocated_to("b")))
     found = allocate(wanted(devices, "probe"), devices, N0)
-    assert not isinstance(found, CannotAllocate)
-    assert [each.id.device for each in found[0].results] == ["a"]
+    assert not isinstance(found, CannotAllocate) and [each.id.device for each in found[0].results] == ["a"]
     assert devices.check() == []
 
 
@@ -168,8 +170,7 @@ def test_what_was_given_back_is_nobodys_until_the_watch_shows_that_and_not_somet
 
 
 def test_a_reservation_counts_as_the_api_servers_once_it_is_written() -> None:
-    devices = one_device()
-    assert take(devices, "c", "pod")
+    devices = taken()
     assert "pod" in devices.reserved_for(key("c")) and not devices.has_reserved(key("c"), "pod")
     devices.written(key("c"), "pod", "7")
     assert devices.has_reserved(key("c"), "pod") and not devices.has_reserved(key("c"), "other")
@@ -182,27 +183,27 @@ def test_an_older_version_of_a_claim_is_no_news() -> None:
 
 
 def test_a_claim_is_reserved_for_256_pods_and_no_more_whether_seen_or_assumed() -> None:
-    seen = [{"resource": "pods", "name": f"p{index}", "uid": f"u{index}"} for index in range(254)]
-    devices = books(
-        slice_of("s", device("a")), claim_of("c", status={**allocated_to("a"), "reservedFor": seen})
-    )
+    seen = [f"u{index}" for index in range(254)]
+    devices = books(slice_of("s", device("a")), claim_of("c", status={**allocated_to("a"), **users(*seen)}))
+
+    def problem(uid: str) -> str:
+        return demand([PodClaim("c", key("c"))], devices, pod=PodRef("default", "p", uid)).problem
+
     assert devices.assume(key("c"), None, "one") and devices.assume(key("c"), None, "two")
     assert devices.assume(key("c"), None, "u3"), "it is reserved for that one"
     assert not devices.assume(key("c"), None, "three")
-    claims = [PodClaim("c", key("c"))]
-    assert demand(claims, devices, pod=PodRef("default", "p", "three")).problem == "resourceclaim in use"
-    assert demand(claims, devices, pod=PodRef("default", "p", "two")).problem == ""
+    assert (problem("three"), problem("two")) == ("resourceclaim in use", "")
     devices.forget("two")
     assert devices.assume(key("c"), None, "three")
     assert devices.check() == []
-    seen += [{"resource": "pods", "name": uid, "uid": uid} for uid in ("one", "two")]
-    full = books(slice_of("s", device("a")), claim_of("c", status={**allocated_to("a"), "reservedFor": seen}))
-    assert demand(claims, full, pod=PodRef("default", "p", "three")).problem == "resourceclaim in use"
+    full = {**allocated_to("a"), **users(*seen, "one", "two")}
+    devices = books(slice_of("s", device("a")), claim_of("c", status=full))
+    assert problem("three") == "resourceclaim in use"
 
 
 @pytest.mark.parametrize("gone", ["missing", "deleting", "unallocated"])
 def test_no_reservation_is_made_of_a_claim_that_cannot_have_one(gone: str) -> None:
-    metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if gone == "deleting" else {}
+    metadata = DELETED if gone == "deleting" else {}
     status = {} if gone == "unallocated" else allocated_to("a")
     devices = books(slice_of("s", device("a")))
     if gone != "missing":
@@ -237,21 +238,18 @@ def test_a_claim_that_a_pod_names_twice_is_allocated_once() -> None:
     assert [each.name for each in both.to_allocate] == ["one"]
 
 
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+OF_ANOTHER = {"ownerReferences": [{"kind": "Pod", "name": "q", "uid": "uid-q", "controller": True}]}
+NOT_ITS_OWN = "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)"
+
+
 @pytest.mark.parametrize(
     ("claim", "metadata", "said"),
     [
         (PodClaim("x", None), {}, 'pod "default/p": ResourceClaim not created yet'),
         (PodClaim("x", key("none")), {}, 'resourceclaim.resource.k8s.io "none" not found'),
-        (
-            PodClaim("x", key("c")),
-            {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-            'resourceclaim "c" is being deleted',
-        ),
-        (
-            PodClaim("x", key("c"), "uid-p"),
-            {"ownerReferences": [{"kind": "Pod", "name": "q", "uid": "uid-q", "controller": True}]},
-            "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)",
-        ),
+        (PodClaim("x", key("c")), DELETED, 'resourceclaim "c" is being deleted'),
+        (PodClaim("x", key("c"), "uid-p"), OF_ANOTHER, NOT_ITS_OWN),
     ],
 )
 def test_a_claim_that_cannot_be_used_is_told_in_known_words(
@@ -385,11 +383,12 @@ def test_of_classes_that_name_a_resource_the_newest_is_meant() -> None:
         class_of("b", extendedResourceName=resource, metadata={"creationTimestamp": "2026-01-02T00:00:00Z"}),
         class_of("a", extendedResourceName=resource, metadata={"creationTimestamp": "2026-01-01T00:00:00Z"}),
     )
-    found = devices.class_of_resource(resource)
-    assert found is not None and found.name == "b"
+
+    def named(asked: str) -> str:
+        found = devices.class_of_resource(asked)
+        return found.name if found else ""
+
+    assert named(resource) == "b"
     devices.delete_class("b")
-    found = devices.class_of_resource(resource)
-    assert found is not None and found.name == "a"
-    implicit = devices.class_of_resource("deviceclass.resource.kubernetes.io/a")
-    assert implicit is not None and implicit.name == "a"
-    assert devices.class_of_resource("example.com/other") is None
+    assert named(resource) == named("deviceclass.resource.kubernetes.io/a") == "a"
+    assert named("example.com/other") == ""

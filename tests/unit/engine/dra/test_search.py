@@ -1,8 +1,8 @@
-"""The allocator against a search that tries everything: it finds an allocation exactly where there is one, and what it
-finds is what the claims ask for."""
+"""The allocator against a search that tries everything, and what a budget of steps makes of searches that are long."""
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -10,11 +10,33 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.dra import search
-from agent_scheduler.engine.dra.allocator import CannotAllocate, allocate
+from agent_scheduler.engine.dra.allocator import (
+    CANNOT_ALLOCATE,
+    TIMED_OUT,
+    CannotAllocate,
+    Undecided,
+    allocate,
+    answer,
+)
+from agent_scheduler.engine.dra.catalogue import PORTION, Devices, SearchBudget
 from agent_scheduler.engine.dra.demand import demand
+from agent_scheduler.engine.dra.records import SliceInfo
 from agent_scheduler.engine.state.podclaims import Demand, PodClaim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
 from tests.decisions.devices.validity import Obj, problems
+from tests.support.devices import (
+    DRIVER,
+    N0,
+    allocated_to,
+    attributes,
+    books,
+    claim_of,
+    device,
+    exactly,
+    slice_of,
+    wanted,
+)
+from tests.support.engine import node
 from tests.support.examples import examples
 from tests.unit.engine.dra.clusters import Drawn, clusters, everything, is_small
 
@@ -38,38 +60,160 @@ def _judge(drawn: Drawn) -> None:
     engine = DeviceEngine(drawn.cluster, drawn.claims)
     assert engine.devices.check() == []
     wanted = demand_of(engine, drawn.claims)
-    for node in engine.ledger.columns.nodes[:2]:
-        assert node is not None
-        found = allocate(wanted, engine.devices, node)
-        possible = next(everything(drawn.cluster, node.name, drawn.claims), None)
+    for there in engine.ledger.columns.nodes[:2]:
+        assert there is not None
+        found = allocate(wanted, engine.devices, there)
+        possible = next(everything(drawn.cluster, there.name, drawn.claims), None)
         if isinstance(found, CannotAllocate):
             # As kube-scheduler: an alternative that asks for all is not passed over while a pool is being updated.
             waits = "asks for all devices, but resource pool" in found.reason
-            assert waits or possible is None, (node.name, found, possible)
+            assert waits or possible is None, (there.name, found, possible)
             continue
         given = [
             each.status(claim["metadata"]["name"]) for each, claim in zip(found, drawn.claims, strict=True)
         ]
-        assert problems(drawn.cluster, node.name, drawn.claims, given) == [], (node.name, given)
+        assert problems(drawn.cluster, there.name, drawn.claims, given) == [], (there.name, given)
         assert possible is not None
 
 
-@examples(80)
-@given(clusters())
-def test_what_was_found_can_be_taken_and_given_back(drawn: Drawn) -> None:
-    engine = DeviceEngine(drawn.cluster, drawn.claims)
-    devices = engine.devices
-    wanted = demand_of(engine, drawn.claims)
-    node = engine.ledger.columns.nodes[0]
-    assert node is not None
-    found = allocate(wanted, devices, node)
-    if isinstance(found, CannotAllocate):
-        return
-    for claim, allocation in zip(drawn.claims, found, strict=True):
-        assert devices.assume((NAMESPACE, claim["metadata"]["name"]), allocation, "pod")
-        assert devices.check() == []
-    devices.forget("pod")
-    assert devices.check() == []
-    assert len(devices.assumed) == 0
-    assert demand_of(engine, drawn.claims) is wanted
-    assert allocate(wanted, devices, node) == found
+#: Profiles of a GPU that is divided: the memory that they take of 40, and how many devices there are of each.
+PROFILES = {"1g": (5, 12), "2g": (10, 3), "3g": (20, 2), "4g": (20, 1), "7g": (40, 1)}
+
+
+def divided(node_name: str, gpus: int) -> list[SliceInfo]:
+    """Of each GPU fourteen devices, and five more that are as the smallest."""
+    devices = [
+        device(
+            f"gpu{gpu}-{profile}-{place}",
+            attributes=attributes(profile=profile, gpu=gpu),
+            consumesCounters=[{"counterSet": f"gpu{gpu}", "counters": {"mem": {"value": str(size)}}}],
+        )
+        for gpu in range(gpus)
+        for profile, (size, places) in PROFILES.items()
+        for place in range(places)
+    ]
+    counters = [{"name": f"gpu{gpu}", "counters": {"mem": {"value": "40"}}} for gpu in range(gpus)]
+    where: Any = {"pool": {"name": node_name, "resourceSliceCount": 2}, "nodeName": node_name}
+    return [
+        slice_of(f"{node_name}-c", sharedCounters=counters, **where),
+        slice_of(f"{node_name}-d", *devices, **where),
+    ]
+
+
+def of_profile(profile: str, number: int = 1) -> dict[str, Any]:
+    selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].profile == '{profile}'"}}
+    return {"deviceClassName": "any", "count": number, "selectors": [selector]}
+
+
+OPTIONS = [
+    {"name": profile, **of_profile(profile, number)} for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))
+]
+FULL = [node(f"full-{index:03}") for index in range(480)]
+FREE = [node(f"zfree-{index}") for index in range(20)]
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Devices:
+    """480 full nodes of eight divided GPUs, each of which is somebody's as a whole, before twenty free ones."""
+    whole = [f"gpu{gpu}-7g-0" for gpu in range(8)]
+    used = (allocated_to(*whole, pool=each.name, node_name=each.name) for each in FULL)
+    return books(
+        *(each for place in (*FULL, *FREE) for each in divided(place.name, 8)),
+        *(claim_of(f"used-{index}", status=status) for index, status in enumerate(used)),
+    )
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("requests", "number"),
+    [
+        ([{"name": "r", "exactly": of_profile("7g")}], 1),
+        ([{"name": "r0", "exactly": of_profile("3g", 2)}, {"name": "r1", "exactly": of_profile("1g", 4)}], 6),
+        ([{"name": "r", "firstAvailable": OPTIONS}], 2),
+    ],
+    ids=["one", "several", "alternatives"],
+)
+def test_free_nodes_are_found_behind_many_that_are_full(requests: Any, number: int, crowded: Devices) -> None:
+    crowded.set_claim(claim_of("c", *requests, metadata={"uid": f"uid-{number}"}))
+    asked, left, found = wanted(crowded, "c"), [*FULL, *FREE], dict[str, Any]()
+    for _ in range(12):
+        budget = SearchBudget(PORTION)
+        found |= {each.name: answer(asked, crowded, each, budget) for each in left}
+        assert budget.left > -PORTION
+        left = [each for each in left if isinstance(found[each.name], Undecided)]
+    assert not left, "undecided after so many portions"
+    assert {name for name, said in found.items() if not isinstance(said, CannotAllocate)} == {
+        each.name for each in FREE
+    }
+    assert len(found[FREE[0].name][0].results) == number
+
+
+def test_devices_that_do_not_match_cost_what_it_takes_to_ask_about_them_once() -> None:
+    """Eleven thousand in a pool before the one that does; each is of its own kind."""
+    many = [device(f"d{index:05}", attributes=attributes(index=index)) for index in range(11_000)]
+    last = f"device.attributes['{DRIVER}'].index == 10999"
+    claim = claim_of("c", exactly(selectors=[{"cel": {"expression": last}}]))
+    devices = books(slice_of("s", *many), claim)
+    portions = 1
+    while isinstance(found := answer(wanted(devices, "c"), devices, N0, SearchBudget(PORTION)), Undecided):
+        portions += 1
+    assert not isinstance(found, CannotAllocate) and found[0].results[0].id.device == "d10999"
+    assert 1 < portions < 20
+    # Known by now, of whichever claim that asks the same.
+    budget = SearchBudget(PORTION)
+    assert not isinstance(allocate(wanted(devices, "c"), devices, N0, budget), CannotAllocate)
+    assert budget.left > PORTION - 1_000
+
+
+def unlike(number: int, kinds: int, name: str, *requests: Any) -> Any:
+    """So many devices of so many kinds, and a claim all of whose devices are to be of different ones."""
+    made = [
+        device(f"d{index:02}", attributes=attributes(a=index, b=index % kinds)) for index in range(number)
+    ]
+    apart = [{"distinctAttribute": f"{DRIVER}/b"}]
+    return books(slice_of("s", *made), claim_of(name, *requests, constraints=apart))
+
+
+def hard() -> Any:
+    """Six times four devices that are all of them apart by an attribute with seven values."""
+    return unlike(40, 7, "hard", *(exactly(f"r{index}", count=4) for index in range(6)))
+
+
+def test_a_search_that_was_cut_short_is_gone_on_with_and_not_begun_anew() -> None:
+    devices = unlike(12, 5, "c", *(exactly(f"r{index}", count=2) for index in range(3)))
+    demand = wanted(devices, "c")
+    whole = SearchBudget(10_000_000)
+    assert allocate(demand, devices, N0, whole) == CannotAllocate(CANNOT_ALLOCATE)
+    needed = 10_000_000 - whole.left
+    assert needed > 2_000
+    portions, spent = 0, 0
+    found: Any = Undecided(TIMED_OUT)
+    while isinstance(found, Undecided):
+        budget = SearchBudget(500)
+        found = answer(demand, devices, N0, budget)
+        spent += 500 - budget.left
+        portions += 1
+    assert found == CannotAllocate(CANNOT_ALLOCATE)
+    assert portions >= needed // 500
+    # A visit is paid for each time.
+    assert needed <= spent <= needed + 20 * portions
+
+
+def test_what_was_cut_short_is_kept_by_nobody() -> None:
+    devices = hard()
+    demand = wanted(devices, "hard")
+    budget = SearchBudget(5_000)
+    found = allocate(demand, devices, N0, budget)
+    assert isinstance(found, Undecided) and found.reason == TIMED_OUT and -100 < budget.left <= 0
+    first = answer(demand, devices, N0, SearchBudget(200))
+    assert isinstance(first, Undecided) and first.search is not None
+    taken = first.search.steps
+    # Without steps nothing is done, and nothing is said that was not known.
+    again = answer(demand, devices, N0, SearchBudget(0))
+    assert isinstance(again, Undecided) and first.search.steps == taken
+    second = answer(demand, devices, N0, SearchBudget(200))
+    assert isinstance(second, Undecided) and second.search is first.search and second.search.steps > taken
+    # What has changed since makes it a search for something else.
+    devices.set_claim(claim_of("other", status=allocated_to("d00")))
+    third = answer(demand, devices, N0, SearchBudget(200))
+    assert isinstance(third, Undecided) and third.search is not first.search

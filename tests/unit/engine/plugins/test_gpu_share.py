@@ -64,20 +64,16 @@ def test_a_refusal_tells_devices_that_are_too_full_from_amounts_that_are_too_sma
     assert found.plugins == {"GPUShare", "NodeResourcesFit"}
 
 
-def test_what_is_missing_names_the_resource_and_each_device() -> None:
-    world, plugin = used(), GPUShare()
-    columns = world.ledger.columns
-    assert (
-        plugin.missing(700, columns, 0)
-        == "agent-scheduler.io/gpu-milli: wants 700 on one GPU; left on each: 500, 500"
-    )
-    assert plugin.missing(3000, columns, 2) == (
-        "agent-scheduler.io/gpu-milli: wants 3 whole GPUs; left on each: 1000, 500, 1000"
-    )
-    assert (
-        plugin.missing(300, columns, 3)
-        == "agent-scheduler.io/gpu-milli: wants 300 on one GPU; left on each: none"
-    )
+@pytest.mark.parametrize(
+    ("amount", "row", "said"),
+    [
+        (700, 0, "wants 700 on one GPU; left on each: 500, 500"),
+        (3000, 2, "wants 3 whole GPUs; left on each: 1000, 500, 1000"),
+        (300, 3, "wants 300 on one GPU; left on each: none"),
+    ],
+)
+def test_what_is_missing_names_the_resource_and_each_device(amount: int, row: int, said: str) -> None:
+    assert GPUShare().missing(amount, used().ledger.columns, row) == f"agent-scheduler.io/gpu-milli: {said}"
 
 
 @pytest.mark.parametrize(
@@ -101,11 +97,6 @@ def test_an_amount_that_nobody_can_have_is_refused_before_any_node_is_looked_at(
     found = world.refusal(asking(world, 1500))
     assert found.message == f"0/4 nodes are available: {caught.value}."
     assert found.plugins == {"GPUShare"}
-
-
-def test_a_pod_without_gpus_is_none_of_its_business() -> None:
-    world = used()
-    assert world.state(world.pod(requests={"cpu": "1"}), GPUShare()) is None
 
 
 def test_devices_that_are_thought_free_are_free() -> None:

@@ -66,11 +66,6 @@ def test_what_is_mounted_does_not_raise_what_the_best_score_takes() -> None:
     assert scores(world, read(body)) == [100]
 
 
-def test_an_image_has_the_size_that_the_first_node_with_it_reports() -> None:
-    world = World(having("a"), having("b", x=900), having("c", x=300))
-    assert scores(world, read(using("x"))) == [0, *[100 * (600 - 23) // (1000 - 23)] * 2]
-
-
 @pytest.mark.parametrize(
     ("image", "name"),
     [
@@ -84,11 +79,6 @@ def test_an_image_has_the_size_that_the_first_node_with_it_reports() -> None:
 )
 def test_a_name_without_a_tag_means_the_latest(image: str, name: str) -> None:
     assert with_tag(image) == name
-
-
-def test_pods_without_images_are_left_out() -> None:
-    world = World(having("a", x=900))
-    assert scores(world, world.pod()) is None
 
 
 def test_a_node_that_pulls_an_image_changes_only_where_somebody_asks() -> None:

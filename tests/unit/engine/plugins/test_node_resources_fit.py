@@ -1,4 +1,4 @@
-"""NodeResourcesFit beyond plain room: what nobody's leaving would cure, what it ignores, and its strategies."""
+"""NodeResourcesFit: whom nobody's leaving would help, what it ignores or leaves to devices, and its strategies."""
 
 from __future__ import annotations
 
@@ -19,8 +19,19 @@ from agent_scheduler.engine.plugins.node_resources_fit import (
     NodeResourcesFit,
     RequestedToCapacityRatio,
 )
+from agent_scheduler.engine.rules.device_backed import DeviceBacked
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
-from tests.support.devices import class_of
+from tests.support.devices import (
+    DRIVER,
+    allocated_to,
+    attributes,
+    books,
+    claim_of,
+    class_of,
+    device,
+    slice_of,
+)
 from tests.support.engine import World, node, wakes
 from tests.support.examples import examples
 
@@ -35,26 +46,11 @@ def curable(world: World, pod: PodInfo, plugin: NodeResourcesFit | None = None) 
 
 
 def test_a_node_that_is_too_small_when_empty_is_not_cured_by_anybody_leaving() -> None:
-    world = World(node("full"), node("small", cpu="1"), node("poor", memory="1Gi"))
+    world = World(node("full"), node("small", cpu="1"), node("poor", memory="1Gi"), node("none", pods="0"))
     world.place("full", requests={"cpu": "3", "memory": "6Gi"})
-    assert curable(world, world.pod(requests={"cpu": "2", "memory": "4Gi"})) == [True, False, False]
-
-
-def test_what_a_node_offers_exactly_is_curable() -> None:
-    world = World(node("a", cpu="2"))
-    world.place("a", requests={"cpu": "1"})
-    assert curable(world, world.pod(requests={"cpu": "2"})) == [True]
-
-
-def test_too_many_pods_are_always_worth_a_try() -> None:
-    world = World(node("none", pods="0"), node("one", pods="1"))
-    world.place("one")
-    assert curable(world, world.pod(requests={"cpu": "1"})) == [True, True]
-
-
-def test_a_resource_that_no_node_offers_is_not_cured_anywhere() -> None:
-    world = World(node("a"), node("b", pods="0"))
-    assert curable(world, world.pod(requests={GPU: "1"})) == [False, False]
+    # What it offers exactly it can have, and too many pods are always worth a try.
+    assert curable(world, world.pod(requests={"cpu": "4", "memory": "8Gi"})) == [True, False, False, True]
+    assert curable(world, world.pod(requests={GPU: "1"})) == [False] * 4
 
 
 @pytest.mark.parametrize(
@@ -70,16 +66,19 @@ def test_ignored_extended_resources_are_left_to_somebody_else(plugin: NodeResour
     assert curable(world, world.pod(requests={"cpu": "9", GPU: "1"}), plugin) == [False]
 
 
-def test_a_group_is_all_that_stands_before_the_slash() -> None:
+@pytest.mark.parametrize(
+    ("plugin", "resource"),
+    [
+        # A group is all that stands before the slash; resources of Kubernetes with a prefix are never ignored.
+        (NodeResourcesFit((), ["example"]), GPU),
+        (NodeResourcesFit(["x.kubernetes.io/y"], ["x.kubernetes.io"]), "x.kubernetes.io/y"),
+    ],
+)
+def test_what_only_looks_like_an_ignored_resource_is_not_ignored(
+    plugin: NodeResourcesFit, resource: str
+) -> None:
     world = World(node("a"))
-    plugin = NodeResourcesFit((), ["example"])
-    assert world.fits(world.pod(requests={GPU: "1"}), plugin) == [False]
-
-
-def test_resources_of_kubernetes_with_a_prefix_are_never_ignored() -> None:
-    world = World(node("a"))
-    plugin = NodeResourcesFit(["x.kubernetes.io/y"], ["x.kubernetes.io"])
-    assert world.fits(world.pod(requests={"x.kubernetes.io/y": "1"}), plugin) == [False]
+    assert world.fits(world.pod(requests={resource: "1"}), plugin) == [False]
 
 
 def test_a_node_without_an_ignored_resource_wakes_the_pod() -> None:
@@ -95,19 +94,6 @@ def test_a_node_without_an_ignored_resource_wakes_the_pod() -> None:
     assert not woken(NodeResourcesFit([GPU]), None, small)
     assert woken(NodeResourcesFit([GPU]), small, large)
     assert not woken(NodeResourcesFit([GPU]), large, large)
-
-
-def test_a_curve_ranks_by_utilisation() -> None:
-    packs = RequestedToCapacityRatio([(0, 0), (100, 10)], {"cpu": 1})
-    spreads = RequestedToCapacityRatio([(0, 10), (100, 0)], {"cpu": 1})
-    level = RequestedToCapacityRatio([(40, 3), (60, 7)], {"cpu": 1})
-    world = World(*(node(f"n{index}", cpu="4") for index in range(4)))
-    for index, cpu in enumerate(("0", "1", "2", "4")):
-        world.place(f"n{index}", requests={"cpu": cpu})
-    pod = world.pod(requests={"cpu": "1"})
-    assert world.scores(pod, packs) == [25, 50, 75, 100]
-    assert world.scores(pod, spreads) == [75, 50, 25, 0]
-    assert world.scores(pod, level) == [30, 50, 70, 70]
 
 
 def test_storage_counts_for_pods_that_ask_for_none_and_devices_do_not() -> None:
@@ -262,3 +248,124 @@ def test_balance_agrees_with_a_plain_reading(
     before = evenness([min(have / full, 1.0) for _, have, _, full in ordered])
     after = evenness([min(use / full, 1.0) for _, _, use, full in ordered])
     assert world.scores(pod, plugin) == [50 + (50 + after - before) // 2]
+
+
+NAMED: dict[str, Any] = {"extendedResourceName": GPU}
+
+
+def with_class(*nodes: NodeInfo) -> World:
+    """A cluster in which a class of devices stands for the resource."""
+    return World(*nodes).add(class_of("gpu", **NAMED))
+
+
+def verdicts(world: World, pod: PodInfo) -> tuple[list[bool], list[bool], dict[str, int]]:
+    """For each node whether it fits, and would if empty; and the reasons."""
+    plugin, columns, rows = NodeResourcesFit(), world.columns, world.rows
+    state, fits = world.state(pod, plugin), world.fits(pod, plugin)
+    for row, fit in zip(rows.tolist(), fits, strict=True):
+        assert bool(plugin.missing(state, columns, row)) != fit
+    refused = rows[[not fit for fit in fits]]
+    return fits, plugin.curable(state, columns, rows).tolist(), dict(plugin.reasons(state, columns, refused))
+
+
+def test_a_node_that_offers_none_is_judged_by_the_rest() -> None:
+    world = with_class(
+        node("none"),
+        node("zero", extended={GPU: "0"}),
+        node("some", extended={GPU: "2"}),
+        node("small", cpu="1"),
+    )
+    pod = world.pod(requests={"cpu": "2", GPU: "3"})
+    fits, curable, reasons = verdicts(world, pod)
+    assert fits == curable == [True, True, False, False]
+    assert reasons == {f"Insufficient {GPU}": 1, "Insufficient cpu": 1}
+
+
+@pytest.mark.parametrize("extended", [{}, {GPU: "1"}])
+def test_a_resource_that_no_class_stands_for_has_to_be_offered(extended: dict[str, str]) -> None:
+    world = with_class(node("n"), node("other", extended=extended))
+    fits, _, reasons = verdicts(world, world.pod(requests={GPU: "1", NIC: "1"}))
+    assert fits == [False, False]
+    assert reasons[f"Insufficient {NIC}"] == 2
+    assert f"Insufficient {GPU}" not in reasons
+
+
+def test_what_is_taken_of_a_resource_counts_where_it_is_offered_and_elsewhere_it_is_left_to_devices() -> None:
+    some, none = with_class(node("some", extended={GPU: "2"})), with_class(node("n"))
+    some.place("some", requests={GPU: "2"})
+    pod = some.pod(requests={GPU: "1"})
+    assert verdicts(some, pod)[:2] == ([False], [True])
+    assert verdicts(none, pod)[0] == [True]
+    assert verdicts(World(node("n")).add(class_of("gpu")), pod)[0] == [False]
+
+
+def test_nodes_are_near_by_what_they_have_to_offer_themselves() -> None:
+    world = with_class(node("far", cpu="1"), node("near", cpu="3", extended={GPU: "4"}))
+    plugin = NodeResourcesFit()
+    state = world.state(world.pod(requests={"cpu": "4", GPU: "4"}), plugin)
+    assert plugin.nearest(state, world.columns, world.rows).tolist() == [1, 0]
+
+
+def test_a_node_wakes_those_for_whom_devices_may_be_there() -> None:
+    world = World()
+    pod = world.pod(requests={"cpu": "2", GPU: "3"})
+
+    def woken(plugin: NodeResourcesFit, old: NodeInfo | None, new: NodeInfo) -> bool:
+        return wakes(plugin, pod, ev.NODE_ADD if old is None else ev.NODE_UPDATE_ALLOCATABLE, old, new)
+
+    for unnamed in (NodeResourcesFit(), NodeResourcesFit(devices=books(class_of("gpu")))):
+        assert not woken(unnamed, None, node("n"))
+    plugin = NodeResourcesFit(devices=books(class_of("gpu", **NAMED)))
+    assert woken(plugin, None, node("n"))
+    assert not woken(plugin, None, node("n", cpu="1"))
+    assert not woken(plugin, None, node("n", extended={GPU: "2"}))
+    assert not woken(plugin, node("n"), node("n", extended={GPU: "2"}))
+    assert woken(plugin, node("n", extended={GPU: "2"}), node("n", extended={GPU: "0"}))
+    assert woken(plugin, node("n", cpu="1"), node("n"))
+    assert not woken(plugin, node("n", cpu="4"), node("n", cpu="3"))
+
+
+# ---- how full a node is: the formulas are those for any other resource
+
+
+def half_used() -> World:
+    """Devices: 2 of 4 GPUs are taken, beside a device that is none. Plugin: 4 are offered. Full: 1 of 2 is taken."""
+    kind = f"device.attributes['{DRIVER}'].kind == 'gpu'"
+    world = World(*(node(name, cpu="10") for name in ("devices", "full")))
+    world.ledger.set_node(node("plugin", cpu="10", extended={GPU: "4"}))
+    world.add(class_of("gpu", kind, **NAMED))
+    for name, kinds in (("devices", ("gpu", "nic", "gpu", "gpu", "gpu")), ("full", ("gpu", "gpu"))):
+        made = [device(f"dev-{at}", attributes=attributes(kind=each)) for at, each in enumerate(kinds)]
+        world.add(slice_of(f"s-{name}", *made, pool={"name": name}, nodeName=name))
+    world.add(claim_of("one", status=allocated_to("dev-0", "dev-2", pool="devices", node_name="devices")))
+    return world.add(claim_of("other", status=allocated_to("dev-0", pool="full", node_name="full")))
+
+
+def scores(world: World, plugin: Any) -> dict[str, int]:
+    """Of a pod that asks for half of the CPU and for one GPU."""
+    found = world.scores(world.pod(requests={"cpu": "5", GPU: "1"}), DeviceBacked(plugin))
+    assert found is not None
+    return dict(zip(world.ledger.rows, found, strict=True))
+
+
+def test_devices_count_as_offered_and_taken_where_the_node_offers_none() -> None:
+    """Devices: (2 + 1) of 4; plugin: 1 of 4; full: (1 + 1) of 2; and everywhere 5 of 10 CPU."""
+    world, weights = half_used(), {GPU: 3, "cpu": 1}
+    most = {"devices": (3 * 75 + 50) // 4, "plugin": (3 * 25 + 50) // 4, "full": (3 * 100 + 50) // 4}
+    assert scores(world, MostAllocated(weights)) == most
+    least = {"devices": (3 * 25 + 50) // 4, "plugin": (3 * 75 + 50) // 4, "full": 50 // 4}
+    assert scores(world, LeastAllocated(weights)) == least
+    # They follow devices that are taken and given back.
+    world.add(claim_of("more", status=allocated_to("dev-3", pool="devices", node_name="devices")))
+    assert scores(world, MostAllocated(weights))["devices"] == (3 * 100 + 50) // 4
+    world.devices.delete_claim(("default", "more"))
+    assert scores(world, MostAllocated(weights)) == most
+
+
+def test_balance_counts_devices_too() -> None:
+    # Deviation of two shares is half of their difference; 75 is no change, and each point of change counts a half.
+    assert scores(half_used(), BalancedAllocation([GPU, "cpu"])) == {
+        "devices": 50 + (50 + (87 - 75)) // 2,
+        "plugin": 50 + (50 + (87 - 100)) // 2,
+        "full": 50 + (50 + (75 - 75)) // 2,
+    }

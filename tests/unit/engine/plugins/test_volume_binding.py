@@ -1,30 +1,38 @@
-"""The volume plugins as a profile has them: what they read, what they keep, and what they say of victims."""
+"""The volume plugins as a profile has them: what they read, keep, say of victims, and how full storage would be."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-import numpy as np
+import pytest
 
 from agent_scheduler.engine.decide.trial import START, Trial, WhatIf
+from agent_scheduler.engine.framework.args import UtilizationShapePoint, VolumeBindingArgs
 from agent_scheduler.engine.framework.points import PluginSet
 from agent_scheduler.engine.framework.prebind import Writes
-from agent_scheduler.engine.plugins.node_volume_limits import REASON as TOO_MANY
-from agent_scheduler.engine.plugins.volume_restrictions import CLAIM_IN_USE
-from agent_scheduler.engine.plugins.volume_zone import REASON as NO_ZONE
+from agent_scheduler.engine.plugins.volume_binding import VolumeBindingScore
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
-from agent_scheduler.engine.state.podclasses import PodClasses
+from agent_scheduler.engine.rules.curve import rates_of
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.state.podvolumes import Recogniser
+from agent_scheduler.engine.state.podvolumes import PodVolumes, Recogniser
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.engine.volumes.binding import NODE_CONFLICT
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.reservation import unreserve
 from tests.support.engine import World as Storage
-from tests.support.engine import node, pod_json, read_pod
-from tests.support.storage import claim, csi_node, ref, spec, storage_class, volume
+from tests.support.engine import node
+from tests.support.storage import (
+    capacity,
+    claim,
+    class_of,
+    csi_node,
+    driver,
+    pod,
+    ref,
+    spec,
+    storage_class,
+    volume,
+)
 
-PROFILE = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 TOKEN = (
     b'[{"name":"kube-api-access-%s","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}%s]'
 )
@@ -49,32 +57,6 @@ class World(Storage):
         )
 
 
-def test_a_pod_goes_where_its_volume_is() -> None:
-    world = World(node("a"), node("b"))
-    world.bound("data", on="b")
-    assert world.feasible(world.mounting("data")) == {"b"}
-
-
-def test_pods_that_mount_the_same_claims_share_a_class_and_others_do_not() -> None:
-    world = World()
-    assert world.mounting("data").cls is world.mounting("data").cls
-    assert world.mounting("data").cls is not world.mounting("other").cls
-    assert world.mounting().cls is world.mounting(scratch={"emptyDir": {}}).cls
-
-
-def test_a_pod_with_a_claim_of_its_own_has_a_class_of_its_own() -> None:
-    world = World()
-    scratch = {"ephemeral": {"volumeClaimTemplate": {}}}
-    assert world.mounting(name="p", scratch=scratch).cls is not world.mounting(name="q", scratch=scratch).cls
-    assert world.mounting(name="p", scratch=scratch).cls.volumes.keys == {("default", "p-scratch")}  # type: ignore[union-attr]
-
-
-def test_volumes_that_cannot_be_read_are_named() -> None:
-    body = pod_json()
-    body["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": 5}}]
-    assert "spec.volumes" in read_pod(body, PodClasses()).cls.error
-
-
 def test_an_answer_is_kept_until_storage_changes_and_only_where_storage_was_read() -> None:
     world = World(node("a"), node("b"))
     world.bound("data", on="b")
@@ -84,15 +66,6 @@ def test_an_answer_is_kept_until_storage_changes_and_only_where_storage_was_read
     world.add(storage_class("new"))
     assert world.views.of(plain.cls) is views[0]
     assert world.views.of(mounts.cls) is not views[1]
-
-
-def test_a_claim_that_is_missing_keeps_the_pod_from_every_node() -> None:
-    world = World(node("a"))
-    assert world.message(world.mounting("data")) == (
-        '0/1 nodes are available: persistentvolumeclaim "data" not found.'
-    )
-    world.bound("data")
-    assert world.feasible(world.mounting("data")) == {"a"}
 
 
 def test_a_missing_claim_is_told_of_every_node_where_limits_alone_ask_for_it() -> None:
@@ -106,61 +79,13 @@ def test_a_missing_claim_is_told_of_every_node_where_limits_alone_ask_for_it() -
     assert not world.views.of(pod.cls).refused(world.snapshot.columns).curable.size
 
 
-def test_each_rule_refuses_in_its_own_words() -> None:
-    zone = "topology.kubernetes.io/zone"
-    world = World(node("a", labels={zone: "east"}))
-    world.add(storage_class())
-    world.bound("elsewhere", on="b")
-    world.bound("west", meta={"labels": {zone: "west"}})
-    assert NODE_CONFLICT in world.message(world.mounting("elsewhere"))
-    assert NO_ZONE in world.message(world.mounting("west"))
-
-
-def test_a_claim_for_one_pod_is_refused_to_others_on_every_node_and_an_eviction_would_cure_that() -> None:
-    world = World(node("a"), node("b"))
-    world.bound("mine", modes=("ReadWriteOncePod",))
-    first = world.mounting("mine")
-    world.ledger.set_pod(first, "b")
-    waiting = world.mounting("mine")
-    assert world.message(waiting) == f"0/2 nodes are available: 2 {CLAIM_IN_USE}."
-    view = world.views.of(waiting.cls)
-    assert view.refused(world.snapshot.columns).curable.size == 2
-    row = world.ledger.rows["b"]
-    with WhatIf(world.ledger, world.snapshot.columns) as there:
-        there.remove(first, row)
-        assert row in view.feasible_rows(world.snapshot.columns)
-    world.ledger.remove_pod(first.uid)
-    assert world.feasible(waiting) == {"a", "b"}
-
-
-def test_a_full_node_takes_a_volume_that_it_has_and_no_other_until_a_pod_is_thought_away() -> None:
-    world = World(node("a"))
-    world.add(csi_node("a", ebs=1))
-    for name in ("one", "two"):
-        world.bound(name, csi={"driver": "ebs", "volumeHandle": name})
-    there_first = world.mounting("one")
-    world.ledger.set_pod(there_first, "a")
-    assert world.feasible(world.mounting("one")) == {"a"}
-    waiting = world.mounting("two")
-    assert TOO_MANY in world.message(waiting)
-    view = world.views.of(waiting.cls)
-    columns, row = world.snapshot.columns, world.ledger.rows["a"]
-    with WhatIf(world.ledger, columns) as there:
-        there.remove(there_first, row)
-        assert all(entry.feasible(columns, np.array([row])).all() for entry in view.filters)
-    assert TOO_MANY in world.message(waiting)
-    world.add(csi_node("a", ebs=2))
-    assert world.feasible(waiting) == {"a"}
-
-
 def test_the_volumes_of_pods_that_are_thought_of_on_a_row_are_there_for_that_time() -> None:
     world = World(node("a"))
     world.add(csi_node("a", ebs=1))
     for name in ("one", "two"):
         world.bound(name, modes=("ReadWriteOncePod",), csi={"driver": "ebs", "volumeHandle": name})
     nominated, rival, other = world.mounting("one"), world.mounting("one"), world.mounting("two")
-    for pod in (rival, other):
-        assert world.feasible(pod) == {"a"}
+    assert world.feasible(rival) == world.feasible(other) == {"a"}
     columns, row = world.snapshot.columns, world.ledger.rows["a"]
 
     def diagnose(pod: PodInfo) -> list[str]:
@@ -248,3 +173,99 @@ def test_a_trial_reserves_volumes_and_gives_back_what_it_has_not_handed_over() -
     assert [plugin.name for plugin, _ in trial.hand_over(third)] == ["VolumeBinding"]
     trial.rollback(START)
     assert world.catalogue.taken.holders == {third.uid}
+
+
+FULL_IS_BEST = ((0, 0), (100, 10))
+EMPTY_IS_BEST = ((0, 10), (100, 0))
+
+
+def scored(storage: Storage, volumes: PodVolumes, shape: Any = FULL_IS_BEST) -> dict[str, int] | None:
+    points = tuple(UtilizationShapePoint(utilization=at, score=score) for at, score in shape)
+    plugin = VolumeBindingScore(VolumeBindingArgs(shape=points))
+    state = plugin.prepare(class_of(volumes), storage.handle)
+    if state is None:
+        return None
+    found = plugin.score(state, storage.columns, storage.rows).tolist()
+    return dict(zip(storage.ledger.rows, found, strict=True))
+
+
+def two_nodes(*objects: Any) -> Storage:
+    storage = Storage(node("a", labels={"kubernetes.io/hostname": "a"}), node("b"))
+    return storage.add(storage_class(), storage_class("made", provisioner="csi"), driver("csi"), *objects)
+
+
+def test_a_node_whose_volume_fits_better_is_rated_by_how_much_of_it_the_claim_takes() -> None:
+    storage = two_nodes(
+        claim("c", size="1Gi"), volume("v", size="2Gi", on="a"), volume("w", size="3Gi", on="b")
+    )
+    assert scored(storage, pod("c")) == {"a": 50, "b": 33}
+    assert scored(storage, pod("c"), EMPTY_IS_BEST) == {"a": 50, "b": 67}
+
+
+def test_claims_of_one_class_are_taken_together_and_classes_count_the_same() -> None:
+    storage = two_nodes(
+        claim("c", size="1Gi"), claim("d", size="2Gi"), claim("e", size="1Gi", class_name="other")
+    )
+    storage.add(storage_class("other"))
+    storage.add(volume("v", size="1Gi"), volume("w", size="5Gi"), volume("x", size="4Gi", class_name="other"))
+    # Half of slow's 6Gi, a quarter of other's 4Gi: 37.5, rounded up.
+    assert scored(storage, pod("c", "d", "e")) == {"a": 38, "b": 38}
+
+
+def test_claims_whose_volumes_are_made_are_rated_by_the_room_of_a_pool() -> None:
+    here = {"matchLabels": {"kubernetes.io/hostname": "a"}}
+    storage = two_nodes(claim("c", size="1Gi", class_name="made"), claim("d", size="2Gi", class_name="made"))
+    storage.add(capacity("p", "4Gi", topology=here))
+    assert scored(storage, pod("c", "d")) == {"a": 75, "b": 0}
+    # More than there is counts as all of it.
+    storage.add(capacity("p", "2Gi", topology=here))
+    assert scored(storage, pod("c", "d")) == {"a": 100, "b": 0}
+
+
+def test_what_is_left_counts_in_a_pool_that_also_says_how_large_a_volume_may_be() -> None:
+    storage = two_nodes(claim("c", size="1Gi", class_name="made"))
+    storage.add(capacity("p", "8Gi", topology={}, most="2Gi"))
+    assert scored(storage, pod("c")) == {"a": 12, "b": 12}
+
+
+def test_static_volumes_alone_count_where_a_claim_gets_one() -> None:
+    storage = two_nodes(claim("c", size="1Gi"), claim("d", size="1Gi", class_name="made"))
+    storage.add(volume("v", size="2Gi", on="a"), capacity("p", "4Gi", topology={}))
+    assert scored(storage, pod("c", "d")) == {"a": 50, "b": 25}
+
+
+def test_a_node_where_nobody_counts_room_is_worth_nothing() -> None:
+    storage = two_nodes(claim("c", class_name="quiet"), storage_class("quiet", provisioner="other"))
+    assert scored(storage, pod("c")) == {"a": 0, "b": 0}
+
+
+def test_pods_whose_claims_are_all_bound_or_missing_are_left_out() -> None:
+    storage = two_nodes(claim("c", volume="v", bound=True), volume("v"))
+    assert scored(storage, pod("c")) is None
+    assert scored(storage, pod("missing")) is None
+
+
+def test_without_a_shape_storage_does_not_count_and_without_claims_nothing_is_asked() -> None:
+    storage = two_nodes(claim("c"))
+    handle = storage.handle
+    assert VolumeBindingScore(VolumeBindingArgs()).prepare(class_of(pod("c")), handle) is None
+    reads = handle.reads()
+    shape = (UtilizationShapePoint(utilization=0, score=1),)
+    assert VolumeBindingScore(VolumeBindingArgs(shape=shape)).prepare(class_of(None), handle) is None
+    assert not reads
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (((0, 0), (100, 10)), {0: 0, 33: 33, 100: 100}),
+        (((20, 10), (40, 0)), {0: 100, 20: 100, 21: 95, 39: 5, 40: 0, 100: 0}),
+        (((0, 10), (30, 9)), {1: 100, 29: 91, 30: 90}),
+        (((50, 7),), {0: 70, 100: 70}),
+    ],
+)
+def test_a_curve_is_linear_between_its_points_and_level_beside_them(
+    shape: tuple[tuple[int, int], ...], expected: dict[int, int]
+) -> None:
+    rates = rates_of(shape)
+    assert {at: rates[at] for at in expected} == expected

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 
-from agent_scheduler.engine.preemption.dry_run import Candidate
+from agent_scheduler.engine.events import events as ev
+from agent_scheduler.engine.framework.args import DefaultPreemptionArgs
+from agent_scheduler.engine.plugins.default_preemption import DefaultPreemption
 from agent_scheduler.engine.preemption.evaluator import NEVER, TERMINATING, PostFilterResult
-from agent_scheduler.engine.preemption.pdbs import PDB, read_pdb
+from agent_scheduler.engine.preemption.pdbs import PDB
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.objects.selecting import PodDisruptionBudget
-from tests.support.engine import SPREAD, World, node
+from tests.support.engine import SPREAD, World, budget, covering, node, wakes
 from tests.support.objects import condition
 from tests.support.terms import beside, pod_term, spread
 
@@ -32,19 +32,6 @@ def chosen(found: PostFilterResult) -> tuple[str, list[str]]:
 
 def high(world: World, cpu: str = "2", **more: Any) -> PodInfo:
     return world.pod(requests={"cpu": cpu}, priority=100, **more)
-
-
-def budget(name: str, selector: Any, allowed: int = 0, **status: Any) -> PDB:
-    body = {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"selector": selector},
-        "status": {"disruptionsAllowed": allowed, **status},
-    }
-    return read_pdb(msgspec.convert(body, PodDisruptionBudget))
-
-
-def covering(app: str, allowed: int, **status: Any) -> PDB:
-    return budget(app, {"matchLabels": {"app": app}}, allowed, **status)
 
 
 def test_a_pod_that_may_not_preempt_says_so_and_keeps_its_nomination() -> None:
@@ -233,48 +220,41 @@ def test_columns_are_as_they_were_after_a_search() -> None:
     assert columns.requested.base is usage
 
 
-def test_a_budget_is_broken_by_those_beyond_what_it_allows() -> None:
+def lacking(key: str, operator: str) -> Any:
+    return {"matchExpressions": [{"key": key, "operator": operator}]}
+
+
+@pytest.mark.parametrize(
+    ("budgets", "order", "violating"),
+    [
+        # Those beyond what it allows break it, less those that are being evicted already.
+        ([covering("x", 1)], "only also both", {"also", "both"}),
+        ([covering("x", 1, disruptedPods={"only": "2026-01-01T00:00:00Z"})], "only also both", {"both"}),
+        # A pod that two budgets cover takes from both.
+        ([covering("x", 1), budget("tier", lacking("tier", "Exists"))], "both only", {"both", "only"}),
+        ([covering("x", 1), budget("tier", lacking("tier", "Exists"))], "only both", {"both"}),
+        # One that selects nothing in particular covers nobody, and none a pod without labels.
+        ([budget("b", None)], "only", set()),
+        ([budget("b", {})], "only", set()),
+        ([budget("b", lacking("a", "Odd"))], "only", set()),
+        ([budget("b", lacking("tier", "DoesNotExist"))], "bare only", {"only"}),
+        ([], "only", set()),
+    ],
+)
+def test_pods_that_are_evicted_break_the_budgets_that_cover_them(
+    budgets: list[PDB], order: str, violating: set[str]
+) -> None:
     world = cluster(node("a", cpu="9"))
-    pods = [world.run(f"p{number}", "a", labels={"app": "x"}) for number in range(3)]
-    world.pdbs.set(covering("x", 1))
-    assert world.pdbs.violating(pods) == {"p1", "p2"}
-    world.pdbs.set(covering("x", 1, disruptedPods={"p0": "2026-01-01T00:00:00Z"}))
-    assert world.pdbs.violating(pods) == {"p2"}
-    world.pdbs.delete("default", "x")
-    assert not world.pdbs and world.pdbs.violating(pods) == frozenset()
-
-
-def test_a_pod_that_two_budgets_cover_takes_from_both() -> None:
-    world = cluster(node("a", cpu="9"))
-    both = world.run("both", "a", labels={"app": "x", "tier": "y"})
-    only = world.run("only", "a", labels={"app": "x"})
-    world.pdbs.set(covering("x", 1))
-    world.pdbs.set(budget("tier", {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}))
-    assert world.pdbs.violating([both, only]) == {"both", "only"}
-    assert world.pdbs.violating([only, both]) == {"both"}
-
-
-@pytest.mark.parametrize("selector", [None, {}, {"matchExpressions": [{"key": "a", "operator": "Odd"}]}])
-def test_a_budget_that_selects_nothing_in_particular_covers_nobody(selector: Any) -> None:
-    world = cluster(node("a", cpu="9"))
-    pod = world.run("p", "a", labels={"app": "x"})
-    world.pdbs.set(budget("b", selector))
-    assert world.pdbs.violating([pod]) == frozenset()
-
-
-def test_a_pod_without_labels_is_covered_by_no_budget() -> None:
-    """Not even by one that selects pods which lack a label."""
-    world = cluster(node("a", cpu="9"))
-    bare, labelled = world.run("p", "a"), world.run("q", "a", labels={"app": "x"})
-    selector = {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
-    world.pdbs.set(budget("b", selector))
-    assert world.pdbs.violating([bare, labelled]) == {"q"}
-
-
-def test_a_candidate_is_ranked_by_its_victims() -> None:
-    world = cluster(node("a", cpu="9"))
-    victims = (world.run("p", "a", priority=7), world.run("q", "a", priority=-1))
-    assert tuple(Candidate("a", 0, victims, 1).rank) == (1, 7, 6 + 2 * 2**31, 2)
+    labels = {"only": {"app": "x"}, "also": {"app": "x"}, "both": {"app": "x", "tier": "y"}, "bare": {}}
+    for each in budgets:
+        world.pdbs.set(each)
+    assert (
+        world.pdbs.violating([world.run(name, "a", labels=labels[name]) for name in order.split()])
+        == violating
+    )
+    for each in budgets:
+        world.pdbs.delete("default", each.name)
+    assert not world.pdbs
 
 
 @pytest.mark.parametrize(("deleting", "helps"), [(False, True), (True, False)])
@@ -345,3 +325,24 @@ def test_the_reason_of_a_node_is_that_of_the_first_filter_even_if_a_later_one_re
     assert world.preempt(high(world, ports=(80,))).message == (
         "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
     )
+
+
+@pytest.mark.parametrize(("priority", "woken"), [(4, False), (5, False), (6, True), (7, True)])
+def test_a_pod_that_ends_wakes_those_of_higher_priority(priority: int, woken: bool) -> None:
+    world = World()
+    gone = world.pod(priority=5, nodeName="n")
+    plugin = DefaultPreemption(DefaultPreemptionArgs())
+    assert wakes(plugin, world.pod(priority=priority), ev.ASSIGNED_POD_DELETE, gone, None) is woken
+
+
+@pytest.mark.parametrize(
+    ("percentage", "absolute", "nodes", "wanted"),
+    [(10, 100, 50, 50), (10, 100, 500, 100), (10, 100, 5000, 500), (50, 0, 3, 1), (0, 2, 9, 2)],
+)
+def test_a_part_of_the_nodes_is_enough_but_not_less_than_a_number_of_them(
+    percentage: int, absolute: int, nodes: int, wanted: int
+) -> None:
+    args = DefaultPreemptionArgs(
+        min_candidate_nodes_percentage=percentage, min_candidate_nodes_absolute=absolute
+    )
+    assert DefaultPreemption(args).wanted(nodes) == wanted

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
 
-from agent_scheduler.engine.preemption.pdbs import PDB, PDBs
+from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.preemption.victims import PotentialVictims, importance
-from agent_scheduler.engine.state.labelselector import LabelSelector, Requirement
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from tests.support.engine import World, node, pod_json, read_pod
+from tests.support.engine import World, covering, node, pod_json, read_pod
 from tests.support.examples import examples
 
 NODES = ("a", "b", "c")
@@ -80,7 +79,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(app=st.sampled_from("xy"), allowed=st.integers(0, 2))
     def budget_changes(self, app: str, allowed: int) -> None:
-        self.pdbs.set(budget_of(app=app, allowed=allowed))
+        self.pdbs.set(covering(app, allowed))
 
     @rule(app=st.sampled_from("xy"))
     def budget_goes(self, app: str) -> None:
@@ -118,19 +117,6 @@ class Machine(RuleBasedStateMachine):
 
 def seen(pod: Any) -> tuple[str, str, str, bool]:
     return pod.uid, pod.started, pod.labels["app"], pod.deleting
-
-
-def budget_of(*, app: str, allowed: int) -> PDB:
-    selector = LabelSelector((Requirement("app", "In", frozenset((app,))),))
-    return PDB(
-        namespace="default",
-        name=app,
-        uid=app,
-        resource_version="1",
-        selector=selector,
-        disruptions_allowed=allowed,
-        disrupted_pods=frozenset(),
-    )
 
 
 TestLesser = Machine.TestCase
@@ -178,7 +164,7 @@ def test_a_budget_that_is_gone_is_broken_by_nobody() -> None:
     world.ledger.set_pod(read_pod(body, world.classes), "a")
     victims = PotentialVictims(world.ledger).below(1)
     for app in "xy":
-        pdbs.set(budget_of(app=app, allowed=0))
+        pdbs.set(covering(app, 0))
     assert victims.violating(0, pdbs) == {"p"}
     pdbs.delete("default", "x")
     assert victims.violating(0, pdbs) == frozenset()

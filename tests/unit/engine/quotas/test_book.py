@@ -1,4 +1,4 @@
-"""The quota book: a pod counts once, in its queue and in all that lie above it."""
+"""The quota book: a pod counts once, in its queue and all above it; and pods that wait for a queue."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.vector import Vector, add_to
+from agent_scheduler.engine.quotas.waiting import WaitingPods
+from tests.support.engine import queue_of
 
 pytestmark = pytest.mark.promise("S28")
 
 GPU = "nvidia.com/gpu"
-ROOT = QueueInfo(name="root")
+ROOT = queue_of("root")
 
 
 def book(*queues: QueueInfo) -> QuotaBook:
@@ -33,9 +35,9 @@ def test_without_queues_there_is_nothing_to_ask() -> None:
 
 def test_the_first_queue_upwards_that_lacks_something_is_named_with_how_much() -> None:
     found = book(
-        QueueInfo(name="p", capability={"cpu": 3000, GPU: 1000}),
-        QueueInfo(name="a", parent="p", capability={"cpu": 2500}),
-        QueueInfo(name="b", parent="p"),
+        queue_of("p", capability={"cpu": 3000, GPU: 1000}),
+        queue_of("a", "p", capability=2500),
+        queue_of("b", "p"),
     )
     found.set("u", "b", {"cpu": 1000, GPU: 1000}, Standing.ASSUMED)
     assert found.shortfall("a", {"cpu": 2000}) is None
@@ -49,20 +51,20 @@ def test_the_first_queue_upwards_that_lacks_something_is_named_with_how_much() -
 
 
 def test_a_pod_is_not_counted_twice_when_it_is_asked_for_again() -> None:
-    found = book(QueueInfo(name="a", capability={"cpu": 1000}))
+    found = book(queue_of("a", capability=1000))
     found.set("u", "a", {"cpu": 1000}, Standing.RESERVED)
     assert found.shortfall("a", {"cpu": 1000}, "u") is None
     assert found.shortfall("a", {"cpu": 1000}, "other") is not None
 
 
 def test_no_limit_is_what_says_nothing_or_0_of_cpu_and_memory_and_pods_are_not_limited() -> None:
-    found = book(QueueInfo(name="a", capability={"cpu": 0, "pods": 0, GPU: 0}))
+    found = book(queue_of("a", capability={"cpu": 0, "pods": 0, GPU: 0}))
     assert found.shortfall("a", {"cpu": 10**9, "memory": 10**15, "pods": 1}) is None
     assert found.shortfall("a", {GPU: 1}) is not None
 
 
 def test_a_queue_that_is_not_open_or_not_there_takes_no_pods() -> None:
-    found = book(QueueInfo(name="a", state="Closed"), QueueInfo(name="b", state=""))
+    found = book(queue_of("a", state="Closed"), queue_of("b", state=""))
     assert str(found.shortfall("a", {})) == "queue a takes no pods: its state is Closed"
     assert str(found.shortfall("b", {})) == "queue b takes no pods: its state is not set"
     found.set("u", "named", {"cpu": 1}, Standing.BOUND)
@@ -75,11 +77,7 @@ def test_a_queue_that_is_not_open_or_not_there_takes_no_pods() -> None:
 
 
 def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:
-    found = book(
-        QueueInfo(name="above", capability={"cpu": 2000}),
-        QueueInfo(name="q", parent="above"),
-        QueueInfo(name="beside", parent="above"),
-    )
+    found = book(queue_of("above", capability=2000), queue_of("q", "above"), queue_of("beside", "above"))
     for name, of in (("first", "q"), ("second", "beside"), ("third", "q")):
         found.set(name, of, {"cpu": 1000}, Standing.RESERVED)
     assert found.shortfall("q", {"cpu": 1000}, "first") is None
@@ -100,9 +98,7 @@ def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:
 
 
 def test_queues_in_which_more_may_fit_are_told_of() -> None:
-    found = book(
-        QueueInfo(name="p"), QueueInfo(name="a", parent="p", capability={"cpu": 1}), QueueInfo(name="b")
-    )
+    found = book(queue_of("p"), queue_of("a", "p", capability=1), queue_of("b"))
     found.set("u", "a", {"cpu": 1}, Standing.ASSUMED)
     found.fallen.clear()
     found.set("u", "a", {"cpu": 1}, Standing.BOUND)
@@ -110,18 +106,18 @@ def test_queues_in_which_more_may_fit_are_told_of() -> None:
     found.remove("u")
     assert found.fallen == {"a", "p", "root"}
     found.fallen.clear()
-    found.set_queue(QueueInfo(name="a", parent="p", capability={"cpu": 2}))
-    found.set_queue(QueueInfo(name="b"))
+    found.set_queue(queue_of("a", "p", capability=2))
+    found.set_queue(queue_of("b"))
     assert found.fallen == {"a"}
     found.fallen.clear()
-    found.set_queue(QueueInfo(name="a", parent="b", capability={"cpu": 2}))
+    found.set_queue(queue_of("a", "b", capability=2))
     assert found.fallen == {"a", "b", "p", "root"}, "it is elsewhere"
 
 
 def test_a_limit_that_was_lowered_is_told_of_and_nothing_else_changes() -> None:
-    found = book(QueueInfo(name="a", capability={"cpu": 5}))
+    found = book(queue_of("a", capability=5))
     found.set("u", "a", {"cpu": 5}, Standing.BOUND)
-    found.set_queue(QueueInfo(name="a", capability={"cpu": 3}))
+    found.set_queue(queue_of("a", capability=3))
     assert list(found.above_capability()) == [("a", "cpu", 2)]
     assert found.used("a") == {"cpu": 5}
 
@@ -153,7 +149,7 @@ class Book(RuleBasedStateMachine):
         name=NAMES.filter(lambda name: name != "gone"), parent=NAMES | st.just(""), limit=st.none() | VECTORS
     )
     def set_queue(self, name: str, parent: str, limit: Vector | None) -> None:
-        self.infos[name] = QueueInfo(name=name, parent=parent, capability=limit)
+        self.infos[name] = queue_of(name, parent, capability=limit)
         self.book.set_queue(self.infos[name])
 
     @rule(name=NAMES)
@@ -189,13 +185,96 @@ class Book(RuleBasedStateMachine):
 TestBook = Book.TestCase
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 900)), max_size=25))
-def test_no_queue_is_let_above_its_own_capability_or_an_ancestors(wanted: list[tuple[str, int]]) -> None:
-    found = book(
-        QueueInfo(name="p", capability={"cpu": 2000}), QueueInfo(name="a", parent="p", capability={"cpu": 1500}),
-        QueueInfo(name="b", parent="p"),
-    )  # fmt: skip
-    for number, (queue, amount) in enumerate(wanted):
-        if found.shortfall(queue, {"cpu": amount}) is None:
-            found.set(str(number), queue, {"cpu": amount}, Standing.ASSUMED)
-    assert not list(found.above_capability())
+def limits_of(**limits: int) -> QuotaBook:
+    found = QuotaBook()
+    infos = [queue_of(name, capability=limit, parent="p" * (name in "ab")) for name, limit in limits.items()]
+    for info in (queue_of("root"), queue_of("p"), *infos):
+        found.set_queue(info)
+    return found
+
+
+def waiting(*pods: tuple[str, str, int, int]) -> WaitingPods:
+    """UID, queue, cpu, priority; created in this order."""
+    found = WaitingPods()
+    for number, (uid, queue, cpu, priority) in enumerate(pods):
+        found.add(uid, {queue: {"cpu": cpu}}, priority=priority, created=f"{number:03}")
+    return found
+
+
+def test_who_was_called_and_refused_again_has_its_old_turn() -> None:
+    found = waiting(("first", "a", 400, 0), ("second", "a", 400, 0))
+    empty = limits_of(a=400)
+    assert found.fitting(empty, {"a"}) == [("first", "a")]
+    found.add("first", {"a": {"cpu": 400}}, priority=0, created="000")
+    assert found.fitting(empty, {"a"}) == [("first", "a")]
+
+
+def test_who_waits_for_several_queues_has_room_in_all_or_takes_none() -> None:
+    found = waiting(("next", "a", 400, 0))
+    found.add("both", {"a": {"cpu": 400}, "b": {"cpu": 400}}, priority=5, created="000")
+    assert found.fitting(limits_of(a=400, b=300), {"a"}) == [("next", "a")]
+    assert found.fitting(limits_of(a=400, b=400), {"c"}) == []
+    assert found.fitting(limits_of(a=400, b=400), {"b"}) == [("both", "a")]
+
+
+def test_room_in_two_queues_below_one_is_counted_once() -> None:
+    found = waiting()
+    found.add("both", {"a": {"cpu": 400}, "b": {"cpu": 400}}, priority=0, created="000")
+    assert found.fitting(limits_of(p=700, a=900, b=900), {"p"}) == []
+    assert found.fitting(limits_of(p=800, a=900, b=900), {"p"}) == [("both", "a")]
+
+
+def test_a_pod_waits_for_one_queue_at_a_time() -> None:
+    found = waiting(("u", "a", 400, 0))
+    found.add("u", {"b": {"cpu": 400}}, priority=0, created="000")
+    assert found.queue_of("u") == "b"
+    assert found.fitting(limits_of(a=400), {"a"}) == []
+    found.remove("u")
+    found.remove("u")
+    assert found.queue_of("u") == ""
+    assert not len(found)
+
+
+def test_those_come_before_one_that_wait_for_the_same_queue_or_one_below_it_in_their_turn() -> None:
+    found = waiting(
+        *(("old", "a", 400, 0), ("urgent", "a", 900, 5), ("late", "a", 400, 0)),
+        *(("beside", "b", 400, 9), ("other", "c", 400, 9)),
+    )
+    there = limits_of(p=500, a=500, b=500, c=500)
+    assert found.before("late", there, "a") == ["urgent", "old"]
+    assert found.before("late", there, "p") == ["beside", "urgent", "old"]
+    assert found.before("late", there, "root") == ["beside", "other", "urgent", "old"]
+    assert found.before("beside", there, "root") == []
+    assert sorted(found.all()) == ["beside", "late", "old", "other", "urgent"]
+    assert not len(found) and found.fitting(there, {"root"}) == []
+
+
+changes = st.lists(
+    st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.integers(1, 4), st.integers(0, 2), st.booleans()),
+    max_size=40,
+)
+
+
+@given(changes, st.integers(0, 12), st.integers(0, 12))
+def test_those_that_may_try_again_fit_and_nobody_before_them_was_passed_over(
+    changes: list[tuple[int, str, int, int, bool]], limit: int, above: int
+) -> None:
+    quotas, found = limits_of(p=above, a=limit, b=limit, c=limit), WaitingPods()
+    kept: dict[str, tuple[int, str, str, int]] = {}
+    for number, queue, cpu, priority, stays in changes:
+        uid = str(number)
+        if stays:
+            found.add(uid, {queue: {"cpu": cpu}}, priority=priority, created=uid)
+            kept[uid] = (-priority, uid, queue, cpu)
+        else:
+            found.remove(uid)
+            kept.pop(uid, None)
+    expected = []
+    for _, uid, queue, cpu in sorted(kept.values()):
+        if quotas.shortfall(queue, {"cpu": cpu}) is None:
+            quotas.set(uid, queue, {"cpu": cpu}, Standing.ASSUMED)
+            expected.append(uid)
+    for uid in expected:
+        quotas.remove(uid)
+    assert found.fitting(quotas, {"root"}) == [(uid, kept[uid][2]) for uid in expected]
+    assert len(found) == len(kept) - len(expected)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.proportion import ProportionAccounts, Reclaiming
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
+from tests.support.engine import queue_of
 
 
 def opened(*queues: QueueInfo, total: int = 12_000, **wanted: tuple[int, int]) -> ProportionAccounts:
@@ -17,7 +18,7 @@ def opened(*queues: QueueInfo, total: int = 12_000, **wanted: tuple[int, int]) -
         for name, (held, pending) in wanted.items()
     ]
     return ProportionAccounts(
-        QueueTree([QueueInfo(name="root"), *queues]), jobs, {"cpu": total, "memory": 0, "pods": 99}
+        QueueTree([queue_of("root"), *queues]), jobs, {"cpu": total, "memory": 0, "pods": 99}
     )
 
 
@@ -26,22 +27,20 @@ def deserved(accounts: ProportionAccounts) -> dict[str, float]:
 
 
 def test_queues_deserve_by_weight() -> None:
-    accounts = opened(
-        QueueInfo(name="a", weight=1), QueueInfo(name="b", weight=3), a=(0, 20_000), b=(0, 20_000)
-    )
+    accounts = opened(queue_of("a", weight=1), queue_of("b", weight=3), a=(0, 20_000), b=(0, 20_000))
     assert deserved(accounts) == {"a": 3000, "b": 9000}
 
 
 def test_what_one_does_not_ask_for_goes_to_the_others() -> None:
-    accounts = opened(QueueInfo(name="a"), QueueInfo(name="b"), a=(0, 1000), b=(0, 20_000))
+    accounts = opened(queue_of("a"), queue_of("b"), a=(0, 1000), b=(0, 20_000))
     assert deserved(accounts) == {"a": 1000, "b": 11_000}
 
 
 def test_a_capability_limits_and_a_guarantee_is_kept_free() -> None:
     accounts = opened(
-        QueueInfo(name="a", capability={"cpu": 2000}),
-        QueueInfo(name="b"),
-        QueueInfo(name="c", guarantee={"cpu": 4000}),
+        queue_of("a", capability=2000),
+        queue_of("b"),
+        queue_of("c", guarantee=4000),
         a=(0, 20_000),
         b=(0, 20_000),
     )
@@ -49,11 +48,11 @@ def test_a_capability_limits_and_a_guarantee_is_kept_free() -> None:
 
 
 def test_a_queue_without_weight_deserves_nothing() -> None:
-    assert deserved(opened(QueueInfo(name="a", weight=0), a=(0, 1000))) == {"a": 0}
+    assert deserved(opened(queue_of("a", weight=0), a=(0, 1000))) == {"a": 0}
 
 
 def test_a_queue_is_overused_when_it_holds_all_that_it_deserves() -> None:
-    accounts = opened(QueueInfo(name="a"), QueueInfo(name="b"), a=(6000, 6000), b=(0, 9000))
+    accounts = opened(queue_of("a"), queue_of("b"), a=(6000, 6000), b=(0, 9000))
     assert (accounts.overused("a"), accounts.overused("b")) == (True, False)
     assert accounts.gauges["a"].overused is True
     assert accounts.compare("b", "a") < 0
@@ -62,20 +61,20 @@ def test_a_queue_is_overused_when_it_holds_all_that_it_deserves() -> None:
 
 
 def test_tasks_are_allocated_up_to_what_is_deserved_in_open_queues() -> None:
-    accounts = opened(QueueInfo(name="a"), QueueInfo(name="b", state="Closed"), a=(0, 6000), b=(0, 6000))
+    accounts = opened(queue_of("a"), queue_of("b", state="Closed"), a=(0, 6000), b=(0, 6000))
     assert accounts.cannot_allocate("a", {"cpu": 6000}) is None
     assert accounts.cannot_allocate("a", {"cpu": 6001}) is not None
     assert accounts.cannot_allocate("b", {"cpu": 1}) is not None
 
 
 def test_tasks_may_go_from_a_queue_until_it_holds_what_it_deserves() -> None:
-    accounts = opened(QueueInfo(name="a"), QueueInfo(name="b"), a=(8000, 9000), b=(0, 9000))
+    accounts = opened(queue_of("a"), queue_of("b"), a=(8000, 9000), b=(0, 9000))
     asked = Reclaiming(accounts)
     assert [asked.may_go("a", {"cpu": 1500}) for _ in range(3)] == [True, True, False]
 
 
 def test_minimums_are_admitted_one_after_another_up_to_what_a_queue_may_hold() -> None:
-    accounts = opened(QueueInfo(name="a", capability={"cpu": 4000}), a=(1000, 9000))
+    accounts = opened(queue_of("a", capability=4000), a=(1000, 9000))
     for _ in range(3):
         assert accounts.cannot_admit("a", {"cpu": 1000}) is None
         accounts.admit("a", {"cpu": 1000})
@@ -85,14 +84,14 @@ def test_minimums_are_admitted_one_after_another_up_to_what_a_queue_may_hold() -
 
 
 def test_a_queue_without_jobs_holds_and_asks_for_nothing() -> None:
-    gauges = opened(QueueInfo(name="a"), QueueInfo(name="idle"), a=(1000, 0)).gauges
+    gauges = opened(queue_of("a"), queue_of("idle"), a=(1000, 0)).gauges
     assert gauges.keys() == {"root", "a", "idle"}
     idle = gauges["idle"]
     assert (idle.allocated, idle.request, idle.deserved) == ({"cpu": 0, "memory": 0}, {}, None)
 
 
 def test_a_higher_priority_comes_before_a_smaller_share() -> None:
-    accounts = opened(QueueInfo(name="a", priority=1), QueueInfo(name="b"), a=(6000, 1), b=(0, 9000))
+    accounts = opened(queue_of("a", priority=1), queue_of("b"), a=(6000, 1), b=(0, 9000))
     assert accounts.compare("a", "b") < 0 < accounts.compare("b", "a")
     assert not Reclaiming(accounts).may_go("nobody", {"cpu": 1})
 
@@ -112,12 +111,9 @@ def test_no_queue_deserves_more_than_it_wants_or_may_hold_and_all_together_no_mo
     queues: list[tuple[int, int, int | None, int]], total: int
 ) -> None:
     infos = [
-        QueueInfo(
-            name=f"q{index}", weight=weight, guarantee={"cpu": guarantee},
-            capability=None if limit is None else {"cpu": limit},
-        )
+        queue_of(f"q{index}", weight=weight, guarantee=guarantee, capability=limit)
         for index, (weight, _, limit, guarantee) in enumerate(queues)
-    ]  # fmt: skip
+    ]
     accounts = opened(
         *infos, total=total, **{f"q{index}": (0, wanted) for index, (_, wanted, _, _) in enumerate(queues)}
     )

@@ -45,6 +45,15 @@ class Scene(World):
         return self.queue.move_all(ev.ASSIGNED_POD_DELETE, pod)
 
 
+def _node(rng: random.Random, name: str) -> Any:
+    about: Any = {
+        "cpu": str(rng.randint(1, 4)),
+        "pods": str(rng.randint(2, 5)),
+        "labels": {ZONE: rng.choice("ab")},
+    }
+    return node(name, extended={"example.com/gpu": "2"} if rng.random() < 0.5 else {}, **about)
+
+
 def _drawn(scene: Scene, rng: random.Random, name: str, on: str = "") -> PodInfo:
     more: dict[str, Any] = {}
     match rng.randrange(8):
@@ -72,21 +81,9 @@ def test_who_is_not_woken_when_a_pod_ends_would_be_refused_again(first: int) -> 
     for seed in range(first, first + 100):
         rng = random.Random(seed)
         names = [f"n{number}" for number in range(rng.randint(1, 5))]
-        scene = Scene(
-            *(
-                node(
-                    name,
-                    cpu=str(rng.randint(1, 4)),
-                    pods=str(rng.randint(2, 5)),
-                    labels={ZONE: rng.choice("ab")},
-                    extended={"example.com/gpu": "2"} if rng.random() < 0.5 else {},
-                )
-                for name in names
-            )
-        )
-        running = [
-            _drawn(scene, rng, f"r{number}", rng.choice(names)) for number in range(rng.randint(2, 14))
-        ]
+        scene = Scene(*(_node(rng, name) for name in names))
+        count = rng.randint(2, 14)
+        running = [_drawn(scene, rng, f"r{number}", rng.choice(names)) for number in range(count)]
         for pod in running:
             scene.ledger.set_pod(pod, pod.node_name)
         waiting = {}

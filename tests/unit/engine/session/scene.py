@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ from agent_scheduler.engine.gangs.group import Group, of_pod_group
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.nominator import Nominator
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.quotas.vector import of_requests
 from agent_scheduler.engine.session.close import Result, close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import Job, Task
@@ -27,11 +27,14 @@ from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.shard import within
 from agent_scheduler.objects import batch
-from tests.support.engine import World, pod_json, read_pod
+from tests.support import objects
+from tests.support.engine import World, node, pod_json, queue_of, read_pod
 
 T = TypeVar("T")
 
 SCHEDULER = "volcano"
+#: Of a pod: a gate that is not ours.
+GATED = {"schedulingGates": [{"name": "example.com/wait"}]}
 
 
 def conf(
@@ -83,7 +86,7 @@ class Scene(World):
         World.__init__(self, *nodes)
         self.groups: list[Group] = []
         self.members: dict[GroupKey, list[PodInfo]] = {}
-        self.queues = [QueueInfo(name="root"), QueueInfo(name="default", parent="root")]
+        self.queues = [queue_of("root"), queue_of("default", "root")]
         self.cluster = Everything()
         self.more: dict[str, Any] = {}
         self.nominator: Nominator[PodInfo] = Nominator()
@@ -97,17 +100,8 @@ class Scene(World):
 
     def group(self, name: str, *, phase: str = "Pending", **spec: Any) -> Group:
         minutes, seconds = divmod(len(self.groups), 60)
-        created = f"2026-01-01T00:{minutes:02}:{seconds:02}Z"
-        body = {
-            "metadata": {
-                "name": name,
-                "namespace": "default",
-                "creationTimestamp": spec.pop("created", created),
-                "annotations": spec.pop("annotations", {}),
-            },
-            "spec": {"minMember": 1, **spec},
-            "status": {"phase": phase},
-        }
+        about = {"minMember": 1, "created": f"2026-01-01T00:{minutes:02}:{seconds:02}Z", **spec}
+        body = objects.pod_group(name, namespace="default", phase=phase, **about)
         group = of_pod_group(msgspec.convert(body, batch.PodGroup))
         self.groups.append(group)
         self.members.setdefault(group.key, [])
@@ -121,24 +115,20 @@ class Scene(World):
         cpu: str = "1",
         node: str = "",
         phase: str = "",
-        annotations: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
         deleting: bool = False,
-        **spec: Any,
+        **more: Any,
     ) -> PodInfo:
         """A pod of the group; on a node it runs. Without cpu it asks for nothing."""
-        key = GroupKey("default", group)
-        there = self.members[key]
-        body = pod_json(name or f"{group}-{len(there)}", requests={"cpu": cpu} if cpu else {}, **spec)
-        body["metadata"]["annotations"] = {batch.GROUP_NAME: group, **(annotations or {})}
-        body["metadata"]["labels"] = dict(labels or {})
-        body["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{len(there) % 60:02}Z"
-        if deleting:
-            body["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
-        body["spec"]["schedulerName"] = SCHEDULER
-        body["status"] = {"phase": phase or ("Running" if node else "Pending")}
-        if node:
-            body["spec"]["nodeName"] = node
+        there = self.members[GroupKey("default", group)]
+        about: dict[str, Any] = {
+            "requests": {"cpu": cpu} if cpu else {},
+            "phase": phase or ("Running" if node else "Pending"),
+            "created": f"2026-01-01T00:00:{len(there) % 60:02}Z",
+            "deleted": "2026-01-01T01:00:00Z" if deleting else "",
+            **more,
+        }
+        number = f"{group}-{len(there)}"
+        body = pod_json(name or number, group=group, node=node, scheduler=SCHEDULER, **about)
         pod = read_pod(body, self.classes)
         there.append(pod)
         if node and not pod.finished:
@@ -154,6 +144,22 @@ class Scene(World):
         """A group with a member on each of these nodes, one of which is enough for it."""
         self.group(name, phase="Running", **spec)
         return [self.member(name, cpu=cpu, node=place) for place in nodes]
+
+    def holding(self, *parts: Part) -> Scene:
+        for add in parts:
+            add(self)
+        return self
+
+    def book(self, *, bound: bool = False) -> QuotaBook:
+        """That of all schedulers, with the queues of the scene; if `bound`, with the members that have a node."""
+        book = QuotaBook()
+        for each in self.queues:
+            book.set_queue(each)
+        for group in self.groups if bound else ():
+            for pod in self.members[group.key]:
+                if pod.node_name:
+                    book.set(pod.uid, group.queue, of_requests(pod.requests), Standing.BOUND)
+        return book
 
     def session(
         self, how: SessionConf | None = None, *, now: str = "", book: QuotaBook | None = None
@@ -193,6 +199,36 @@ class Scene(World):
         return session, finished(close(session, book))
 
 
+#: What a row of a table adds to a scene.
+Part = Callable[[Scene], object]
+
+
+def has(name: str, *members: Mapping[str, Any], **group: Any) -> Part:
+    """A group with these members."""
+
+    def add(scene: Scene) -> None:
+        scene.group(name, **group)
+        for each in members:
+            scene.member(name, **each)
+
+    return add
+
+
+def runs(name: str, *nodes: str, **more: Any) -> Part:
+    """As `Scene.running`."""
+    return lambda scene: scene.running(name, *nodes, **more)
+
+
+def waits(name: str, number: int = 1, **more: Any) -> Part:
+    """As `Scene.gang`."""
+    return lambda scene: scene.gang(name, number, **more)
+
+
+def sized(*cpus: int | str, **more: Any) -> Scene:
+    """Nodes `n0`, `n1`... with these amounts."""
+    return Scene(*(node(f"n{index}", cpu=str(cpu), **more) for index, cpu in enumerate(cpus)))
+
+
 class NoWrites:
     """Nothing is reserved here, so nothing is given back."""
 
@@ -228,6 +264,10 @@ def claimed(session: Session) -> dict[str, str]:
 
 def evicted(session: Session) -> list[str]:
     return [task.pod.name for task, _ in session.evicted]
+
+
+def tasks_of(session: Session, group: str) -> list[Task]:
+    return list(session.jobs[f"default/{group}"].tasks.values())
 
 
 def told(result: Result) -> dict[str, tuple[str, str]]:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.explain import WAITS_FOR, GangExplanation, Minimum, explain_gang
-from agent_scheduler.objects.batch import ResourceQuotaStatus
-from tests.support.engine import node
+from agent_scheduler.objects.batch import TASK_SPEC, ResourceQuotaStatus
+from tests.support.engine import queue_of
 
-from .scene import Scene, conf
+from .scene import GATED, Part, Scene, conf, has, sized, waits
 
 QUEUES = conf("priority", "gang", "capacity", "predicates", "nodeorder")
-
-
-def book_of(scene: Scene) -> QuotaBook:
-    book = QuotaBook()
-    for each in scene.queues:
-        book.set_queue(each)
-    return book
 
 
 def explained(
     scene: Scene, group: str = "g", *, book: QuotaBook | None = None, how: SessionConf = QUEUES
 ) -> GangExplanation:
-    book = book or book_of(scene)
+    book = book or scene.book()
     session, result = scene.run(how, book=book)
     found = explain_gang(session, result, session.jobs[f"default/{group}"], book)
     assert found.waits_for in (*WAITS_FOR, "")
@@ -32,49 +28,83 @@ def explained(
     return found
 
 
+def in_role(role: str, **more: Any) -> dict[str, Any]:
+    return {"annotations": {TASK_SPEC: role}, **more}
+
+
+def half_a_cpu(scene: Scene) -> None:
+    """Is all that the queue may hold."""
+    scene.queues[1] = queue_of("default", "root", capability=500)
+
+
+TWO = {"minResources": {"cpu": "2"}}
+TOO_FEW = "Not enough valid tasks for gang-scheduling, valid: {}, min: {}"
+OUT = "queue resource quota insufficient: insufficient cpu"
+
+
+@pytest.mark.parametrize(
+    ("parts", "how", "waits_for", "why"),
+    [
+        ([waits("g")], QUEUES, "", ""),
+        ([waits("g", 3)], conf(), "nodes", "0/1 nodes are unavailable: 1 Insufficient cpu."),
+        ([waits("g", 3)], QUEUES, "nodes", "its queue has all that it may have of what is in the cluster"),
+        # Pods that are not there yet, or gated, whatever else it lacks.
+        ([has("g", {}, minMember=2)], QUEUES, "members", TOO_FEW.format(1, 2)),
+        ([has("g")], QUEUES, "members", TOO_FEW.format(0, 1)),
+        (
+            [half_a_cpu, has("g", {}, GATED, minMember=2)],
+            QUEUES,
+            "gates",
+            "1 of its 2 pods have scheduling gates",
+        ),
+        # Let in it waits for pods, before that for being let in.
+        ([waits("g", 3, minResources={"cpu": "3"})], QUEUES, "admission", OUT),
+        ([has("g", minMember=2, minResources={"cpu": "3"})], QUEUES, "admission", OUT),
+        ([has("g", minMember=2, **TWO)], QUEUES, "members", TOO_FEW.format(0, 2)),
+        (
+            [waits("g", 2, **TWO)],
+            conf("gang", "resourcequota", "predicates"),
+            "quota",
+            "resource quota insufficient, requested: cpu=2, used: cpu=0, limited: cpu=1",
+        ),
+        (
+            [has("old", {"node": "n0", "cpu": "2", "deleting": True}), waits("g", 1, phase="Inqueue")],
+            QUEUES,
+            "release",
+            "1 of its pods have a claim on room that pods are leaving",
+        ),
+    ],
+)
+def test_a_gang_says_what_it_waits_for(parts: list[Part], how: SessionConf, waits_for: str, why: str) -> None:
+    scene = sized(2).holding(*parts)
+    scene.more["quotas"] = {"default": [ResourceQuotaStatus(hard={"cpu": "1"}, used={"cpu": "0"})]}
+    found = explained(scene, how=how)
+    assert (found.waits_for, found.why) == (waits_for, why)
+
+
 def test_a_gang_that_runs_waits_for_nothing() -> None:
-    scene = Scene(node("a", cpu="2"))
-    scene.gang("g", 2)
-    found = explained(scene)
-    assert (found.waits_for, found.why, found.place, found.waiting) == ("", "", 0, 0)
+    found = explained(sized(2).holding(waits("g", 2)))
+    assert (found.place, found.waiting, found.members) == (0, 0, {"Binding": 2})
     assert found.minimums == (Minimum(of="group", needs=2, has=2),)
-    assert found.members == {"Binding": 2}
 
 
 def test_a_gang_that_waits_for_nodes_says_how_many_members_would_fit_and_what_the_others_lack() -> None:
-    scene = Scene(node("a", cpu="2"))
-    scene.gang("g", 3)
-    found = explained(scene, how=conf())
-    assert (found.waits_for, found.why) == ("nodes", "0/1 nodes are unavailable: 1 Insufficient cpu.")
+    found = explained(sized(2).holding(waits("g", 3)), how=conf())
     assert (found.minimums[0].missing, found.would_fit) == (3, 2)
     assert [(each.pods, each.pod) for each in found.refusals] == [(1, "g-2")]
 
 
-def test_a_gang_for_which_its_queue_has_nothing_left_of_the_cluster_waits_for_nodes_too() -> None:
-    scene = Scene(node("a", cpu="2"))
-    scene.gang("g", 3)
-    found = explained(scene)
-    assert (found.waits_for, found.why) == (
-        "nodes",
-        "its queue has all that it may have of what is in the cluster",
-    )
-
-
 def test_what_a_queue_deserves_is_shown_beside_what_it_has() -> None:
-    scene = Scene(node("a", cpu="2"))
-    scene.queues.append(QueueInfo(name="q", parent="root", deserved={"cpu": 1500}))
-    scene.gang("g", 3, queue="q")
+    scene = sized(2).holding(waits("g", 3, queue="q"))
+    scene.queues.append(queue_of("q", "root", deserved=1500))
     (queue, *_) = explained(scene).queues
     assert (queue.name, queue.deserved, queue.used) == ("q", {"cpu": "1500m"}, {})
 
 
 def test_the_role_is_named_that_is_short() -> None:
-    scene = Scene(node("a", cpu="4"))
-    scene.group("g", minMember=3, minTaskMember={"master": 1, "worker": 2})
-    for role, cpu in (("worker", "1"), ("worker", "1"), ("master", "8")):
-        scene.member("g", cpu=cpu, annotations={"volcano.sh/task-spec": role})
-    scene.member("g", "old", node="a", annotations={"volcano.sh/task-spec": "worker"})
-    found = explained(scene)
+    members = (*[in_role("worker")] * 2, in_role("master", cpu="8"), in_role("worker", node="n0"))
+    roles = {"master": 1, "worker": 2}
+    found = explained(sized(4).holding(has("g", *members, minMember=3, minTaskMember=roles)))
     assert found.waits_for == "nodes"
     assert {each.of: (each.needs, each.has) for each in found.minimums} == {
         "group": (3, 1),
@@ -84,57 +114,28 @@ def test_the_role_is_named_that_is_short() -> None:
 
 
 def test_members_that_ask_for_nothing_count_as_there() -> None:
-    scene = Scene(node("a", cpu="4"))
-    scene.group("g", minMember=4, minTaskMember={"w": 4})
-    for more in ({"node": "a"}, {"cpu": ""}, {"cpu": "9"}, {"cpu": "9"}):
-        scene.member("g", annotations={"volcano.sh/task-spec": "w"}, **more)
+    members = (in_role("w", **more) for more in ({"node": "n0"}, {"cpu": ""}, {"cpu": "9"}, {"cpu": "9"}))
+    scene = sized(4).holding(has("g", *members, minMember=4, minTaskMember={"w": 4}))
     found = explained(scene, how=conf(actions="enqueue allocate"))
     assert found.minimums == (Minimum(of="group", needs=4, has=2), Minimum(of="role w", needs=4, has=2))
     assert [(each.pods, each.pod) for each in found.refusals] == [(1, "g-2")]
 
 
 def test_the_kind_of_sub_groups_is_named_that_is_short() -> None:
-    scene = Scene(node("a", cpu="1"))
     policy = {"name": "rack", "subGroupSize": 2, "minSubGroups": 2, "matchLabelKeys": ["rack"]}
-    scene.group("g", minMember=4, subGroupPolicy=[policy])
-    for index in range(4):
-        scene.member("g", labels={"rack": str(index % 2)})
-    found = explained(scene)
+    members = ({"labels": {"rack": str(index % 2)}} for index in range(4))
+    found = explained(sized(1).holding(has("g", *members, minMember=4, subGroupPolicy=[policy])))
     assert found.minimums[1:] == (Minimum(of="sub-groups rack", needs=2, has=0),)
 
 
-def test_a_gang_whose_pods_are_not_there_yet_waits_for_these() -> None:
-    scene = Scene(node("a"))
-    scene.group("g", minMember=2)
-    scene.member("g")
-    found = explained(scene)
-    assert (found.waits_for, found.why) == (
-        "members",
-        "Not enough valid tasks for gang-scheduling, valid: 1, min: 2",
-    )
-    scene.group("none")
-    assert explained(scene, "none").why.startswith("Not enough valid tasks")
-
-
-def test_a_gang_whose_pods_are_gated_waits_for_the_gates() -> None:
-    scene = Scene(node("a"))
-    scene.group("g", minMember=2)
-    scene.member("g")
-    scene.member("g", schedulingGates=[{"name": "example.com/quota"}])
-    scene.queues[1] = QueueInfo(name="default", parent="root", capability={"cpu": 500})
-    found = explained(scene)
-    assert (found.waits_for, found.why) == ("gates", "1 of its 2 pods have scheduling gates")
-
-
 def test_a_gang_that_its_queue_holds_names_it_with_numbers_and_those_above_it() -> None:
-    scene = Scene(node("a", cpu="9"))
+    scene = sized(9).holding(waits("g", 3, queue="q"))
     scene.queues += [
-        QueueInfo(name="team", parent="root", capability={"cpu": 4000}),
-        QueueInfo(name="q", parent="team", capability={"cpu": 8000, "memory": 2**31}),
+        queue_of("team", "root", capability=4000),
+        queue_of("q", "team", capability={"cpu": 8000, "memory": 2**31}),
     ]
-    book = book_of(scene)
+    book = scene.book()
     book.set("an agent's pod", "team", {"cpu": 1500}, Standing.BOUND)
-    scene.gang("g", 3, queue="q")
     scene.cluster.refused = {"g-0", "g-1", "g-2"}
     found = explained(scene, book=book)
     assert found.waits_for == "queue"
@@ -147,67 +148,18 @@ def test_a_gang_that_its_queue_holds_names_it_with_numbers_and_those_above_it() 
 
 
 def test_a_gang_that_is_not_let_in_says_what_the_session_said_of_it() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.gang("g", 2, minResources={"cpu": "2"})
-    found = explained(scene)
-    assert (found.waits_for, found.why) == (
-        "admission",
-        "queue resource quota insufficient: insufficient cpu",
-    )
-    assert found.said[0] == ("Unschedulable", found.why)
+    found = explained(sized(1).holding(waits("g", 2, **TWO)))
+    assert found.said[0] == ("Unschedulable", OUT)
     assert found.said[1][1].startswith("2/2 tasks in gang unschedulable: pod group is not ready")
 
 
-def test_a_gang_without_pods_waits_for_admission_until_it_is_let_in_and_then_for_pods() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.group("g", minMember=2, minResources={"cpu": "2"})
-    found = explained(scene)
-    assert (found.waits_for, found.why) == (
-        "admission",
-        "queue resource quota insufficient: insufficient cpu",
-    )
-    scene = Scene(node("a", cpu="2"))
-    scene.group("g", minMember=2, minResources={"cpu": "2"})
-    found = explained(scene)
-    assert (found.waits_for, found.phase) == ("members", "Inqueue")
-
-
-def test_a_gang_that_a_quota_keeps_out_waits_for_that() -> None:
-    scene = Scene(node("a"))
-    scene.gang("g", 2, minResources={"cpu": "2"})
-    scene.more["quotas"] = {"default": [ResourceQuotaStatus(hard={"cpu": "1"}, used={"cpu": "0"})]}
-    found = explained(scene, how=conf("gang", "resourcequota", "predicates"))
-    assert (found.waits_for, found.why) == (
-        "quota",
-        "resource quota insufficient, requested: cpu=2, used: cpu=0, limited: cpu=1",
-    )
-
-
-def test_a_gang_with_claims_on_room_that_is_being_left_waits_for_the_release() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.group("old")
-    scene.member("old", node="a", deleting=True)
-    scene.gang("g", 1, phase="Inqueue")
-    found = explained(scene)
-    assert (found.waits_for, found.why) == (
-        "release",
-        "1 of its pods have a claim on room that pods are leaving",
-    )
-
-
 def test_the_place_is_among_the_gangs_of_the_queue_that_wait() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.queues.append(QueueInfo(name="other", parent="root"))
+    scene = sized(1)
+    scene.queues.append(queue_of("other", "root"))
     scene.gang("elsewhere", 2, queue="other", created="2026-01-01T00:00:00Z")
     scene.gang("runs", 1, created="2026-01-01T00:00:00Z")
-    for index, name in enumerate(("first", "second", "third")):
+    names = ("first", "second", "third")
+    for index, name in enumerate(names):
         scene.gang(name, 2, created=f"2026-01-0{index + 2}T00:00:00Z")
-    assert [
-        (found.place, found.waiting)
-        for name in ("first", "second", "third")
-        for found in [explained(scene, name)]
-    ] == [
-        (1, 3),
-        (2, 3),
-        (3, 3),
-    ]
+    found = [explained(scene, name) for name in names]
+    assert [(each.place, each.waiting) for each in found] == [(1, 3), (2, 3), (3, 3)]

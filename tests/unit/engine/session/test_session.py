@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption
 from agent_scheduler.engine.session.model import TaskStatus
-from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.support.engine import node
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
+from tests.support.engine import node, queue_of
+from tests.support.terms import preferring, term
 
-from .scene import Everything, Scene, bound, conf, status_of, told
+from .scene import Everything, Part, Scene, bound, conf, has, runs, sized, status_of, told, waits
 
 OURS = [{"name": QUEUE_ALLOCATION_GATE}]
 MANAGED = {QUEUE_ALLOCATION_GATE: "true"}
+GATED = conf(features=frozenset((QUEUE_ADMISSION_GATES,)))
+DOWN = [{"type": "Ready", "status": "Unknown"}]
+SAID = "Pod default/{} can possibly be assigned to n0, once {}minAvailable is satisfied"
+
+
+def leaves(name: str, cpu: str) -> Part:
+    """A pod that is being deleted there."""
+    return has("old", {"cpu": cpu, "node": name, "deleting": True}, phase="Running")
 
 
 def test_a_gang_that_fits_is_bound_in_one_commit() -> None:
-    scene = Scene(node("a", cpu="2"), node("b", cpu="2"))
-    scene.gang("g", 4)
+    scene = sized(2, 2).holding(waits("g", 4))
     session, result = scene.run()
     assert len(bound(session)) == 4
     assert scene.cluster.commits == [("g", ["g-0", "g-1", "g-2", "g-3"], 4)]
@@ -28,110 +37,74 @@ def test_a_gang_that_fits_is_bound_in_one_commit() -> None:
 
 
 def test_of_a_gang_that_does_not_fit_nothing_is_sent() -> None:
-    scene = Scene(node("a", cpu="2"))
-    scene.gang("g", 3)
+    scene = sized(2).holding(waits("g", 3))
     session, result = scene.run()
     assert not scene.cluster.commits
     assert told(result) == {
-        "g-0": (
-            "Schedulable",
-            "Pod default/g-0 can possibly be assigned to a, once minAvailable is satisfied",
-        ),
-        "g-1": (
-            "Schedulable",
-            "Pod default/g-1 can possibly be assigned to a, once minAvailable is satisfied",
-        ),
+        "g-0": ("Schedulable", SAID.format("g-0", "")),
+        "g-1": ("Schedulable", SAID.format("g-1", "")),
         "g-2": ("Unschedulable", "0/1 nodes are unavailable: 1 Insufficient cpu."),
     }
     assert session.nodes.columns.taken[0] == scene.ledger.columns.taken[0]
 
 
 def test_what_is_above_a_minimum_comes_after_the_gangs_of_others() -> None:
-    scene = Scene(node("a", cpu="4"))
-    scene.gang("first", 4, minMember=2)
-    scene.gang("second", 2)
-    session, _ = scene.run()
+    session, _ = sized(4).holding(waits("first", 4, minMember=2), waits("second", 2)).run()
     assert sorted(bound(session)) == ["first-0", "first-1", "second-0", "second-1"]
 
 
 def test_jobs_of_higher_priority_come_first() -> None:
-    scene = Scene(node("a", cpu="2"))
+    scene = sized(2).holding(waits("low", 2), waits("high", 2, priorityClassName="high"))
     scene.more["priorities"] = {"high": 10}
-    scene.gang("low", 2)
-    scene.gang("high", 2, priorityClassName="high")
     session, _ = scene.run()
     assert sorted(bound(session)) == ["high-0", "high-1"]
 
 
 def test_a_group_whose_queue_there_is_not_is_left_alone() -> None:
-    scene = Scene(node("a"))
-    scene.gang("g", 1, queue="nowhere")
-    session, result = scene.run()
-    assert not session.jobs
-    assert not result.groups
+    session, result = sized(4).holding(waits("g", queue="nowhere")).run()
+    assert not session.jobs and not result.groups
 
 
 def test_what_the_committer_refuses_is_pending_again_and_takes_no_room() -> None:
-    scene = Scene(node("a", cpu="2"))
+    scene = sized(2).holding(waits("g", 2), waits("later", 2))
     scene.cluster = Everything("g-0", "g-1")
-    scene.gang("g", 2)
-    scene.gang("later", 2)
     session, result = scene.run()
     assert sorted(bound(session)) == ["later-0", "later-1"]
     assert status_of(result, "g").phase == "Inqueue"
-    assert session.jobs["default/g"].by_status[TaskStatus.PENDING].keys() == {
-        pod.uid for pod in scene.members[scene.groups[0].key]
-    }
+    assert len(session.jobs["default/g"].by_status[TaskStatus.PENDING]) == 2
 
 
-def test_members_that_run_count_for_the_minimum_of_a_commit() -> None:
-    scene = Scene(node("a"))
-    scene.group("g", minMember=3, phase="Running")
-    scene.member("g", node="a")
-    for _ in range(2):
-        scene.member("g")
+@pytest.mark.parametrize(
+    ("part", "commits"),
+    [
+        (has("g", {"node": "n0"}, {}, {}, minMember=3, phase="Running"), [("g", ["g-1", "g-2"], 2)]),
+        (waits("g", 3, minMember=1), [("g", ["g-0"], 1), ("g", ["g-1"], 0), ("g", ["g-2"], 0)]),
+    ],
+    ids=["members that run count", "what is above the minimum comes without one"],
+)
+def test_a_commit_has_the_minimum_that_is_still_to_be_had(part: Part, commits: Any) -> None:
+    scene = sized(4).holding(part)
     scene.run()
-    assert scene.cluster.commits == [("g", ["g-1", "g-2"], 2)]
-
-
-def test_what_is_above_the_minimum_is_committed_without_one() -> None:
-    scene = Scene(node("a"))
-    scene.gang("g", 3, minMember=1)
-    scene.run()
-    assert [minimum for _, _, minimum in scene.cluster.commits] == [1, 0, 0]
+    assert scene.cluster.commits == commits
 
 
 def test_a_pod_that_is_deleted_leaves_room_to_come_and_none_yet() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.group("old", phase="Running")
-    scene.member("old", node="a", deleting=True)
-    scene.gang("new", 1)
-    session, result = scene.run()
+    session, result = sized(1).holding(leaves("n0", "1"), waits("new")).run()
     assert not bound(session)
-    text = "Pod default/new-0 can possibly be assigned to a, once resource is released and minAvailable is satisfied"
+    text = SAID.format("new-0", "resource is released and ")
     assert told(result)["new-0"] == ("Unschedulable", text)
 
 
 def test_a_gang_with_a_member_that_is_deleted_before_it_had_a_node_says_that_it_is_unschedulable() -> None:
     """Nothing that it waits for is about to come free."""
-    scene = Scene(node("a", cpu="1"))
-    scene.group("g")
-    scene.member("g", "gone", deleting=True)
-    scene.member("g", "large", cpu="2")
-    _, result = scene.run()
-    conditions = status_of(result, "g").conditions
-    assert [(each.type, each.reason) for each in conditions or ()] == [
-        ("Unschedulable", "NotEnoughResources")
-    ]
+    _, result = sized(1).holding(has("g", {"deleting": True}, {"cpu": "2"})).run()
+    (condition,) = status_of(result, "g").conditions or ()
+    assert (condition.type, condition.reason) == ("Unschedulable", "NotEnoughResources")
 
 
 def test_a_row_that_has_room_now_goes_before_a_better_one_that_will_have_it() -> None:
-    scene = Scene(node("small", cpu="2"), node("large", cpu="32"))
-    scene.group("old", phase="Running")
-    scene.member("old", cpu="32", node="large", deleting=True)
-    scene.gang("new", 2)
-    session, _ = scene.run()
-    assert bound(session) == {"new-0": "small", "new-1": "small"}
+    session, _ = sized(2, 32).holding(leaves("n1", "32"), waits("new", 2)).run()
+    assert bound(session) == {"new-0": "n0", "new-1": "n0"}
 
 
 def test_nodes_that_have_room_now_are_ranked_among_themselves() -> None:
@@ -141,30 +114,16 @@ def test_nodes_that_have_room_now_are_ranked_among_themselves() -> None:
         node("large", cpu="100"),
         node("later", cpu="1", labels={"like": "much"}),
     )
-    scene.group("old", phase="Running")
-    scene.member("old", cpu="1", node="later", deleting=True)
-    scene.group("new")
-    preferred = [
-        {
-            "weight": weight,
-            "preference": {"matchExpressions": [{"key": "like", "operator": "In", "values": [value]}]},
-        }
-        for weight, value in ((1, "little"), (100, "much"))
-    ]
-    scene.member(
-        "new", affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    )
+    preferred = preferring((1, term("like", "little")), (100, term("like", "much")))
+    scene.holding(leaves("later", "1"), has("new", {"affinity": {"nodeAffinity": preferred}}))
     weights = {"leastrequested.weight": 10, "nodeaffinity.weight": 1, "balancedresource.weight": 0}
     session, _ = scene.run(conf("priority", "gang", "predicates", PluginOption("nodeorder", weights)))
     assert bound(session) == {"new-0": "liked"}
 
 
 def test_pods_without_requests_are_backfilled_onto_full_nodes() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.gang("g", 1)
-    scene.gang("free", 1, cpu="")
-    session, _ = scene.run()
-    assert bound(session) == {"g-0": "a", "free-0": "a"}
+    session, _ = sized(1).holding(waits("g"), waits("free", cpu="")).run()
+    assert bound(session) == {"g-0": "n0", "free-0": "n0"}
 
 
 @pytest.mark.parametrize(
@@ -175,34 +134,23 @@ def test_a_node_that_is_full_of_pods_says_so_in_a_backfill_beside_what_else_it_r
     taints: list[dict[str, str]], text: str
 ) -> None:
     scene = Scene(node("a", pods="1", taints=taints))
-    scene.running("runs", "a")
-    scene.gang("free", 1, cpu="")
-    _, result = scene.run()
+    _, result = scene.holding(runs("runs", "a"), waits("free", cpu="")).run()
     text = f"0/1 nodes are unavailable: {text}1 node(s) pod number exceeded."
     assert told(result) == {"free-0": ("Unschedulable", text)}
 
 
 def test_a_node_that_is_not_ready_is_counted_by_its_taint_as_in_the_fast_paths_words() -> None:
     """Of others that there is no room comes first, as Volcano says it."""
-    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    down = [{"type": "Ready", "status": "False"}]
-    scene = Scene(
-        node("a", cpu="1"),
-        node("b", cpu="1", taints=[taint], conditions=down),
-        node("c", cpu="1", taints=[taint]),
-    )
-    scene.gang("g", 1, cpu="2")
-    _, result = scene.run()
+    taints = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+    down = node("b", cpu="1", taints=taints, conditions=DOWN)
+    scene = Scene(node("a", cpu="1"), down, node("c", cpu="1", taints=taints))
+    _, result = scene.holding(waits("g", cpu="2")).run()
     text = "0/3 nodes are unavailable: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
     assert told(result) == {"g-0": ("Unschedulable", text)}
 
 
 def test_a_gated_pod_is_let_in_and_bound_in_a_later_session() -> None:
-    scene = Scene(node("a"))
-    scene.group("g")
-    scene.member("g", annotations=MANAGED, schedulingGates=OURS)
-    how = conf(features=frozenset((QUEUE_ADMISSION_GATES,)))
-    session, result = scene.run(how)
+    session, result = sized(4).holding(has("g", {"annotations": MANAGED, "schedulingGates": OURS})).run(GATED)
     assert not bound(session)
     assert [pod.name for pod in result.ungated] == ["g-0"]
     assert not result.pods
@@ -221,54 +169,35 @@ def test_a_gated_pod_is_let_in_and_bound_in_a_later_session() -> None:
 def test_no_other_gate_is_touched(
     gates: list[dict[str, str]], annotations: dict[str, str], features: bool
 ) -> None:
-    scene = Scene(node("a"))
-    scene.group("g")
-    scene.member("g", annotations=annotations, schedulingGates=gates)
-    how = conf(features=frozenset((QUEUE_ADMISSION_GATES,) if features else ()))
-    session, result = scene.run(how)
-    assert not bound(session)
-    assert not result.ungated
+    scene = sized(4).holding(has("g", {"annotations": annotations, "schedulingGates": gates}))
+    session, result = scene.run(GATED if features else conf())
+    assert not bound(session) and not result.ungated
 
 
 def test_a_role_that_found_no_node_is_not_tried_again_for_the_same_job() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.group("g", minMember=1, minTaskMember={"worker": 1})
-    role = {"volcano.sh/task-spec": "worker"}
-    for _ in range(4):
-        scene.member("g", cpu="2", annotations=role)
-    _, result = scene.run()
+    worker = {"cpu": "2", "annotations": {TASK_SPEC: "worker"}}
+    _, result = sized(1).holding(has("g", *[worker] * 4, minTaskMember={"worker": 1})).run()
     assert told(result)["g-0"][1] == "0/1 nodes are unavailable: 1 Insufficient cpu."
 
 
 def test_a_gang_goes_on_without_a_role_that_has_its_minimum() -> None:
-    scene = Scene(node("a", cpu="3"))
-    scene.group("g", minMember=2, minTaskMember={"big": 1, "small": 1})
-    scene.member("g", cpu="2", annotations={"volcano.sh/task-spec": "big"})
-    scene.member("g", cpu="2", annotations={"volcano.sh/task-spec": "big"})
-    scene.member("g", cpu="1", annotations={"volcano.sh/task-spec": "small"})
-    session, _ = scene.run()
-    assert sorted(bound(session)) == ["g-0", "g-2"]
+    big, small = (
+        {"cpu": cpu, "annotations": {TASK_SPEC: role}} for role, cpu in (("big", "2"), ("small", "1"))
+    )
+    scene = sized(3).holding(has("g", big, big, small, minMember=2, minTaskMember={"big": 1, "small": 1}))
+    assert sorted(bound(scene.run()[0])) == ["g-0", "g-2"]
 
 
 def test_an_action_that_is_not_named_is_not_done() -> None:
-    scene = Scene(node("a"))
-    scene.gang("g", 1)
+    scene = sized(4).holding(waits("g"))
     session, result = scene.run(conf(actions="enqueue"))
     assert not bound(session)
     assert status_of(result, "g").phase == "Inqueue"
-
-
-def test_without_enqueue_groups_are_taken_as_they_are() -> None:
-    scene = Scene(node("a"))
-    scene.gang("g", 1)
-    session, _ = scene.run(conf(actions="allocate"))
-    assert bound(session)
+    assert bound(scene.run(conf(actions="allocate"))[0]), "without enqueue groups are taken as they are"
 
 
 def test_a_group_without_a_minimum_of_members_is_not_looked_at() -> None:
-    scene = Scene(node("a"))
-    scene.gang("g", 2, minMember=3)
-    session, result = scene.run()
+    session, result = sized(4).holding(waits("g", 2, minMember=3)).run()
     assert not bound(session)
     assert told(result)["g-0"][1].startswith("pod group is not ready, 2 Pending, 3 minAvailable")
 
@@ -276,8 +205,8 @@ def test_a_group_without_a_minimum_of_members_is_not_looked_at() -> None:
 @given(st.data())
 def test_no_gang_is_bound_in_part_and_no_node_is_overfull(data: st.DataObject) -> None:
     nodes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    scene = Scene(*(node(f"n{number}", cpu=str(cpu)) for number, cpu in enumerate(nodes)))
-    scene.queues.append(QueueInfo(name="other", parent="root"))
+    scene = sized(*nodes)
+    scene.queues.append(queue_of("other", "root"))
     for number in range(data.draw(st.integers(1, 5))):
         pods = data.draw(st.integers(1, 4))
         scene.gang(
@@ -299,8 +228,7 @@ def test_no_gang_is_bound_in_part_and_no_node_is_overfull(data: st.DataObject) -
 
 
 def test_a_node_that_is_not_ready_adds_nothing_to_what_is_shared() -> None:
-    down = [{"type": "Ready", "status": "Unknown"}]
-    scene = Scene(node("a", cpu="2"), node("b", cpu="4", conditions=down))
+    scene = Scene(node("a", cpu="2"), node("b", cpu="4", conditions=DOWN))
     assert scene.session().total["cpu"] == 2000
     scene.ledger.set_node(node("b", cpu="4"))
     assert scene.session().total["cpu"] == 6000

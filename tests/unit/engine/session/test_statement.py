@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_scheduler.engine.session.hooks import Hooks
-from agent_scheduler.engine.session.model import Job, TaskStatus
+from agent_scheduler.engine.session.conf import SessionConf
+from agent_scheduler.engine.session.model import Job, Task, TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
-from tests.support.engine import node
 
-from .scene import Everything, Scene, conf, opened
+from .scene import Everything, Scene, conf, has, opened, sized
 
 pytestmark = pytest.mark.promise("S29")
 
@@ -23,13 +22,25 @@ RUNS = TaskStatus.RUNNING
 
 
 def scene_with_pods() -> Scene:
-    scene = Scene(node("a", cpu="8"), node("b", cpu="8"))
-    scene.group("g", minMember=2)
-    for place in ("a", "b", ""):
-        for phase in ("", "Pending"):
-            # One that is bound, and whose containers have not started.
-            scene.member("g", node=place, phase=phase)
-    return scene
+    # Some are bound, and their containers have not started.
+    phases = ((place, phase) for place in ("n0", "n1", "") for phase in ("", "Pending"))
+    return sized(8, 8).holding(
+        has("g", *({"node": place, "phase": phase} for place, phase in phases), minMember=2)
+    )
+
+
+def opening(
+    how: SessionConf | None = None, scene: Scene | None = None
+) -> tuple[Session, Job, Task, list[Task]]:
+    """A session that is open, its job, a task that runs and those that wait."""
+    session = opened((scene or scene_with_pods()).session(how))
+    job = session.jobs["default/g"]
+    return (
+        session,
+        job,
+        next(iter(job.by_status[RUNS].values())),
+        list(job.by_status[TaskStatus.PENDING].values()),
+    )
 
 
 def state_of(session: Session, job: Job) -> dict[str, Any]:
@@ -47,8 +58,7 @@ def state_of(session: Session, job: Job) -> dict[str, Any]:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.booleans()), max_size=8))
 def test_a_discarded_statement_leaves_the_session_as_it_was(steps: list[tuple[int, int, bool]]) -> None:
-    session = opened(scene_with_pods().session())
-    job = session.jobs["default/g"]
+    session, job, *_ = opening()
     before = state_of(session, job)
     statement = Statement(session)
     tasks = list(job.tasks.values())
@@ -66,11 +76,9 @@ def test_a_discarded_statement_leaves_the_session_as_it_was(steps: list[tuple[in
 
 
 def test_statements_may_be_taken_back_in_any_order() -> None:
-    session = opened(scene_with_pods().session())
-    job = session.jobs["default/g"]
+    session, job, _, pending = opening()
     before = state_of(session, job)
     first, second = Statement(session), Statement(session)
-    pending = list(job.by_status[TaskStatus.PENDING].values())
     first.allocate(pending[0], 0, session.nodes.view(pending[0]))
     second.pipeline(pending[1], 1)
     first.discard()
@@ -79,26 +87,21 @@ def test_statements_may_be_taken_back_in_any_order() -> None:
 
 
 def test_a_task_remembers_what_was_tried_for_it_until_it_is_committed() -> None:
-    session = opened(scene_with_pods().session())
-    job = session.jobs["default/g"]
-    task = next(iter(job.by_status[TaskStatus.PENDING].values()))
+    session, _, _, (task, _) = opening()
     statement = Statement(session)
     statement.allocate(task, 1, session.nodes.view(task))
     statement.discard()
-    assert task.attempt == (TaskStatus.ALLOCATED, "b", False)
+    assert task.attempt == (TaskStatus.ALLOCATED, "n1", False)
     statement.allocate(task, 0, session.nodes.view(task))
     statement.commit()
-    assert task.attempt == (TaskStatus.BINDING, "a", False)
+    assert task.attempt == (TaskStatus.BINDING, "n0", False)
 
 
 def test_plugins_hear_of_every_step_and_of_its_undoing() -> None:
-    session = opened(scene_with_pods().session(conf("gang")))
+    session, _, runs, (waits, _) = opening(conf("gang"))
     heard: list[tuple[str, str]] = []
     session.allocated = (lambda task: heard.append(("allocated", task.pod.name)),)
     session.deallocated = (lambda task: heard.append(("deallocated", task.pod.name)),)
-    job = session.jobs["default/g"]
-    runs = next(iter(job.by_status[RUNS].values()))
-    waits = next(iter(job.by_status[TaskStatus.PENDING].values()))
     statement = Statement(session)
     statement.evict(runs, "preempt")
     statement.pipeline(waits, 0, evicting=True)
@@ -112,26 +115,22 @@ def test_plugins_hear_of_every_step_and_of_its_undoing() -> None:
 
 
 def test_a_commit_tells_plugins_first() -> None:
-    session = opened(scene_with_pods().session(conf("gang")))
+    session, _, _, (task, _) = opening(conf("gang"))
     seen: list[int] = []
     session.cleanup_reservations = (lambda statement: seen.append(len(statement.operations)),)
-    job = session.jobs["default/g"]
-    task = next(iter(job.by_status[TaskStatus.PENDING].values()))
     statement = Statement(session)
     statement.allocate(task, 0, session.nodes.view(task))
     statement.commit()
     assert seen == [1]
-    assert Hooks().cleanup_reservations is None
 
 
 def test_an_eviction_that_is_refused_is_taken_back() -> None:
     scene = scene_with_pods()
     scene.cluster = Everything("g-0")
-    session = opened(scene.session())
-    job = session.jobs["default/g"]
+    session, job, runs, _ = opening(scene=scene)
     before = state_of(session, job)
     statement = Statement(session)
-    statement.evict(next(iter(job.by_status[RUNS].values())), "reclaim")
+    statement.evict(runs, "reclaim")
     statement.commit()
     assert state_of(session, job) == before
     assert not session.evicted
@@ -140,10 +139,9 @@ def test_an_eviction_that_is_refused_is_taken_back() -> None:
 
 def test_an_eviction_is_an_event_of_its_group() -> None:
     scene = scene_with_pods()
-    session = opened(scene.session())
-    job = session.jobs["default/g"]
+    session, job, runs, _ = opening(scene=scene)
     statement = Statement(session)
-    statement.evict(next(iter(job.by_status[RUNS].values())), "reclaim")
+    statement.evict(runs, "reclaim")
     statement.commit()
     assert [(event.reason, event.message) for event in session.events] == [("Evict", "reclaim")]
     assert scene.cluster.evictions == [("g-0", "reclaim")]
@@ -151,8 +149,7 @@ def test_an_eviction_is_an_event_of_its_group() -> None:
 
 
 def test_merged_steps_belong_to_one_statement() -> None:
-    session = opened(scene_with_pods().session())
-    pending = list(session.jobs["default/g"].by_status[TaskStatus.PENDING].values())
+    session, _, _, pending = opening()
     first, second = Statement(session), Statement(session)
     for statement, task in zip((first, second), pending, strict=True):
         statement.allocate(task, 0, session.nodes.view(task))

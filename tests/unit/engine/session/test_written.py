@@ -8,14 +8,13 @@ import msgspec
 import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
-from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.written import Hold, written_condition
-from agent_scheduler.objects.batch import ResourceQuotaStatus
-from tests.support.engine import node
+from agent_scheduler.objects.batch import TASK_SPEC, ResourceQuotaStatus
+from tests.support.engine import queue_of
 
-from .scene import Scene, conf, finished, told
+from .scene import GATED, Scene, conf, finished, has, runs, sized, told, waits
 
 pytestmark = pytest.mark.promise("S33")
 
@@ -23,30 +22,38 @@ QUEUES = conf("priority", "gang", "capacity", "predicates", "nodeorder")
 FULL = "queue q has too little capability left: {} of cpu missing"
 
 
-def scene(*nodes: str, **queue: Any) -> tuple[Scene, QuotaBook]:
+ON, FREE = {"node": "n0"}, dict[str, Any]()
+ROLES = {"minMember": 3, "minTaskMember": {"master": 1, "worker": 2}}
+EVICTING = conf("priority", "predicates", "capacity", actions="allocate preempt")
+
+
+def of_role(role: str, **more: Any) -> dict[str, Any]:
+    return {"annotations": {TASK_SPEC: role}, **more}
+
+
+def scene(*nodes: str, **queue: Any) -> Scene:
     """Nodes with so many cpus each, and a queue `q`."""
-    made = Scene(*(node(f"n{index}", cpu=cpu) for index, cpu in enumerate(nodes)))
-    queue = {name: {"cpu": amount * 1000} for name, amount in queue.items()}
-    made.queues.append(QueueInfo(name="q", parent="root", **queue))
-    book = QuotaBook()
-    for each in made.queues:
-        book.set_queue(each)
-    return made, book
+    made = sized(*nodes)
+    amounts = {name: {"cpu": amount * 1000} for name, amount in queue.items()}
+    made.queues.append(queue_of("q", "root", **amounts))
+    return made
 
 
-def reasons(made: Scene, book: QuotaBook, how: SessionConf = QUEUES) -> dict[str, str]:
-    _, result = made.run(how, book=book)
-    return {name: reason for name, (reason, _) in told(result).items()}
+def said(made: Scene, book: QuotaBook | None = None, how: SessionConf = QUEUES) -> dict[str, tuple[str, str]]:
+    """What is written of each pod, by default with those in the book that are bound."""
+    return told(made.run(how, book=book or made.book(bound=True))[1])
+
+
+def reasons(made: Scene, book: QuotaBook | None = None, how: SessionConf = QUEUES) -> dict[str, str]:
+    return {name: reason for name, (reason, _) in said(made, book, how).items()}
 
 
 def test_who_would_fit_and_waits_for_the_rest_of_its_gang_asks_for_nodes_like_the_rest() -> None:
     """Else an autoscaler takes the one node's room for free and adds one node, which is one too few for two gangs."""
-    made, book = scene("1")
-    made.gang("g", 2)
+    made = scene("1").holding(waits("g", 2))
     _, volcano = made.run()
     assert {reason for reason, _ in told(volcano).values()} == {"Schedulable", "Unschedulable"}
-    _, result = made.run(book=book)
-    assert told(result) == {
+    assert said(made, how=conf()) == {
         "g-0": (
             "Unschedulable",
             "Pod default/g-0 can possibly be assigned to n0, once minAvailable is satisfied",
@@ -58,182 +65,138 @@ def test_who_would_fit_and_waits_for_the_rest_of_its_gang_asks_for_nodes_like_th
 @pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
 @pytest.mark.parametrize("minimum", [None, {"cpu": "3"}])
 def test_of_a_gang_that_its_queue_holds_back_no_member_asks_for_nodes(phase: str, minimum: Any) -> None:
-    made, book = scene("8", capability=2)
-    made.gang("g", 3, queue="q", phase=phase, minResources=minimum)
-    _, result = made.run(QUEUES, book=book)
-    assert told(result) == dict.fromkeys(("g-0", "g-1", "g-2"), ("QueueFull", FULL.format(1)))
+    made = scene("8", capability=2).holding(waits("g", 3, queue="q", phase=phase, minResources=minimum))
+    assert said(made) == dict.fromkeys(("g-0", "g-1", "g-2"), ("QueueFull", FULL.format(1)))
+
+
+MINIMUM = {"minMember": 3, "minResources": {"cpu": "3"}, "phase": "Inqueue"}
+HALF: dict[str, Any] = {"minMember": 3, "phase": "Running"}
 
 
 @pytest.mark.parametrize(
-    ("placed", "capability", "reason"),
-    [(1, 3, "Unschedulable"), (2, 3, "Unschedulable"), (1, 2, "QueueFull"), (2, 2, "QueueFull")],
+    ("cpu", "capability", "members", "group", "expected"),
+    [
+        # What a gang has already is taken off the minimum that it still asks its queue for.
+        ("1", 3, [ON, FREE, FREE], MINIMUM, ".NN"),
+        ("2", 3, [ON, ON, FREE], MINIMUM, "..N"),
+        ("1", 2, [ON, FREE, FREE], MINIMUM, ".QQ"),
+        ("2", 2, [ON, ON, FREE], MINIMUM, "..Q"),
+        # Two of the three that wait complete it, for which the queue has room; the third is above the minimum.
+        ("1", 3, [ON, FREE, FREE, FREE], HALF, ".NNQ"),
+        # Those are above it that come last by priority.
+        ("1", 3, [ON, *({"priority": each} for each in (1, 2, 3))], HALF, ".QNN"),
+        # A role lacks what it has not placed: one worker completes the minimum.
+        (
+            "2",
+            3,
+            [of_role("master", **ON), of_role("worker", **ON), of_role("worker"), of_role("worker")],
+            {**ROLES, "phase": "Running"},
+            "..NQ",
+        ),
+        # Of a gang whose minimum the queue has room for, those are held that do not fit beside it.
+        ("2", 4, [FREE] * 6, {"minMember": 3}, "NNNNQQ"),
+        # Three workers fit into the queue, but one of them has to be the master, which is large.
+        ("8", 3, [*[of_role("worker")] * 3, of_role("master", cpu="2")], ROLES, "QQQQ"),
+    ],
 )
-def test_what_a_gang_has_already_is_taken_off_the_minimum_that_it_still_asks_its_queue_for(
-    placed: int, capability: int, reason: str
+def test_what_the_minimum_of_a_gang_still_lacks_is_asked_for_as_a_whole(
+    cpu: str, capability: int, members: list[Any], group: Any, expected: str
 ) -> None:
-    made, book = scene(str(placed), capability=capability)
-    made.group("g", queue="q", minMember=3, minResources={"cpu": "3"}, phase="Inqueue")
-    for index in range(3):
-        pod = made.member("g", node="n0" if index < placed else "")
-        if index < placed:
-            book.set(pod.uid, "q", {"cpu": 1000}, Standing.BOUND)
-    assert reasons(made, book) == {f"g-{index}": reason for index in range(placed, 3)}
-
-
-def test_of_a_gang_half_placed_only_what_its_minimum_still_lacks_is_asked_for_as_a_whole() -> None:
-    """Two of the three that wait complete it, for which the queue has room; the third is above the minimum."""
-    made, book = scene("1", capability=3)
-    made.group("g", queue="q", minMember=3, phase="Running")
-    pods = [made.member("g", node="n0" if index == 0 else "") for index in range(4)]
-    book.set(pods[0].uid, "q", {"cpu": 1000}, Standing.BOUND)
-    assert reasons(made, book) == {"g-1": "Unschedulable", "g-2": "Unschedulable", "g-3": "QueueFull"}
-
-
-def test_of_a_gang_half_placed_those_are_above_the_minimum_that_come_last_by_priority() -> None:
-    made, book = scene("1", capability=3)
-    made.group("g", queue="q", minMember=3, phase="Running")
-    pods = [made.member("g", node="n0" if index == 0 else "", priority=index) for index in range(4)]
-    book.set(pods[0].uid, "q", {"cpu": 1000}, Standing.BOUND)
-    assert reasons(made, book) == {"g-1": "QueueFull", "g-2": "Unschedulable", "g-3": "Unschedulable"}
-
-
-def test_of_a_gang_half_placed_a_role_lacks_what_it_has_not_placed() -> None:
-    """One worker completes the minimum, for which the queue has room; the other is above it."""
-    made, book = scene("2", capability=3)
-    made.group("g", queue="q", minMember=3, minTaskMember={"master": 1, "worker": 2}, phase="Running")
-    for index, role in enumerate(("master", "worker", "worker", "worker")):
-        annotations = {"volcano.sh/task-spec": role}
-        pod = made.member("g", node="n0" if index < 2 else "", annotations=annotations)
-        if index < 2:
-            book.set(pod.uid, "q", {"cpu": 1000}, Standing.BOUND)
-    assert reasons(made, book) == {"g-2": "Unschedulable", "g-3": "QueueFull"}
+    """N: the member asks for nodes; Q: its queue holds it back, for 1 cpu; `.`: it has a node."""
+    found = said(scene(cpu, capability=capability).holding(has("g", *members, queue="q", **group)))
+    letters = {"Unschedulable": "N", "QueueFull": "Q"}
+    told = [
+        letters[found[name][0]] if name in found else "."
+        for name in (f"g-{at}" for at in range(len(members)))
+    ]
+    assert "".join(told) == expected
+    assert {text for reason, text in found.values() if reason == "QueueFull"} <= {FULL.format(1)}
 
 
 def test_what_others_hold_in_the_queue_counts() -> None:
-    made, book = scene("8", capability=4)
-    made.gang("g", 3, queue="q")
+    made = scene("8", capability=4).holding(waits("g", 3, queue="q"))
+    book = made.book()
     book.set("an agent's pod", "q", {"cpu": 2000}, Standing.BOUND)
     made.cluster.refused = {"g-0", "g-1", "g-2"}
     assert set(reasons(made, book).values()) == {"QueueFull"}
 
 
-def test_of_a_gang_that_has_its_minimum_those_are_held_that_do_not_fit_into_the_queue() -> None:
-    made, book = scene("2", capability=4)
-    made.group("g", queue="q", minMember=3)
-    for _ in range(6):
-        made.member("g")
-    assert reasons(made, book) == {
-        **dict.fromkeys(("g-0", "g-1", "g-2", "g-3"), "Unschedulable"),
-        **dict.fromkeys(("g-4", "g-5"), "QueueFull"),
-    }
-
-
 def test_of_two_gangs_for_which_a_queue_has_room_once_the_one_asks_for_nodes_that_was_let_in() -> None:
-    made, book = scene("1", capability=2)
-    made.gang("late", 2, queue="q", minResources={"cpu": "2"}, created="2026-01-01T00:00:00Z")
-    made.gang(
-        "first", 2, queue="q", minResources={"cpu": "2"}, phase="Inqueue", created="2026-01-02T00:00:00Z"
+    one: dict[str, Any] = {"queue": "q", "minResources": {"cpu": "2"}}
+    late = waits("late", 2, created="2026-01-01T00:00:00Z", **one)
+    made = scene("1", capability=2).holding(
+        late, waits("first", 2, phase="Inqueue", created="2026-01-02T00:00:00Z", **one)
     )
-    assert reasons(made, book) == {
-        "first-0": "Unschedulable",
-        "first-1": "Unschedulable",
-        "late-0": "QueueFull",
-        "late-1": "QueueFull",
+    assert reasons(made) == {
+        **dict.fromkeys(("first-0", "first-1"), "Unschedulable"),
+        **dict.fromkeys(("late-0", "late-1"), "QueueFull"),
     }
 
 
 def test_a_gang_that_lacks_members_keeps_nobody_from_asking_for_nodes() -> None:
-    made, book = scene("0", capability=2)
-    made.group("few", queue="q", phase="Inqueue", minMember=2, minResources={"cpu": "2"})
-    made.member("few")
-    made.gang("whole", 2, queue="q", phase="Inqueue")
-    found = reasons(made, book)
+    few = has("few", FREE, queue="q", phase="Inqueue", minMember=2, minResources={"cpu": "2"})
+    found = reasons(scene("0", capability=2).holding(few, waits("whole", 2, queue="q", phase="Inqueue")))
     assert found["whole-0"] == found["whole-1"] == "Unschedulable"
-
-
-def test_roles_that_lack_their_minimum_count_first() -> None:
-    """Three workers fit into the queue, but one of them has to be the master, which is large."""
-    made, book = scene("8", capability=3)
-    made.group("g", queue="q", minMember=3, minTaskMember={"master": 1, "worker": 2})
-    for role, cpu in (("worker", "1"), ("worker", "1"), ("worker", "1"), ("master", "2")):
-        made.member("g", cpu=cpu, annotations={"volcano.sh/task-spec": role})
-    _, result = made.run(QUEUES, book=book)
-    assert set(told(result).values()) == {("QueueFull", FULL.format(1))}
 
 
 def test_a_queue_that_is_full_because_the_cluster_is_does_not_keep_nodes_from_coming() -> None:
     """capacity lets nobody past what the cluster has, whatever queues declare; with more nodes there would be more."""
-    made, book = scene("1")
-    made.gang("g", 2, queue="q", minResources={"cpu": "2"})
-    assert set(reasons(made, book).values()) == {"Unschedulable"}
+    made = scene("1").holding(waits("g", 2, queue="q", minResources={"cpu": "2"}))
+    assert set(reasons(made).values()) == {"Unschedulable"}
 
 
 def test_in_a_queue_that_is_closed_nobody_asks_for_nodes() -> None:
-    made, _ = scene("8")
-    made.queues[-1] = QueueInfo(name="q", parent="root", state="Closed")
-    book = QuotaBook()
-    for each in made.queues:
-        book.set_queue(each)
-    made.gang("g", 2, queue="q")
-    _, result = made.run(QUEUES, book=book)
-    assert set(told(result).values()) == {("QueueFull", "queue q takes no pods: its state is Closed")}
+    made = scene("8").holding(waits("g", 2, queue="q"))
+    made.queues[-1] = queue_of("q", "root", state="Closed")
+    assert set(said(made).values()) == {("QueueFull", "queue q takes no pods: its state is Closed")}
 
 
 def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_asks_queues_for_room() -> (
     None
 ):
     tree = PluginOption("capacity", switches={"enableHierarchy": True})
-    made, book = scene("1")
-    made.queues.append(QueueInfo(name="lost", parent="gone"))
-    book.set_queue(made.queues[-1])
-    made.gang("g", 2, queue="q", phase="Inqueue")
-    made.group("nothing", queue="q", phase="Inqueue", minMember=2)
-    for _ in range(2):
-        made.member("nothing", cpu="", nodeSelector={"not": "there"})
-    made.group("mixed", queue="q", phase="Inqueue", minMember=2)
-    for cpu in ("1", ""):
-        made.member("mixed", cpu=cpu, nodeSelector={"not": "there"})
-    made.group("waits", queue="q", minResources={"cpu": "1"})
-    made.member("waits", cpu="")
+    made = scene("1")
+    made.queues.append(queue_of("lost", "gone"))
+    book = made.book()
+    nowhere = {"nodeSelector": {"not": "there"}}
+    inqueue = {"queue": "q", "phase": "Inqueue", "minMember": 2}
+    made.holding(
+        waits("g", 2, queue="q", phase="Inqueue"),
+        has("nothing", *[{"cpu": "", **nowhere}] * 2, **inqueue),
+        has("mixed", *({"cpu": cpu, **nowhere} for cpu in ("1", "")), **inqueue),
+        has("waits", {"cpu": ""}, queue="q", minResources={"cpu": "1"}),
+    )
     how = conf("priority", "gang", tree, "predicates", "nodeorder", actions="allocate backfill enqueue")
-    _, result = made.run(how, book=book)
+    found = said(made, book, how)
     held = (
         "QueueFull",
         "queues take no pods while there is a fault in them: queue lost has the parent gone, which does not exist",
     )
-    said = told(result)
     asking = ("g-0", "g-1", "mixed-0", "mixed-1", "waits-0")
-    assert {name: said[name] for name in asking} == dict.fromkeys(asking, held)
-    assert said["nothing-0"][0] == said["nothing-1"][0] == "Unschedulable", "a node would do"
-    made.queues[-1] = QueueInfo(name="lost", parent="root")
+    assert {name: found[name] for name in asking} == dict.fromkeys(asking, held)
+    assert found["nothing-0"][0] == found["nothing-1"][0] == "Unschedulable", "a node would do"
+    made.queues[-1] = queue_of("lost", "root")
     assert "QueueFull" not in reasons(made, book, how).values()
 
 
 def test_a_gang_that_a_quota_of_its_namespace_holds_back_does_not_ask_for_nodes() -> None:
-    made, book = scene("8")
-    made.gang("g", 2, minResources={"cpu": "2"})
+    made = scene("8").holding(waits("g", 2, minResources={"cpu": "2"}))
     made.more["quotas"] = {"default": [ResourceQuotaStatus(hard={"cpu": "1"}, used={"cpu": "0"})]}
-    _, result = made.run(conf("gang", "resourcequota", "predicates"), book=book)
-    assert set(told(result).values()) == {
+    assert set(said(made, how=conf("gang", "resourcequota", "predicates")).values()) == {
         ("QuotaExceeded", "resource quota insufficient, requested: cpu=2, used: cpu=0, limited: cpu=1")
     }
 
 
 def test_what_is_written_is_not_written_again_and_is_when_the_cause_changes() -> None:
-    made, book = scene("1", capability=1)
-    made.gang("g", 2, queue="q")
-    _, first = made.run(QUEUES, book=book)
+    made = scene("1", capability=1).holding(waits("g", 2, queue="q"))
+    _, first = made.run(QUEUES, book=made.book())
     there = made.members[made.groups[0].key]
     for index, each in enumerate(first.pods):
-        there[index] = _with(each.pod, each.reason, each.message)
-    assert not made.run(QUEUES, book=book)[1].pods
-    made.queues[-1] = QueueInfo(name="q", parent="root")
-    book.set_queue(made.queues[-1])
-    assert set(reasons(made, book).values()) == {"Unschedulable"}
-
-
-def _with(pod: Any, reason: str, message: str) -> Any:
-    return msgspec.structs.replace(pod, condition=("False", reason, message, 0))
+        condition = ("False", each.reason, each.message, 0)
+        there[index] = msgspec.structs.replace(each.pod, condition=condition)
+    assert not said(made)
+    made.queues[-1] = queue_of("q", "root")
+    assert set(reasons(made).values()) == {"Unschedulable"}
 
 
 @pytest.mark.parametrize(
@@ -244,27 +207,24 @@ def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now_and_who_
     members: int, expected: dict[str, str]
 ) -> None:
     """As others of the queue leave for it, which the book still counts."""
-    made, book = scene("1", capability=1)
+    made = scene("1", capability=1).holding(runs("old", "n0", queue="q"))
     made.more["priorities"] = {"high": 9}
-    (leaves,) = made.running("old", "n0", queue="q")
-    book.set(leaves.uid, "q", {"cpu": 1000}, Standing.BOUND)
     made.gang("g", members, minMember=1, queue="q", phase="Inqueue", priorityClassName="high")
-    evicting = conf("priority", "predicates", "capacity", actions="allocate preempt")
-    assert reasons(made, book, evicting) == expected
+    assert reasons(made, how=EVICTING) == expected
 
 
 def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others() -> None:
-    made, book = scene(capability=1)
+    made = scene(capability=1)
     members = made.gang("g", 3, minMember=1, queue="q", phase="Inqueue")
+    book = made.book()
     book.set(members[2].uid, "q", {"cpu": 1000}, Standing.RESERVED)
-    _, result = made.run(QUEUES, book=book)
-    found = {name: reason for name, (reason, _) in told(result).items()}
-    assert found == {"g-0": "QueueFull", "g-1": "QueueFull", "g-2": "Unschedulable"}
+    assert reasons(made, book) == {"g-0": "QueueFull", "g-1": "QueueFull", "g-2": "Unschedulable"}
 
 
 def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() -> None:
-    made, book = scene("0", capability=1)
+    made = scene("0", capability=1)
     first, second, third = made.gang("g", 3, minMember=1, queue="q", phase="Inqueue")
+    book = made.book()
     session = made.session(QUEUES, book=book)
     for _ in session.run():
         pass
@@ -272,26 +232,21 @@ def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() 
     result = finished(close(session, book, given_back))
     assert told(result) == {
         "g-0": ("QueueFull", "it gave its room back"),
-        "g-1": ("QueueFull", FULL.format(1)),
-        "g-2": ("QueueFull", FULL.format(1)),
+        **dict.fromkeys(("g-1", "g-2"), ("QueueFull", FULL.format(1))),
     }
     assert result.held.keys() == {first.uid, second.uid, third.uid}
 
 
 def test_while_it_is_not_known_which_nodes_may_be_used_no_pod_asks_for_any() -> None:
-    made, book = scene("8", capability=1)
+    made = scene("8", capability=1)
     made.more["unready"] = "no shard"
     made.more["shard_full"] = lambda pods: "never asked"
-    made.group("g", queue="q", minMember=1)
-    made.member("g", cpu="9")
-    made.member("g", schedulingGates=[{"name": "example.com/wait"}])
-    made.running("old", "n0", cpu="8")
+    made.holding(has("g", {"cpu": "9"}, GATED, queue="q"), runs("old", "n0", cpu="8"))
     made.more["priorities"] = {"high": 1}
     made.gang("claims", 1, priorityClassName="high")
-    _, result = made.run(conf("priority", "predicates", actions="allocate preempt"), book=book)
-    said = told(result)
-    assert said["g-0"] == ("NodeShardNotReady", "0/1 nodes are available: no shard.")
-    assert said["claims-0"][0] == "Unschedulable", "others leave for it"
+    found = said(made, made.book(), conf("priority", "predicates", actions="allocate preempt"))
+    assert found["g-0"] == ("NodeShardNotReady", "0/1 nodes are available: no shard.")
+    assert found["claims-0"][0] == "Unschedulable", "others leave for it"
 
 
 @pytest.mark.parametrize(
@@ -310,20 +265,16 @@ def test_while_it_is_not_known_which_nodes_may_be_used_no_pod_asks_for_any() -> 
 def test_members_for_which_the_shard_is_full_and_other_nodes_are_not_ask_for_none_the_minimum_together(
     minimum: int, enough: int, held: set[str]
 ) -> None:
-    made, book = scene("1")
+    made = scene("1")
     made.more["shard_full"] = lambda pods: "other nodes are free" if len(pods) >= enough else ""
-    made.gang("g", 3, minMember=minimum, cpu="2")
-    made.member("g", "gated", schedulingGates=[{"name": "example.com/wait"}])
-    said = reasons(made, book)
-    assert {name for name, reason in said.items() if reason == "NodeShardFull"} == held
-    assert said.keys() == {"g-0", "g-1", "g-2"}
+    made.holding(has("g", *[{"cpu": "2"}] * 3, GATED, minMember=minimum))
+    found = reasons(made)
+    assert {name for name, reason in found.items() if reason == "NodeShardFull"} == held
+    assert found.keys() == {"g-0", "g-1", "g-2"}
 
 
 @pytest.mark.parametrize("reason", ["Schedulable", "Unschedulable"])
-def test_a_hold_comes_before_what_volcano_says(reason: str) -> None:
+def test_a_hold_comes_before_what_volcano_says_and_other_reasons_stay(reason: str) -> None:
     assert written_condition(reason, "text", Hold("QueueFull", "full")) == ("QueueFull", "full")
     assert written_condition(reason, "text", None) == ("Unschedulable", "text")
-
-
-def test_other_reasons_stay() -> None:
     assert written_condition("SchedulerError", "text", None) == ("SchedulerError", "text")

@@ -1,18 +1,23 @@
-"""The catalogue against a plain picture of it: what the API has, and a list of who assumed what."""
+"""Storage against plain pictures: the catalogue, what pods use, and what is kept of the volumes of nodes."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from agent_scheduler.engine.state.podvolumes import PodVolumes
+from agent_scheduler.engine.state.volumeusage import VolumeUse
+from agent_scheduler.engine.volumes import catalogue as catalogue_module
+from agent_scheduler.engine.volumes.attached import Attached
 from agent_scheduler.engine.volumes.catalogue import Catalogue
 from agent_scheduler.engine.volumes.records import VolumeDemand, could_be_had
-from tests.support.engine import node
+from tests.support.engine import node, put
 from tests.support.stateful import model_test
-from tests.support.storage import claim, ref, volume
+from tests.support.storage import attachment, claim, csi_node, pod, ref, storage_class, volume
 
 pytestmark = pytest.mark.promise("S8", "S13")
 
@@ -182,3 +187,140 @@ class CatalogueMachine(RuleBasedStateMachine):
 
 
 TestCatalogue = model_test(CatalogueMachine, examples=110, steps=40)
+
+
+PLACES, TWO_VOLUMES = ["a", "b"], ["v1", "v2"]
+PLACE, ONE_VOLUME = (st.sampled_from(each) for each in (PLACES, TWO_VOLUMES))
+PD: Any = {"gcePersistentDisk": {"pdName": "d1"}}
+DISK = pod(v=PD)
+SHAPES = [DISK, pod("c2", v=PD), pod("c1"), pod("c1", "c2"), pod("c2", x={"cinder": {"volumeID": "v1"}})]
+SHAPE = st.sampled_from(SHAPES)
+
+
+class AttachedMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.catalogue, self.use = Catalogue(), VolumeUse()
+        self.pods: dict[str, tuple[str, PodVolumes]] = {}
+        for name in PLACES:
+            put(self.catalogue, csi_node(name, ebs=1))
+        self.attached = Attached(self.catalogue, self.use)
+
+    @rule(name=CLAIM, volume_name=st.sampled_from([None, *TWO_VOLUMES]), other=st.booleans())
+    def claim_is_shown(self, name: str, volume_name: str | None, other: bool) -> None:
+        put(self.catalogue, claim(name, volume=volume_name, class_name="other" if other else "slow"))
+
+    @rule(name=CLAIM)
+    def claim_goes(self, name: str) -> None:
+        self.catalogue.delete_claim("default", name)
+
+    @rule(name=ONE_VOLUME, handle=st.sampled_from(["h1", "h2"]), in_tree=st.booleans())
+    def volume_is_shown(self, name: str, handle: str, in_tree: bool) -> None:
+        source: Any = {"cinder": {"volumeID": handle}}
+        put(
+            self.catalogue,
+            volume(name, **(source if in_tree else {"csi": {"driver": "ebs", "volumeHandle": handle}})),
+        )
+
+    @rule(name=ONE_VOLUME)
+    def volume_goes(self, name: str) -> None:
+        self.catalogue.delete_volume(name)
+
+    @rule(name=st.sampled_from(["x", "y"]), node=PLACE, volume_name=st.sampled_from([None, *TWO_VOLUMES]))
+    def volume_is_attached(self, name: str, node: str, volume_name: str | None) -> None:
+        put(self.catalogue, attachment(name, node, volume_name))
+
+    @rule(name=st.sampled_from(["x", "y"]))
+    def volume_is_detached(self, name: str) -> None:
+        self.catalogue.delete_attachment(name)
+
+    @rule(
+        name=st.sampled_from(["slow", "other"]),
+        provisioner=st.sampled_from(["ebs", "efs", "kubernetes.io/cinder"]),
+    )
+    def class_is_shown(self, name: str, provisioner: str) -> None:
+        put(self.catalogue, storage_class(name, provisioner=provisioner))
+
+    @rule(name=st.sampled_from(["slow", "other"]))
+    def class_goes(self, name: str) -> None:
+        self.catalogue.delete_class(name)
+
+    @rule(uid=st.sampled_from("123"), name=PLACE, shape=SHAPE)
+    def pod_is_placed(self, uid: str, name: str, shape: PodVolumes) -> None:
+        before = self.use.version
+        self.use.set(uid, name, shape)
+        assert (self.use.version > before) is (self.pods.get(uid) != (name, shape))
+        self.pods[uid] = name, shape
+
+    @rule(uid=st.sampled_from("123"))
+    def pod_goes(self, uid: str) -> None:
+        before = self.use.version
+        self.use.remove(uid)
+        assert (self.use.version > before) is (self.pods.pop(uid, None) is not None)
+
+    @invariant()
+    def what_pods_use_is_as_a_list_of_them_would_say(self) -> None:
+        assert self.use.check() == []
+        for name in PLACES:
+            there = {uid: volumes for uid, (place, volumes) in self.pods.items() if place == name}
+            assert self.use.on(name) == there
+            assert self.use.count(name) == sum(
+                len(each.claims) + len(each.in_tree) for each in there.values()
+            )
+        for key in (("default", "c1"), ("default", "c2")):
+            assert self.use.users(key) == {
+                uid: each for uid, each in self.pods.items() if key in each[1].keys
+            }
+        [wanted] = DISK.disks
+        using = {uid: each for uid, each in self.pods.items() if wanted in each[1].disks}
+        assert dict(self.use.disk_users(wanted)) == using
+
+    @invariant()
+    def it_says_what_would_be_worked_out_anew(self) -> None:
+        anew = Attached(self.catalogue, self.use)
+        for name in PLACES:
+            assert self.attached.on(name) == anew.on(name)
+            without = self.attached.on(name, without={"1"})
+            there = {uid: each for uid, each in self.use.on(name).items() if uid != "1"}
+            alone = VolumeUse()
+            for uid, each in there.items():
+                alone.set(uid, name, each)
+            assert without == Attached(self.catalogue, alone).on(name)
+
+
+TestAttached = model_test(AttachedMachine, examples=80, steps=40)
+
+
+def test_a_node_is_sorted_once_until_something_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = AttachedMachine()
+    for index in (1, 2):
+        machine.claim_is_shown(f"c{index}", f"v{index}", False)
+        machine.volume_is_shown(f"v{index}", f"h{index}", False)
+    machine.pod_is_placed("1", "a", pod("c1"))
+    machine.pod_is_placed("2", "b", pod("c2"))
+    attached = machine.attached
+    one, other = attached.on("a"), attached.on("b")
+    machine.volume_is_shown("v2", "h1", False)
+    assert attached.on("a") is one
+    assert attached.on("b") is not other
+    assert attached.on("b") == {"ebs": {"h1"}}
+
+
+def test_more_changes_than_can_be_told_have_all_nodes_sorted_anew() -> None:
+    machine = AttachedMachine()
+    machine.claim_is_shown("c1", "v1", False)
+    machine.volume_is_shown("v1", "h1", False)
+    machine.pod_is_placed("1", "a", pod("c1"))
+    assert machine.attached.on("a") == {"ebs": {"h1"}}
+    machine.volume_is_shown("v1", "h2", False)
+    for _ in range(catalogue_module.TOUCHES_KEPT):
+        machine.claim_goes("c2")
+    assert machine.attached.on("a") == {"ebs": {"h2"}}
+
+
+def test_what_is_kept_of_nodes_that_are_gone_is_not_kept_for_ever() -> None:
+    machine = AttachedMachine()
+    for index in range(100):
+        machine.pod_is_placed("1", f"n{index}", pod("c1"))
+        machine.attached.on(f"n{index}")
+    assert len(machine.attached._kept) <= 2 * len(PLACES) + 1

@@ -67,26 +67,13 @@ def shown(record: Any, version: str | None = None, **changes: Any) -> Any:
 
 
 def test_a_pod_whose_claims_are_bound_is_bound_at_once() -> None:
-    storage = cluster(claim("c", volume="v", bound=True), volume("v", claim=ref("c"), phase="Bound"))
+    storage = cluster(BOUND, volume("v", claim=ref("c"), phase="Bound"))
     found = reserved(storage, pod("c"))
     assert found.all_bound and due(found, storage.catalogue) == () and at(storage, found) == Progress.DONE
 
 
-def test_a_static_volume_is_taken_for_its_claim() -> None:
-    c, v = claim("c"), volume("v", on="a")
-    storage = cluster(c, v)
-    found = reserved(storage, pod("c"))
-    assert [(each.volume, each.claim) for each in found.static_bindings] == [("v", ("default", "c"))]
-    assert storage.catalogue.prebound_for(c) == [v]
-
-
-def test_a_claim_that_is_to_be_made_gets_the_node() -> None:
-    c = claim("c", class_name="made")
-    storage = cluster(c)
-    assert [each.claim for each in reserved(storage, pod("c")).dynamic_provisions] == [("default", "c")]
-    assert storage.catalogue.selected_node(c) == "a"
-
-
+BOUND = claim("c", volume="v", bound=True)
+NODE_CONFLICT = "node(s) had volume node affinity conflict"
 NOTHING = "node(s) didn't find available persistent volumes to bind"
 
 
@@ -95,16 +82,8 @@ NOTHING = "node(s) didn't find available persistent volumes to bind"
     [
         # A volume that is gone since the node was chosen, and one that the node does not reach.
         ([claim("c")], "c", NOTHING),
-        (
-            [claim("c", volume="v", bound=True), volume("v", zone="b", claim=ref("c"), phase="Bound")],
-            "c",
-            "node(s) had volume node affinity conflict",
-        ),
-        (
-            [claim("c", volume="v", bound=True)],
-            "c",
-            "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
-        ),
+        ([BOUND, volume("v", zone="b", claim=ref("c"), phase="Bound")], "c", NODE_CONFLICT),
+        ([BOUND], "c", "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
         ([], "c", 'persistentvolumeclaim "c" not found'),
         # A pool that is full by now, a class that makes none for the node, and a node that was selected before.
         ([claim("c", class_name="made"), driver("csi")], "c", NOTHING),
@@ -305,25 +284,16 @@ def test_a_claim_that_is_gone_fails_the_attempt() -> None:
     )
 
 
-def test_a_claim_of_the_same_name_is_not_the_one_that_was_reserved_for() -> None:
+def test_a_pod_a_node_or_a_claim_that_is_gone_fails_the_attempt_and_another_claim_of_the_name_is_not_the_one() -> (
+    None
+):
     storage = cluster(claim("c", class_name="made"))
     found = reserved(storage, pod("c"))
+    gone = check_bindings(found, storage.catalogue, None)
+    assert gone == Failed('failed to get node "a": node "a" not found')
+    assert at(storage, found, pod_exists=False) == Failed("pod does not exist any more")
     storage.add(claim("c", class_name="made", selected="a", meta={"uid": "another"}))
     assert isinstance(at(storage, found), Failed)
-
-
-def test_a_node_that_is_gone_fails_the_attempt() -> None:
-    storage = cluster(claim("c", class_name="made"))
-    found = reserved(storage, pod("c"))
-    assert check_bindings(found, storage.catalogue, None) == Failed(
-        'failed to get node "a": node "a" not found'
-    )
-
-
-def test_a_pod_that_is_gone_fails_the_attempt() -> None:
-    storage = cluster(claim("c", class_name="made"))
-    found = reserved(storage, pod("c"))
-    assert at(storage, found, pod_exists=False) == Failed("pod does not exist any more")
 
 
 def test_the_next_attempt_goes_on_with_what_the_last_one_wrote() -> None:

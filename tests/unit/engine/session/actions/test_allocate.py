@@ -1,4 +1,4 @@
-"""Which gangs are given nodes, in which order, and what of a gang that is not complete."""
+"""Which gangs are given nodes, in which order, and what of a gang that is not complete; pods that ask for nothing."""
 
 from __future__ import annotations
 
@@ -8,54 +8,62 @@ from typing import Any
 import pytest
 
 from agent_scheduler.engine.quotas.queues import QueueInfo
+from agent_scheduler.engine.session.actions.backfill import backfill
 from agent_scheduler.engine.session.model import Task, TaskStatus
-from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
-from tests.support.engine import node
-from tests.unit.engine.session.scene import Scene, bound, claimed, conf, status_of, told
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
+from tests.support.engine import node, queue_of
+from tests.unit.engine.session.scene import (
+    GATED,
+    Scene,
+    bound,
+    claimed,
+    conf,
+    has,
+    opened,
+    runs,
+    sized,
+    status_of,
+    told,
+    waits,
+)
 
 pytestmark = pytest.mark.promise("S27")
 
-ROLE = "volcano.sh/task-spec"
+#: A pod that is being deleted on the first node.
+LEAVES = has("old", {"node": "n0", "deleting": True}, phase="Running")
 
 
 def scene(cpu: int, *queues: QueueInfo) -> Scene:
-    made = Scene(node("a", cpu=str(cpu)))
+    made = sized(cpu)
     made.queues += queues
     return made
 
 
 def test_every_queue_has_its_turn_and_every_job_of_it() -> None:
-    made = scene(9, *(QueueInfo(name=name, parent="root") for name in "abc"))
-    made.gang("out", 1, queue="a", minResources={"cpu": "99"})
-    for queue, jobs in (("a", 1), ("b", 3), ("c", 2)):
-        for number in range(jobs):
-            made.gang(f"{queue}{number}", 1, queue=queue)
+    made = scene(9, *(queue_of(name, "root") for name in "abc"))
+    made.holding(waits("out", queue="a", minResources={"cpu": "99"}))
+    made.holding(*(waits(name, queue=name[0]) for name in ("a0", "b0", "b1", "b2", "c0", "c1")))
     session, result = made.run(conf("priority", "gang", "overcommit", "predicates", "nodeorder"))
     assert set(bound(session)) == {"a0-0", "b0-0", "b1-0", "b2-0", "c0-0", "c1-0"}
     assert status_of(result, "out").phase == "Pending"
 
 
 def test_a_queue_that_has_more_than_its_part_is_passed_over_and_the_next_one_is_not() -> None:
-    made = scene(8, QueueInfo(name="rich", parent="root", priority=9), QueueInfo(name="poor", parent="root"))
-    made.running("runs", *["a"] * 5, queue="rich")
-    made.gang("more", 1, queue="rich")
+    made = scene(8, queue_of("rich", "root", priority=9), queue_of("poor", "root"))
+    made.holding(runs("runs", *["n0"] * 5, queue="rich"), waits("more", queue="rich"))
     made.gang("poor", 4, queue="poor", minMember=1)
     session, _ = made.run(conf("priority", "gang", "proportion", "predicates", "nodeorder"))
     assert set(bound(session)) == {"poor-0", "poor-1", "poor-2"}
 
 
 def test_without_nodes_a_group_that_needs_no_member_waits_like_others() -> None:
-    made = Scene()
-    made.gang("g", 2, minMember=0)
-    session, _ = made.run()
+    session, _ = sized().holding(waits("g", 2, minMember=0)).run()
     assert bound(session) == {}
     assert session.jobs["default/g"].count(TaskStatus.PENDING) == 2
 
 
 def test_where_no_action_lets_groups_in_one_that_finds_no_node_is_in_its_queue_all_the_same() -> None:
-    made = scene(1)
-    made.gang("g", 2)
-    _, result = made.run(conf(actions="allocate"))
+    _, result = sized(1).holding(waits("g", 2)).run(conf(actions="allocate"))
     assert status_of(result, "g").phase == "Inqueue"
 
 
@@ -63,11 +71,7 @@ def test_where_no_action_lets_groups_in_one_that_finds_no_node_is_in_its_queue_a
 def test_a_gang_with_claims_on_room_to_come_keeps_it_and_what_it_has_now_and_nothing_is_sent(
     number: int,
 ) -> None:
-    made = scene(number)
-    made.group("old", phase="Running")
-    made.member("old", node="a", deleting=True)
-    made.gang("g", number)
-    made.gang("later", 1)
+    made = sized(number).holding(LEAVES, waits("g", number), waits("later"))
     session = made.session()
     let_go: list[str] = []
 
@@ -78,7 +82,7 @@ def test_a_gang_with_claims_on_room_to_come_keeps_it_and_what_it_has_now_and_not
     for _ in session.run():
         pass
     assert made.cluster.commits == []
-    assert claimed(session) == {f"g-{number - 1}": "a"}
+    assert claimed(session) == {f"g-{number - 1}": "n0"}
     assert session.jobs["default/g"].count(TaskStatus.ALLOCATED) == number - 1
     assert let_go == [f"g-{index}" for index in range(number - 1)], "what plugins reserved is for others"
     assert session.jobs["default/later"].count(TaskStatus.PENDING) == 1
@@ -86,10 +90,8 @@ def test_a_gang_with_claims_on_room_to_come_keeps_it_and_what_it_has_now_and_not
 
 
 def test_a_task_that_its_queue_cannot_hold_keeps_no_smaller_one_from_it() -> None:
-    made = scene(9, QueueInfo(name="q", parent="root", capability={"cpu": 2000}))
-    made.group("g", queue="q", minMember=1)
-    for cpu in ("3", "1", "1", "1"):
-        made.member("g", cpu=cpu)
+    made = scene(9, queue_of("q", "root", capability=2000))
+    made.holding(has("g", *({"cpu": cpu} for cpu in ("3", "1", "1", "1")), queue="q"))
     session, _ = made.run(conf("priority", "gang", "capacity", "predicates", "nodeorder"))
     assert set(bound(session)) == {"g-1", "g-2"}
     assert session.held_back == {"default/g"}
@@ -112,13 +114,9 @@ def test_a_task_that_its_queue_cannot_hold_keeps_no_smaller_one_from_it() -> Non
 def test_a_gang_goes_on_after_a_member_without_a_node_if_it_may_still_become_complete(
     minimum: int, roles: dict[str, int], members: list[str], expected: list[int], tried: bool
 ) -> None:
-    made = scene(4)
-    made.group("g", minMember=minimum, **({"minTaskMember": roles} if roles else {}))
-    for role in members:
-        made.member(
-            "g", cpu="9" if role == "big" else "1", priority=int(role == "big"), annotations={ROLE: role}
-        )
-    session, result = made.run()
+    kinds = {"big": {"cpu": "9", "priority": 1}, "small": {"cpu": "1"}}
+    there = ({**kinds[role], "annotations": {TASK_SPEC: role}} for role in members)
+    session, result = sized(4).holding(has("g", *there, minMember=minimum, minTaskMember=roles)).run()
     assert sorted(bound(session)) == [f"g-{index}" for index in expected]
     if not tried:
         assert {reason for reason, _ in told(result).values()} == {"Unschedulable"}, (
@@ -129,7 +127,7 @@ def test_a_gang_goes_on_after_a_member_without_a_node_if_it_may_still_become_com
 def test_a_member_behind_a_gate_of_somebody_else_is_given_no_node() -> None:
     made = scene(4)
     made.group("g", minMember=1)
-    made.member("g", schedulingGates=[{"name": "example.com/wait"}])
+    made.member("g", **GATED)
     made.member("g")
     made.member("g", schedulingGates=[{"name": QUEUE_ALLOCATION_GATE}])
     session, result = made.run()
@@ -152,7 +150,7 @@ def test_a_member_that_asks_for_nothing_is_left_to_backfill(actions: str, placed
 def parts(cpu: int, *members: tuple[str, str], least: int, minimum: int, **more: Any) -> Scene:
     """A gang of `members`, (part, cpu): by policy `p`, and those of parts from 5 on by `q`, parts of two each, but for
     those of `-`, which are in none; it needs `least` parts of `p`."""
-    made = scene(cpu)
+    made = sized(cpu)
     policies = [{"name": "p", "subGroupSize": 2, "minSubGroups": least, "matchLabelKeys": ["part"]}]
     if any(part >= "5" for part, _ in members):
         policies.append({"name": "q", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["other"]})
@@ -214,26 +212,21 @@ def test_parts_of_a_gang_are_placed_whole_first_those_that_it_needs(
 @pytest.mark.parametrize(("cpu", "expected"), [(4, "1"), (3, "")])
 def test_a_part_of_which_some_run_needs_the_rest_alone(cpu: int, expected: str) -> None:
     """Part 0 runs, and of part 1 one member does."""
-    made = scene(cpu)
-    policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 2, "matchLabelKeys": ["part"]}
-    made.group("g", minMember=4, subGroupPolicy=[policy], phase="Running")
-    for name, place in (("0-0", "a"), ("0-1", "a"), ("1-2", "a"), ("1-3", ""), ("2-4", "")):
+    made = parts(cpu, least=2, minimum=4, phase="Running")
+    for name, place in (("0-0", "n0"), ("0-1", "n0"), ("1-2", "n0"), ("1-3", ""), ("2-4", "")):
         made.member("g", name, labels={"part": name[0]}, node=place)
-    session, _ = made.run()
-    assert "".join(name[0] for name in bound(session)) == expected
+    assert "".join(name[0] for name in bound(made.run()[0])) == expected
 
 
 def test_of_a_policy_that_has_its_parts_no_other_part_comes_before_those_that_are_needed() -> None:
     made = parts(4, *two("1", "5"), least=1, minimum=4)
     for number in range(2):
-        made.member("g", f"0-{number}", labels={"part": "0"}, node="a")
+        made.member("g", f"0-{number}", labels={"part": "0"}, node="n0")
     assert "".join(name[0] for name in bound(made.run()[0])) == "55"
 
 
 def test_parts_of_higher_priority_come_first() -> None:
-    made = scene(2)
-    policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 1, "matchLabelKeys": ["part"]}
-    made.group("g", minMember=2, subGroupPolicy=[policy])
+    made = parts(2, least=1, minimum=2)
     for number, part in enumerate("0011"):
         made.member("g", f"{part}-{number}", labels={"part": part}, priority=int(part))
     session, _ = made.run()
@@ -241,10 +234,70 @@ def test_parts_of_higher_priority_come_first() -> None:
 
 
 def test_a_part_waits_for_room_to_come_and_the_gang_keeps_its_claims() -> None:
-    made = parts(4, *two("0", "1"), least=2, minimum=4)
-    made.group("old", phase="Running")
-    made.member("old", node="a", deleting=True)
-    session, _ = made.run()
+    session, _ = parts(4, *two("0", "1"), least=2, minimum=4).holding(LEAVES).run()
     assert bound(session) == {}
-    assert claimed(session) == {"1-3": "a"}
+    assert claimed(session) == {"1-3": "n0"}
     assert session.jobs["default/g"].count(TaskStatus.ALLOCATED) == 3
+
+
+HOW = conf(actions="enqueue allocate backfill")
+
+
+def test_what_is_reserved_for_each_gang_that_stays_incomplete_is_let_go_for_the_last_one_too() -> None:
+    members = ({"cpu": "9"}, {"cpu": ""}, {"cpu": ""})
+    names = ("first", "second", "last")
+    scene = sized(1).holding(*(has(name, *members, minMember=3, phase="Inqueue") for name in names))
+    session = scene.session(HOW)
+    let_go: list[list[str]] = []
+
+    def let_go_of(tasks: Iterable[Task]) -> None:
+        if names := [task.pod.name for task in tasks]:
+            let_go.append(names)
+
+    session.nodes.let_go = let_go_of  # type: ignore[method-assign]
+    for _ in session.run():
+        pass
+    assert let_go == [["first-1", "first-2"], ["second-1", "second-2"], ["last-1", "last-2"]]
+    assert bound(session) == {} and session.claims
+
+
+def test_a_gang_is_bound_whole_once_pods_that_ask_for_nothing_complete_it() -> None:
+    scene = sized(1).holding(has("g", {}, {"cpu": ""}, {"cpu": ""}, minMember=3))
+    session, _ = scene.run(HOW)
+    assert scene.cluster.commits == [("g", ["g-0"], 1), ("g", ["g-1"], 1), ("g", ["g-2"], 1)]
+    assert session.jobs["default/g"].ready == 3
+
+
+def test_gated_pods_jobs_that_wait_and_jobs_that_lack_members_are_left_out() -> None:
+    scene = sized(4).holding(
+        has("gated", {"cpu": "", **GATED}),
+        waits("few", cpu="", minMember=2),
+        waits("waits", cpu="", minResources={"cpu": "9"}),
+        waits("free", cpu=""),
+    )
+    session, _ = scene.run(conf("priority", "gang", "overcommit", "predicates", "nodeorder"))
+    assert bound(session) == {"free-0": "n0"}
+
+
+def test_a_claim_on_room_to_come_is_tried_again_as_room_that_is_there() -> None:
+    scene = Scene(node("a", pods="2"))
+    scene.gang("g", 2, cpu="", minMember=1)
+    session = opened(scene.session(HOW))
+    job = session.jobs["default/g"]
+    job.phase = "Inqueue"
+    session.allocate(next(iter(job.tasks.values())), 0)
+    assert job.count(TaskStatus.PIPELINED) == 1
+    for _ in backfill(session):
+        pass
+    assert bound(session) == {"g-0": "a", "g-1": "a"}
+
+
+def test_they_come_in_the_order_of_jobs_and_tasks() -> None:
+    scene = Scene(node("a", pods="3"))
+    scene.more["priorities"] = {"high": 9}
+    later, sooner = ({"cpu": "", "priority": priority} for priority in (1, 2))
+    scene.holding(waits("low", 2, cpu="", minMember=1), has("high", later, sooner, priorityClassName="high"))
+    session, _ = scene.run(HOW)
+    sent = [name for _, names, _ in scene.cluster.commits for name in names]
+    assert sent == ["high-1", "high-0", "low-0"]
+    assert session.jobs["default/low"].fit_errors.keys() == {scene.members[scene.groups[0].key][1].uid}

@@ -1,10 +1,13 @@
-"""priority, conformance, drf, overcommit, sla and resourcequota, each by itself."""
+"""priority, conformance, drf, overcommit, sla, resourcequota and pdb, each by itself."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.plugins.conformance import conformance
@@ -13,65 +16,46 @@ from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.objects.batch import ResourceQuotaStatus
-from tests.support.engine import node
-from tests.unit.engine.session.scene import Scene, conf, opened, status_of
+from tests.support.engine import covering
+from tests.unit.engine.session.scene import conf, has, opened, runs, sized, status_of, tasks_of, waits
 
 OPTION = PluginOption("any")
+PRIORITIES = ({"priority": 1}, {"priority": 5})
 
 
 def test_priority_lets_jobs_of_lower_priority_be_evicted_and_tasks_of_its_own() -> None:
-    scene = Scene(node("a"))
+    scene = sized(4)
     scene.more["priorities"] = {"low": 1, "high": 2}
-    scene.group("low", priorityClassName="low")
-    scene.group("high", priorityClassName="high")
-    scene.member("low", priority=100)
-    scene.member("high", "mine-low", priority=1)
-    scene.member("high", "mine", priority=5)
-    jobs = opened(scene.session()).jobs
-    (other,) = jobs["default/low"].tasks.values()
-    lower, mine = jobs["default/high"].tasks.values()
-    hooks = priority(opened(scene.session()), OPTION)
-    assert hooks.preemptable is not None
-    assert hooks.preemptable(mine, [other, lower, mine]) == [other, lower]
+    low = has("low", {"priority": 100}, priorityClassName="low")
+    session = opened(scene.holding(low, has("high", *PRIORITIES, priorityClassName="high")).session())
+    (other,), (lower, mine) = tasks_of(session, "low"), tasks_of(session, "high")
+    assert priority(session, OPTION).preemptable(mine, [other, lower, mine]) == [other, lower]
 
 
 def test_conformance_spares_what_the_cluster_depends_on() -> None:
-    scene = Scene(node("a"))
-    scene.group("g")
-    scene.member("g", priority=2_000_000_000)
-    scene.member("g", priority=1_999_999_999)
-    session = opened(scene.session())
-    critical, plain = session.jobs["default/g"].tasks.values()
-    hooks = conformance(session, OPTION)
-    assert hooks.reclaimable is not None
+    session = opened(
+        sized(4).holding(has("g", {"priority": 2_000_000_000}, {"priority": 1_999_999_999})).session()
+    )
+    critical, plain = tasks_of(session, "g")
+    hooks: Any = conformance(session, OPTION)
     assert hooks.reclaimable(plain, [critical, plain]) == [plain]
     plain.pod = replace(plain.pod, namespace="kube-system")
     assert hooks.reclaimable(plain, [critical, plain]) == []
 
 
 def test_gang_spares_what_a_job_needs() -> None:
-    scene = Scene(node("a"))
-    scene.group("g", minMember=2, phase="Running")
-    for _ in range(3):
-        scene.member("g", node="a")
-    session = opened(scene.session())
-    tasks = list(session.jobs["default/g"].tasks.values())
-    hooks = gang(session, OPTION)
-    assert hooks.preemptable is not None
-    assert hooks.preemptable(tasks[0], tasks) == tasks[:1]
+    session = opened(sized(4).holding(runs("g", *["n0"] * 3, minMember=2)).session())
+    tasks = tasks_of(session, "g")
+    assert gang(session, OPTION).preemptable(tasks[0], tasks) == tasks[:1]
 
 
 def test_a_dominant_share_follows_what_is_placed_and_taken_back() -> None:
-    scene = Scene(node("a", cpu="4", memory="8Gi", pods="10"))
-    scene.gang("g", 2)
-    session = opened(scene.session(conf("gang", "drf")))
-    job = session.jobs["default/g"]
-    hooks = drf(session, OPTION)
-    assert hooks.job_order is not None
+    session = opened(sized(4, pods="10").holding(waits("g", 2)).session(conf("gang", "drf")))
+    job, hooks = session.jobs["default/g"], drf(session, OPTION)
     session.allocated, session.deallocated = (hooks.allocated,), (hooks.deallocated,)
     assert hooks.job_order(job) == 0
     statement = Statement(session)
-    for number, task in enumerate(list(job.tasks.values()), start=1):
+    for number, task in enumerate(tasks_of(session, "g"), start=1):
         statement.allocate(task, 0, session.nodes.view(task))
         assert hooks.job_order(job) == number / 4
     statement.discard()
@@ -79,49 +63,34 @@ def test_a_dominant_share_follows_what_is_placed_and_taken_back() -> None:
 
 
 def test_those_may_go_without_whom_a_job_still_has_the_greater_share() -> None:
-    scene = Scene(node("a", cpu="8"))
-    tasks = []
-    for name, number in (("rich", 4), ("poor", 1), ("waits", 1)):
-        scene.running(name, *["a"] * (number if name != "waits" else 0))
-    scene.member("waits")
+    scene = sized(8).holding(runs("rich", *["n0"] * 4), runs("poor", "n0"), has("waits", {}, phase="Running"))
     session = opened(scene.session(conf("drf")))
-    tasks = [task for name in ("rich", "poor") for task in session.jobs[f"default/{name}"].tasks.values()]
-    (waits,) = session.jobs["default/waits"].tasks.values()
+    tasks, (waiting,) = [*tasks_of(session, "rich"), *tasks_of(session, "poor")], tasks_of(session, "waits")
     hooks = drf(session, OPTION)
-    assert hooks.preemptable is not None
-    victims = [task.pod.name for task in hooks.preemptable(waits, tasks)]
+    victims = [task.pod.name for task in hooks.preemptable(waiting, tasks)]
     assert victims == ["rich-0", "rich-1", "rich-2"], "with the third both would have as much"
-    hooks.allocated(waits)  # type: ignore[misc]
-    assert [task.pod.name for task in hooks.preemptable(waits, tasks)] == ["rich-0", "rich-1"]
+    hooks.allocated(waiting)
+    assert [task.pod.name for task in hooks.preemptable(waiting, tasks)] == ["rich-0", "rich-1"]
 
 
 def test_pods_count_in_a_dominant_share() -> None:
-    scene = Scene(node("a", cpu="100", pods="2"))
-    scene.group("g", phase="Running")
-    scene.member("g", node="a")
-    session, _ = scene.run(conf("gang", "drf"))
+    session, _ = sized(100, pods="2").holding(runs("g", "n0")).run(conf("gang", "drf"))
     assert session.shares == {"default/g": 0.5}
 
 
 @pytest.mark.parametrize(("factor", "phase"), [("1.0", "Pending"), ("2.0", "Inqueue"), ("0.5", "Pending")])
 def test_overcommit_lets_in_what_the_cluster_has_room_for_times_a_factor(factor: str, phase: str) -> None:
-    scene = Scene(node("a", cpu="2"))
-    scene.group("runs", phase="Running")
-    scene.member("runs", cpu="1", node="a")
-    scene.group("g", minResources={"cpu": "2"})
-    option = PluginOption("overcommit", {"overcommit-factor": factor})
-    _, result = scene.run(conf("gang", option))
+    scene = sized(2).holding(runs("runs", "n0"), has("g", minResources={"cpu": "2"}))
+    _, result = scene.run(conf("gang", PluginOption("overcommit", {"overcommit-factor": factor})))
     assert status_of(result, "g").phase == phase
-    messages = [
-        event.message for event in result.events if event.type == "Normal" and event.reason != "Scheduled"
-    ]
-    assert messages == (["resource in cluster is overused: overused cpu"] if phase == "Pending" else [])
+    said = [each.message for each in result.events if each.type == "Normal" and each.reason != "Scheduled"]
+    assert said == (["resource in cluster is overused: overused cpu"] if phase == "Pending" else [])
 
 
 @pytest.mark.parametrize("earlier", ["Pending", "Inqueue"])
 def test_overcommit_counts_what_was_let_in_before(earlier: str) -> None:
     """By 1.2 of 5 there is room for 6, of which two groups take 4, earlier or in the same session."""
-    scene = Scene(node("a", cpu="5"))
+    scene = sized(5)
     names = ("first", "second", "third", "fourth")
     for name, cpu in zip(names, ("2", "2", "3", "2"), strict=True):
         phase = earlier if name in names[:2] else "Pending"
@@ -136,9 +105,10 @@ NOW = "2026-01-01T00:10:00Z"
 
 
 def test_a_job_that_waited_too_long_is_let_in_at_once() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.group("late", minResources={"cpu": "9"}, created="2026-01-01T00:08:59Z")
-    scene.group("early", minResources={"cpu": "9"}, created="2026-01-01T00:09:01Z")
+    created = {"late": "2026-01-01T00:08:59Z", "early": "2026-01-01T00:09:01Z"}
+    scene = sized(1).holding(
+        *(has(name, minResources={"cpu": "9"}, created=at) for name, at in created.items())
+    )
     # A vote of an earlier tier keeps the later from rejecting.
     tiers = ((PluginOption("gang"), SLA), (PluginOption("overcommit"),))
     _, result = scene.run(SessionConf(tiers=tiers), now=NOW)
@@ -151,9 +121,7 @@ def test_a_job_that_waited_too_long_is_let_in_at_once() -> None:
 def test_a_gang_that_waited_too_long_keeps_what_it_finds_though_that_is_too_little(
     created: str, claims: bool
 ) -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.gang("late", 2, created=created)
-    scene.gang("next", 1, created="2026-01-01T00:09:30Z")
+    scene = sized(1).holding(waits("late", 2, created=created), waits("next", created="2026-01-01T00:09:30Z"))
     rest = tuple(PluginOption(name) for name in ("gang", "predicates", "nodeorder"))
     session, _ = scene.run(SessionConf(tiers=((SLA,), rest)), now=NOW)
     assert session.jobs["default/late"].count(TaskStatus.ALLOCATED) == int(claims)
@@ -161,7 +129,7 @@ def test_a_gang_that_waited_too_long_keeps_what_it_finds_though_that_is_too_litt
 
 
 def test_a_job_may_have_a_time_of_its_own() -> None:
-    scene = Scene(node("a"))
+    scene = sized(4)
     scene.group("own", annotations={"sla-waiting-time": "5s"}, created="2026-01-01T00:09:59Z")
     scene.group("other", created="2026-01-01T00:09:58Z")
     scene.group("unread", annotations={"volcano.sh/sla-waiting-time": "soon"}, created="2026-01-01T00:09:57Z")
@@ -171,7 +139,7 @@ def test_a_job_may_have_a_time_of_its_own() -> None:
 
 
 def test_a_quota_keeps_groups_out_and_counts_those_that_were_let_in() -> None:
-    scene = Scene(node("a"))
+    scene = sized(4)
     roomy = ResourceQuotaStatus(hard={"requests.cpu": "100"}, used={"requests.cpu": "x"})
     status = ResourceQuotaStatus(hard={"requests.cpu": "6", "count/jobs": "1"}, used={"requests.cpu": "2"})
     scene.more["quotas"] = {"default": (roomy, status)}
@@ -186,11 +154,20 @@ def test_a_quota_keeps_groups_out_and_counts_those_that_were_let_in() -> None:
 
 
 def test_a_job_whose_tasks_all_have_room_does_not_starve() -> None:
-    scene = Scene(node("a", cpu="1"))
-    scene.gang("g", 2, minMember=1)
-    session, _ = scene.run()
+    session, _ = sized(1).holding(waits("g", 2, minMember=1)).run()
     job = session.jobs["default/g"]
-    by_priority, by_gang = priority(session, OPTION), gang(session, OPTION)
     assert job.count(TaskStatus.PENDING) == 1
-    assert by_priority.job_starving is not None and by_priority.job_starving(job)
-    assert by_gang.job_starving is not None and not by_gang.job_starving(job)
+    assert priority(session, OPTION).job_starving(job) and not gang(session, OPTION).job_starving(job)
+
+
+@pytest.mark.parametrize(("allowed", "evicted"), [(2, 2), (1, 0), (0, 0)])
+def test_what_went_elsewhere_counts_in_a_budget(allowed: int, evicted: int) -> None:
+    members = ({"node": name, "labels": {"app": "x"}} for name in ("n0", "n1", "n2"))
+    scene = sized(1, 1, 1).holding(has("low", *members, priorityClassName="low", phase="Running"))
+    scene.gang("high", 2, priorityClassName="high")
+    scene.more["pdbs"] = pdbs = PDBs()
+    pdbs.set(covering("x", allowed))
+    scene.more["priorities"] = {"low": 1, "high": 2}
+    plugins = ("priority", "gang", "pdb", "predicates", "nodeorder")
+    session, _ = scene.run(conf(*plugins, actions="enqueue allocate preempt"))
+    assert len(session.evicted) == evicted
