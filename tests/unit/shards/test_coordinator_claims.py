@@ -15,8 +15,8 @@ from agent_scheduler.shards import coordinator
 from agent_scheduler.shards.coordinator import Coordinator
 from agent_scheduler.shards.holders import Holders
 from tests.support.embedded import until
-from tests.support.faulty import Passing
 from tests.support.shared import SharedCluster, shared_cluster
+from tests.support.transports import Through
 from tests.support.virtual import timing
 
 Names = frozenset[str]
@@ -45,7 +45,7 @@ class Told:
     def shard_write(self, what: str) -> None: ...
 
 
-class Noting(Passing):
+class Noting(Through):
     """A transport whose watches tell nothing. It notes what was used and held when each request was sent."""
 
     def __init__(self, shared: SharedCluster, told: Told) -> None:

@@ -14,11 +14,11 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Headers, OutcomeUnknown, Response
 from agent_scheduler.objects.shard import NODE_SHARDS
 from tests.support.embedded import EmbeddedCluster, embedded_cluster
-from tests.support.faulty import Passing
 from tests.support.sharded import CRDS, ShardedCluster, shard_manifest
+from tests.support.transports import Through
 
 
-class World(Passing):
+class World(Through):
     """A writer whose requests of some methods get no answer, carried out or not, or are refused."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
