@@ -303,3 +303,15 @@ def test_an_event_costs_what_it_can_wake_and_not_what_waits():
 
     assert world.queue.move_all(ev.ASSIGNED_POD_ADD, None, NODE, pre_check=pre_check) == 0
     assert looked_at == []
+
+
+def test_a_gate_is_not_asked_about_pods_that_it_does_not_concern_and_those_after_it_are():
+    class Concerned(Gate):
+        def concerns(self, one: Pod) -> bool:
+            return one.priority > 0
+
+    first, second = Concerned("first", lambda pod: True), Gate("second", lambda pod: True)
+    world = World({"first": [on(ev.NODE_ADD)], "second": [on(ev.NODE_ADD)]}, gates=[first, second])
+    world.queue.add(pod("plain"))
+    world.queue.add(pod("asked", priority=1))
+    assert (first.asked, second.asked) == (["asked"], ["plain"])

@@ -36,7 +36,10 @@ def test_the_end_of_a_nomination_wakes_who_had_to_leave_the_room_and_nobody_else
     for each in (first, other, better):
         world.refuse(each, "fit")
     world.queue.nominate(first, "node-1")
+    given_up: list[str] = []
+    world.queue.given_up = lambda one: given_up.append(one.name)
     end(world.queue, first)
+    assert given_up == (["first"] if woken else [])
     assert world.where(other) == ("backoff" if woken else "unschedulable")
     assert world.where(first) in ("unschedulable", None)
     assert world.where(better) == "unschedulable", "the nomination did not hold it back"

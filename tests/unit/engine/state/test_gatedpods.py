@@ -398,3 +398,56 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_gang_has_the_turn_of_the_first_of_its_members() -> None:
+    world = Gates(queue("q", "2"))
+    world.gated.choose = in_a_gang(2)
+    world.see(gated("a", group="g", priority=5), gated("b", group="g"), gated("z", priority=3))
+    assert world.let == ["a", "b"]
+
+
+def test_a_queue_is_to_have_room_for_what_a_group_asks_for_at_least() -> None:
+    world = Gates(queue("q", "3"))
+    world.gated.choose = lambda _key, members, _has: Choice(sorted(members, key=in_turn), (), {"cpu": 4000})
+    world.see(gated("a", group="g"))
+    assert world.let == []
+    world.usage.set_queue(queue("q", "4"))
+    world.gated.admit()
+    assert world.let == ["a"]
+
+
+def test_a_gang_that_is_gone_keeps_no_turn_in_its_queue() -> None:
+    world = Gates(queue("q", "1"))
+    world.gated.choose = in_a_gang(2)
+    world.see(gated("a", group="g", priority=5), gated("b", group="g", priority=5), gated("z"))
+    world.usage.left("a")
+    world.usage.left("b")
+    world.gated.admit()
+    assert world.let == ["z"] and not len(world.usage.waiting)
+
+
+def test_a_pod_that_changes_its_group_counts_for_the_new_one_alone() -> None:
+    world = Gates(queue("q", "9"))
+    world.gated.choose = in_a_gang(2)
+    world.see(gated("a", group="g"))
+    world.see(gated("a", group="other-g"))
+    world.see(gated("b", group="g"))
+    assert world.let == []
+
+
+def test_where_no_queue_is_asked_gates_of_others_hold_their_pods_all_the_same() -> None:
+    world = Gates(queue("q", "1"))
+    world.gated.asks_queues = False
+    world.see(gated("a", gates=(OTHER,)), gated("b"))
+    assert world.let == ["b"] and "a" not in world.gated.held
+
+
+def test_the_end_of_a_reservation_is_called_once() -> None:
+    world = Gates(queue("q", "1"))
+    ended: list[str] = []
+    world.gated.on_reservation_ended = lambda each: ended.append(each.name)
+    world.see(gated("a"))
+    world.gated.give_back("a", "it took too long")
+    world.usage.left("a")
+    assert ended == ["a"]
