@@ -263,7 +263,7 @@ class PodClasses:
         key = (
             tuple(sorted(requests.items())),
             asked.nonzero,
-            contained and tuple(sorted(contained.items())),
+            None if contained is None else tuple(sorted(contained.items())),
             key_without_requests,
         )
         found = self._by_key.get(key)

@@ -30,6 +30,13 @@ def test_pods_that_ask_for_the_same_are_one_class_whatever_else_they_say() -> No
     assert other.cls is not first.cls
 
 
+def test_a_pod_that_asks_for_all_as_a_whole_may_have_containers_that_ask_for_nothing_or_none() -> None:
+    whole = {"resources": {"requests": {"cpu": "1"}}}
+    for containers in ([], [{"name": "c"}]):
+        pod = read_pod(pod_json(containers=containers, **whole), PodClasses())
+        assert pod.cls.requests["cpu"] == 1000
+
+
 def test_a_class_lives_as_long_as_a_pod_of_it() -> None:
     classes = PodClasses()
     pod = read_pod(pod_json(requests={"cpu": "1"}), classes)
