@@ -101,6 +101,9 @@ async def test_a_group_says_whether_its_minimum_is_scheduled_in_kube_schedulers_
         await until(lambda: world.has_placed("g", 3))
         await until(lambda: world.says_of_group("g", "True", "Scheduled", ""))
         await world.rest()
+        group = await world.get(f"{GROUPS}/g")
+        (condition,) = group["status"]["conditions"]
+        assert condition["observedGeneration"] == group["metadata"]["generation"] == 1
 
 
 async def test_nothing_is_said_of_a_group_whose_members_are_not_there_and_nothing_kept_of_one_that_is_gone() -> (
