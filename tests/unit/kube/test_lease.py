@@ -107,13 +107,6 @@ class Work:
                 await self.stopping()
 
 
-def electing(
-    leases: Leases, config: LeaseConfig = CONFIG, time: FakeTime | None = None, **options: Any
-) -> tuple[LeaderElector, FakeTime]:
-    time = time or FakeTime()
-    return LeaderElector(answering(leases)[1], config, timing=time.timing, **options), time
-
-
 @dataclass
 class Led:
     """A leader at work, and its clock. `task` is what it leads in."""
@@ -133,12 +126,15 @@ class Led:
 async def leading(
     leases: Leases,
     *,
+    config: LeaseConfig = CONFIG,
+    time: FakeTime | None = None,
     waits: bool = True,
     stopping: Callable[[], Awaitable[None]] | None = None,
     **options: Any,
 ) -> AsyncIterator[Led]:
     """Waits, unless told not to, until the elector leads, and ends it in the end."""
-    elector, time = electing(leases, **options)
+    time = time or FakeTime()
+    elector = LeaderElector(answering(leases)[1], config, timing=time.timing, **options)
     work = Work(lambda: time.now, stopping)
     async with running(elector.run(work)) as task:
         if waits:
@@ -201,7 +197,7 @@ async def test_what_the_work_raises_is_raised_and_the_lease_released() -> None:
         raise RuntimeError("a bug of the leader")
 
     with pytest.raises(RuntimeError, match="a bug of the leader"):
-        await electing(leases)[0].run(lead)
+        await LeaderElector(answering(leases)[1], CONFIG, timing=FakeTime().timing).run(lead)
     assert leases.spec["holderIdentity"] == ""
 
 
