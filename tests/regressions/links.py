@@ -41,17 +41,6 @@ async def watching_through_a_relay(cluster: EmbeddedCluster) -> AsyncIterator[tu
 
 
 @asynccontextmanager
-async def relayed(cluster: EmbeddedCluster) -> AsyncIterator[tuple[Http1Transport, Relay]]:
-    """A transport that goes through the relay with everything."""
-    async with Relay(cluster.server.port) as relay:
-        transport = Http1Transport(Endpoint(f"http://127.0.0.1:{relay.port}"))
-        try:
-            yield transport, relay
-        finally:
-            await transport.close()
-
-
-@asynccontextmanager
 async def watching(**settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, Relay, Running]]:
     """A cluster, the relay of the watches, and a fast path of these settings."""
     async with (

@@ -101,11 +101,7 @@ async def test_binds_do_not_wait_for_the_connections_of_conditions() -> None:
             await until(lambda: tap.count(lambda request: request.path.endswith("/status")) == written)
             for number in range(4):
                 await cluster.add_pod(f"p{number}", cpu="1")
-
-            async def placed() -> bool:
-                return len(await cluster.placed()) == 4
-
-            await until(placed)
+            await until(lambda: cluster.all_placed(4))
 
 
 BURST = 168
@@ -284,7 +280,7 @@ async def _replace(cluster: EmbeddedCluster, running: Running, *, cpu: str) -> N
     await until(known)
 
 
-async def test_a_decision_on_a_node_does_not_hold_for_its_namesake() -> None:
+async def test_neither_a_decision_on_a_node_nor_a_snapshot_of_it_holds_for_its_namesake() -> None:
     """kubernetes #63262: the generation of a node that came back under its name collided with that of its predecessor.
 
     What happened: each node in the scheduler's cache counted its changes from zero. A node was deleted and added
@@ -306,13 +302,7 @@ async def test_a_decision_on_a_node_does_not_hold_for_its_namesake() -> None:
         held.release()
         assert await refusal(cluster, "a") == "0/1 nodes are available: 1 Insufficient cpu."
         assert await cluster.placed() == {}
-
-
-async def test_a_snapshot_does_not_take_a_node_for_its_namesake() -> None:
-    async with scheduled() as (cluster, running):
-        await cluster.add_node("n1", cpu="1")
-        await cluster.add_pod("a", cpu="2")
-        await refusal(cluster, "a")
+        # Nor does the refusal hold for the next one, though the snapshot had its namesake.
         await _replace(cluster, running, cpu="2")
         await until(cluster.placed)
         assert await cluster.placed() == {"a": "n1"}
@@ -380,7 +370,7 @@ async def test_two_binds_of_the_same_moment_are_both_counted_by_both() -> None:
 LARGE = [container(requests={"memory": "32Gi"})]
 
 
-async def test_of_thirty_large_pods_as_many_are_bound_as_fit() -> None:
+async def test_of_thirty_large_pods_as_many_are_bound_as_fit_and_hold_their_room_to_the_end() -> None:
     """kubernetes #76772 (see #106884): a node got more memory's worth of pods than it has, and kubelets failed them.
 
     What happened: thirty pods of 32Gi each were created at once, and all went to one node of 70Gi. The report
@@ -393,41 +383,27 @@ async def test_of_thirty_large_pods_as_many_are_bound_as_fit() -> None:
     gone or its phase says that it has ended, be its grace period ever so long.
     """
     async with scheduled(workers=4) as (cluster, running):
+        pods, queue = running.fast_path.cluster.pods, running.fast_path.queue
         for number in range(30):
             await cluster.add_pod(f"p{number}", containers=LARGE)
         await until(lambda: running.reports.attempts["unschedulable"] == 30)
         await cluster.add_node("n1", memory="70Gi")
-        await until(lambda: running.fast_path.queue.pending().unschedulable == 28)
+        await until(lambda: queue.pending().unschedulable == 28)
         await until(lambda: running.fast_path.binder.in_flight == 0)
-        assert len(await cluster.placed()) == 2
-
-
-async def _deleting(cluster: EmbeddedCluster, running: Running, name: str) -> None:
-    """Begins to delete a pod whose node does not answer, and waits until the scheduler knows."""
-    answer = await cluster.delete(f"{PODS}/{name}?gracePeriodSeconds=600")
-    pods = running.fast_path.cluster.pods
-    await until(lambda: pods[answer["metadata"]["uid"]].deleting)
-
-
-async def test_a_pod_that_terminates_holds_its_room_to_the_end() -> None:
-    async with scheduled() as (cluster, running):
-        await cluster.add_node("n1", memory="70Gi")
-        for name in ("gone", "ended"):
-            await cluster.add_pod(name, containers=LARGE)
-        await until(lambda: running.reports.attempts["scheduled"] == 2)
-        for name in ("gone", "ended"):
-            await _deleting(cluster, running, name)
-        for name in ("a", "b"):
-            await cluster.add_pod(name, containers=LARGE)
-            await refusal(cluster, name)
-        assert set(await cluster.placed()) == {"gone", "ended"}
-        await cluster.end_pod("gone")
+        gone, ended = bound = list(await cluster.placed())
+        for name in bound:
+            answer = await cluster.delete(f"{PODS}/{name}?gracePeriodSeconds=600")
+            await until(lambda uid=answer["metadata"]["uid"]: pods[uid].deleting)
+        await cluster.add_pod("late", containers=LARGE)
+        await refusal(cluster, "late")
+        assert list(await cluster.placed()) == bound
+        await cluster.end_pod(gone)
         await until(lambda: running.reports.attempts["scheduled"] == 3)
-        assert running.fast_path.queue.pending().unschedulable == 1
-        ended = {"status": {"phase": "Failed"}}
-        await cluster.patch(f"{PODS}/ended/status", ended)
+        await until(lambda: queue.pending().unschedulable == 28)
+        await cluster.patch(f"{PODS}/{ended}/status", {"status": {"phase": "Failed"}})
         await until(lambda: running.reports.attempts["scheduled"] == 4)
-        assert set(await cluster.placed()) == {"ended", "a", "b"}
+        await until(lambda: queue.pending().unschedulable == 27)
+        assert len(await cluster.placed()) == 3
 
 
 @pytest.mark.real_time

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -38,7 +39,7 @@ class Raw:
         self.connections = 0
         self.open = 0
         self.port = 80
-        self.url = "http://api.example"
+        self.url = Network.url
         self.dial: Any = None
         self.stop_listening: Callable[[], None] = lambda: None
 
@@ -153,12 +154,12 @@ class _Scripted(Network):
         self.tasks[wire].cancel()
 
 
-def client(server: Raw | str, **options: Any) -> Any:
-    """A client of the server, or of a URL, which ends with the block."""
+def client(server: Raw | Network | str, **options: Any) -> Any:
+    """A client of the server, or of a URL, which ends with the block. Without sockets it draws the same each time."""
     if isinstance(server, str):
         return scripted.client(server, **options)
-    dial = {} if server.dial is None else {"dial": server.dial}
-    return scripted.client(server.url, **{**dial, **options})
+    wired = {} if server.dial is None else {"dial": server.dial, "rng": random.Random(1)}
+    return scripted.client(server.url, **{**wired, **options})
 
 
 async def get(transport: Http1Transport, path: str = "/", *, timeout: float = 5) -> bytes:  # noqa: ASYNC109

@@ -1,7 +1,7 @@
-"""An API server whose every answer, delay and fault a test decides, over HTTP (`connected`) or without (`answering`).
+"""An API server whose every answer, delay and fault a test decides, over HTTP (`serving`) or without (`answering`).
 
 Tests of what stands on a `Transport` take `answering` and run in virtual time, where `FakeTime` is the loop's time.
-Those of the HTTP client itself take `connected` or `serving`.
+Those of the HTTP client itself take `raw_server`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,12 @@ class Request:
 
 @dataclass
 class Answer:
-    """`body` None: what an API server says when it did what was asked for. `cut` sends only so many bytes of the body
-    and closes. `close` closes after the answer, unannounced."""
+    """`body` None: what an API server says when it did what was asked for. `cut`: only so many bytes of it arrive."""
 
     status: int = 200
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
-    close: bool = False
 
 
 @dataclass
@@ -93,16 +91,14 @@ Script = Callable[[Request], Action | Awaitable[Action]]
 
 
 class ScriptedServer:
+    """Over sockets: whole answers, silence, and streams of what is there at once, which do not end."""
+
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[Request] = []
         self.connections = 0
         self.open = 0
         self.url = ""
-
-    async def arrived(self, count: int) -> None:
-        """Waits until `count` requests have come."""
-        await eventually(lambda: len(self.requests) >= count)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -124,42 +120,20 @@ class ScriptedServer:
         action = self.script(request)
         if not isinstance(action, Answer | Stream | Reset | Hang):
             action = await action
-        if isinstance(action, Reset):
-            reset(writer)
-            return False
-        if isinstance(action, Hang):
-            await reader.read()
-            return False
-        if isinstance(action, Stream):
-            return await self._stream(action, reader, writer)
-        assert isinstance(action, Answer)
-        content = content_of(action, request)
-        lines = [f"HTTP/1.1 {action.status} X", f"Content-Length: {len(content)}"]
-        lines += [f"{name}: {value}" for name, value in action.headers.items()]
-        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + content[: action.cut])
-        await writer.drain()
-        return action.cut is None and not action.close
-
-    async def _stream(
-        self, action: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        for piece in action.pieces:
-            if not isinstance(piece, bytes):
-                await (asyncio.sleep(piece) if isinstance(piece, float) else piece.wait())
-                continue
-            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-            await writer.drain()
-            # One piece, one arrival: without this the kernel would join them.
-            await asyncio.sleep(0.001)
-        if action.end == "hang":
-            await reader.read()
-        if action.end == "reset":
-            reset(writer)
-        if action.end == "clean":
-            writer.write(b"0\r\n\r\n")
+        if isinstance(action, Answer):
+            content = content_of(action, request)
+            lines = [f"HTTP/1.1 {action.status} X", f"Content-Length: {len(content)}"]
+            lines += [f"{name}: {value}" for name, value in action.headers.items()]
+            writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + content)
             await writer.drain()
             return True
+        assert not isinstance(action, Reset), "see raw_server"
+        if isinstance(action, Stream):
+            chunks = (
+                b"%x\r\n%s\r\n" % (len(each), each) for each in action.pieces if isinstance(each, bytes)
+            )
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(chunks))
+        await reader.read()
         return False
 
 
@@ -249,13 +223,6 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
     async with listening(server.serve, tls=tls) as opened:
         server.url = f"{'https' if tls else 'http'}://127.0.0.1:{port_of(opened)}"
         yield server
-
-
-@asynccontextmanager
-async def connected(script: Script, **options: Any) -> AsyncIterator[tuple[ScriptedServer, Http1Transport]]:
-    """A server that follows the script, and a client of it."""
-    async with serving(script) as server, client(server.url, **options) as transport:
-        yield server, transport
 
 
 @asynccontextmanager

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.http1 import Http1Transport
-from agent_scheduler.kube.transport import Endpoint
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -77,6 +74,8 @@ class Wire(asyncio.Transport):
 class Network:
     """`meet` is called with each whole request and its wire."""
 
+    url = "http://api.example"
+
     def __init__(self, meet: Callable[[Wire, bytes], None] = lambda wire, _: wire.deliver(OK)) -> None:
         self.meet = meet
         self.written: list[tuple[float, bytes]] = []
@@ -100,11 +99,3 @@ class Network:
 
     def ended(self, wire: Wire) -> None:
         self.open -= 1
-
-    def client(self, **options: Any) -> Http1Transport:
-        endpoint = Endpoint("http://api.example", headers=options.pop("headers", _nothing))
-        return Http1Transport(endpoint, dial=self.dial, rng=random.Random(1), **options)
-
-
-async def _nothing() -> Mapping[str, str]:
-    return {}

@@ -18,22 +18,17 @@ def world() -> World:
 
 
 def _budget(world: World, **spec: Any) -> None:
-    body = named("b", spec={"selector": {"matchLabels": {"app": "x"}}, **spec})
-    world.post(BUDGETS, body)
+    world.post(BUDGETS, named("b", spec={"selector": {"matchLabels": {"app": "x"}}, **spec}))
 
 
 def _status(world: World) -> dict[str, Any]:
     return world.get(f"{BUDGETS}/b")["status"]
 
 
-def _numbers(world: World) -> tuple[int, int, int, int]:
-    status = _status(world)
-    return (
-        status["disruptionsAllowed"],
-        status["currentHealthy"],
-        status["desiredHealthy"],
-        status["expectedPods"],
-    )
+def _numbers(world: World) -> tuple[int, ...]:
+    """The disruptions that are allowed, and the pods that are healthy, have to be, and are expected."""
+    names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    return tuple(_status(world)[name] for name in names)
 
 
 def _evict(world: World, name: str, **more: Any) -> int:
@@ -73,8 +68,7 @@ def test_a_budget_with_a_new_selector_is_counted_anew(world: World) -> None:
     _budget(world, minAvailable=1)
     world.settle(most=1)
     assert _numbers(world) == (0, 1, 1, 1)
-    patch = {"spec": {"selector": {"matchLabels": {"app": "y"}}}}
-    world.patch(f"{BUDGETS}/b", patch)
+    world.patch(f"{BUDGETS}/b", {"spec": {"selector": {"matchLabels": {"app": "y"}}}})
     world.settle(most=1)
     assert _numbers(world) == (1, 2, 1, 2)
     assert _status(world)["observedGeneration"] == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_kubernetes.podgc import PodCollector
-from tests.embedded.support import NODES, PODS, World, named, pod
+from tests.embedded.support import NODES, PODS, World, named
 
 NODE = "/api/v1/nodes/n1"
 
@@ -46,15 +46,13 @@ def test_a_node_that_returns_in_time_keeps_its_pods(world: World) -> None:
 
 
 def test_finalizers_hold_a_collected_pod_until_they_are_removed(world: World) -> None:
-    body = pod("p", spec={"nodeName": "n1"}, finalizers=["example.com/mine"])
-    world.post(PODS, body)
+    world.pod("p", spec={"nodeName": "n1"}, finalizers=["example.com/mine"])
     world.delete(NODE)
     world.settle(30)
     found = world.get(f"{PODS}/p")
     assert found["status"]["phase"] == "Failed"
     assert "deletionTimestamp" in found["metadata"]
-    patch = {"metadata": {"finalizers": None}}
-    world.patch(f"{PODS}/p", patch)
+    world.patch(f"{PODS}/p", {"metadata": {"finalizers": None}})
     assert not world.names(PODS)
 
 

@@ -23,8 +23,7 @@ def world() -> World:
 
 def add_class(world: World, name: str, *, waits: bool = False, provisioner: str = "example.com/made") -> None:
     mode = "WaitForFirstConsumer" if waits else "Immediate"
-    body = named(name, provisioner=provisioner, volumeBindingMode=mode)
-    world.post(CLASSES, body)
+    world.post(CLASSES, named(name, provisioner=provisioner, volumeBindingMode=mode))
 
 
 def add_claim(world: World, name: str = "c", **spec: Any) -> Any:
@@ -69,8 +68,7 @@ def test_a_volume_is_made_for_a_claim_that_does_not_wait(world: World, provision
 
 
 def test_a_claim_that_waits_for_its_consumer_is_left_alone_until_a_node_is_selected(world: World) -> None:
-    labels = {"topology.kubernetes.io/zone": "east"}
-    world.post(NODES, named("n2", labels=labels))
+    world.post(NODES, named("n2", labels={"topology.kubernetes.io/zone": "east"}))
     add_class(world, "late", waits=True)
     add_volume(world, "free", storageClassName="late")
     add_claim(world, storageClassName="late")

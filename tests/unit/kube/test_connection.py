@@ -10,9 +10,7 @@ import pytest
 
 from agent_scheduler.kube.connection import Broken, Connection, Limits
 from agent_scheduler.kube.transport import Response
-from tests.support.wires import Network, Wire
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+from tests.support.wires import OK, Network, Wire
 
 
 def opened(limits: Limits | None = None) -> tuple[Connection, Wire]:
@@ -75,17 +73,6 @@ async def test_an_answer_is_the_same_however_it_is_cut(
     assert outcome.headers.get("Content-Length") == length
     assert "Secret" not in outcome.headers and "Checksum" not in outcome.headers
     assert connection.reusable
-
-
-@pytest.mark.parametrize(
-    "whole", [OK, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"]
-)
-async def test_an_answer_that_is_cut_short_is_never_taken_for_whole(whole: bytes) -> None:
-    for length in range(len(whole)):
-        outcome, connection = await exchanged(cut(whole[:length], 1_000_000), ends=True)
-        assert isinstance(outcome, Broken)
-        assert outcome.unanswered == (length == 0)
-        assert not connection.reusable
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -114,50 +114,48 @@ async def test_what_a_server_says_unasked_is_not_taken_for_the_next_answer() -> 
         assert server.connections == 2
 
 
-def serve_one(listener: socket.socket) -> socket.socket:
-    """Reads a POST on a new connection, from another thread."""
-    peer, _ = listener.accept()
-    data = b""
-    while b"{}" not in data:
-        data += peer.recv(4096)
-    return peer
+@asynccontextmanager
+async def by_hand(**options: Any) -> AsyncIterator[tuple[Any, Callable[[], Awaitable[socket.socket]]]]:
+    """A client, and how its server takes the next connection and reads a POST on it, in another thread."""
+
+    def serve_one() -> socket.socket:
+        peer, _ = listener.accept()
+        data = b""
+        while b"{}" not in data:
+            data += peer.recv(4096)
+        return peer
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        async with client(f"http://127.0.0.1:{listener.getsockname()[1]}", **options) as transport:
+            yield transport, lambda: asyncio.to_thread(serve_one)
 
 
 @pytest.mark.real_time
 async def test_nor_if_it_lies_unread_when_the_next_request_is_made() -> None:
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
-        async with client(f"http://127.0.0.1:{listener.getsockname()[1]}") as transport:
-            first = asyncio.create_task(post(transport))
-            peer = await loop.run_in_executor(None, serve_one, listener)
+    async with by_hand() as (transport, serve_one):
+        first = asyncio.create_task(post(transport))
+        with await serve_one() as peer:
             peer.sendall(OK)
             assert await first == 200
             # The loop does not run between this and the next request.
             peer.sendall(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
             second = asyncio.create_task(post(transport))
-            other = await loop.run_in_executor(None, serve_one, listener)
-            other.sendall(OK)
-            assert await second == 200
-            peer.close()
-            other.close()
+            with await serve_one() as other:
+                other.sendall(OK)
+                assert await second == 200
 
 
 @pytest.mark.real_time
 async def test_a_connection_that_is_closed_as_it_is_handed_on_is_replaced() -> None:
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
-        async with client(f"http://127.0.0.1:{listener.getsockname()[1]}", pool_size=1) as transport:
-            first, waiting = (asyncio.create_task(post(transport)) for _ in range(2))
-            peer = await loop.run_in_executor(None, serve_one, listener)
+    async with by_hand(pool_size=1) as (transport, serve_one):
+        first, waiting = (asyncio.create_task(post(transport)) for _ in range(2))
+        with await serve_one() as peer:
             peer.sendall(OK)
-            peer.close()
-            assert await first == 200
-            other = await loop.run_in_executor(None, serve_one, listener)
+        assert await first == 200
+        with await serve_one() as other:
             other.sendall(OK)
             assert await waiting == 200
-            other.close()
 
 
 async def test_a_cancelled_request_takes_its_connection_with_it() -> None:

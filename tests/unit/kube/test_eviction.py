@@ -11,6 +11,7 @@ import pytest
 from agent_scheduler.kube import http1
 from agent_scheduler.kube.eviction import Evicted, evict
 from agent_scheduler.kube.transport import FencedTransport, PodKey
+from tests.support.raw_server import client, wired
 from tests.support.scripted import (
     LOGIN_PAGE,
     Action,
@@ -19,7 +20,6 @@ from tests.support.scripted import (
     Request,
     Reset,
     answering,
-    connected,
     in_order,
     status,
 )
@@ -104,13 +104,13 @@ async def test_an_eviction_that_nobody_wants_any_more_is_not_carried_out(sent: i
     assert len(server.requests) == sent
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("leads", [None, lambda: True])
 @pytest.mark.parametrize("sent", [0, 1])
 async def test_an_eviction_that_nobody_wants_any_more_when_its_credentials_come_is_not_carried_out(
     sent: int, leads: Callable[[], bool] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http1, "_CREDENTIALS_SECONDS", 0.0)
+    patched = b'HTTP/1.1 200 OK\r\nContent-Length: 56\r\n\r\n{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"}}'
     is_wanted, given = True, 0
 
     async def headers() -> Mapping[str, str]:
@@ -119,7 +119,7 @@ async def test_an_eviction_that_nobody_wants_any_more_when_its_credentials_come_
         is_wanted, given = given < sent, given + 1
         return {}
 
-    async with connected(in_order(Answer()), headers=headers) as (server, http):
+    async with wired([[patched]]) as server, client(server, headers=headers) as http:
         transport = http if leads is None else FencedTransport(http, leads)
         outcome, _ = await evict(transport, POD, message="why", wanted=lambda: is_wanted)
         assert (outcome, len(server.requests), given) == (Evicted.CALLED_OFF, sent, sent + 1)

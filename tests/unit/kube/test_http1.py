@@ -20,7 +20,7 @@ from tests.support.loop import PROCESS, SimLoop
 from tests.support.needed import ipv6_loopback
 from tests.support.raw_server import OK, End, client, get, post, saying, wired
 from tests.support.scripted import eventually
-from tests.support.wires import Network
+from tests.support.wires import Network, Wire
 
 # -- what is written
 
@@ -238,41 +238,38 @@ def now() -> float:
 
 async def test_a_watch_on_which_nothing_arrives_ends_after_its_silence() -> None:
     network = Network(lambda wire, _head: wire.deliver(HEAD + b"2\r\n1\n\r\n"))
-    transport, began = network.client(), now()
-    with pytest.raises(OutcomeUnknown, match="no answer came in time"):
-        async with transport.stream("/watch", read_timeout=330) as batches:
-            async for batch in batches:
-                assert batch == [b"1"]
-    assert now() - began == pytest.approx(330, abs=0.1)
-    await transport.close()
+    began = now()
+    async with client(network) as transport:
+        with pytest.raises(OutcomeUnknown, match="no answer came in time"):
+            async with transport.stream("/watch", read_timeout=330) as batches:
+                async for batch in batches:
+                    assert batch == [b"1"]
+        assert now() - began == pytest.approx(330, abs=0.1)
 
 
 async def test_a_watch_that_keeps_talking_outlives_its_silence_and_the_time_for_its_head() -> None:
-    network = Network(lambda wire, _head: wire.deliver(HEAD))
-    transport = network.client(head_timeout=10)
-    loop = asyncio.get_running_loop()
+    def talk(wire: Wire, _head: bytes) -> None:
+        wire.deliver(HEAD)
+        for number in range(13):
+            chunk = b"2\r\n1\n\r\n" if number < 12 else b"0\r\n\r\n"
+            asyncio.get_running_loop().call_later(50 * (number + 1), wire.deliver, chunk)
 
-    def talk(number: int) -> None:
-        for connection in transport._pool._open:
-            connection.data_received(b"2\r\n1\n\r\n" if number < 12 else b"0\r\n\r\n")
-
-    for number in range(13):
-        loop.call_later(50 * (number + 1), talk, number)
-    async with transport.stream("/watch", read_timeout=60) as batches:
+    async with (
+        client(Network(talk), head_timeout=10) as transport,
+        transport.stream("/watch", read_timeout=60) as batches,
+    ):
         assert [batch async for batch in batches] == [[b"1"]] * 12
-    await transport.close()
 
 
 async def test_connections_in_use_are_replaced_by_and_by_and_idle_ones_are_closed() -> None:
     network = Network()
-    transport = network.client()
-    for _ in range(3600):
-        assert (await transport.request("PUT", "/lease", body=b"{}", timeout=5)).body == b"ok"
-        await asyncio.sleep(1)
-    assert 3600 / MAX_AGE_SECONDS <= network.opened <= 3600 / (0.7 * MAX_AGE_SECONDS) + 1
-    await asyncio.sleep(31)
-    assert network.open == 0
-    await transport.close()
+    async with client(network) as transport:
+        for _ in range(3600):
+            assert await post(transport) == 200
+            await asyncio.sleep(1)
+        assert 3600 / MAX_AGE_SECONDS <= network.opened <= 3600 / (0.7 * MAX_AGE_SECONDS) + 1
+        await asyncio.sleep(31)
+        assert network.open == 0
 
 
 @pytest.mark.parametrize("amid", ["credentials", "dialing"])
@@ -285,9 +282,7 @@ async def test_a_process_that_was_stopped_amid_a_write_does_not_send_it_when_it_
         await asyncio.sleep(1 if amid == "credentials" else 0)
         return {}
 
-    network = Network()
-    transport = network.client(headers=headers, connect_timeout=60)
-    until = now() + 10
+    network, until = Network(), now() + 10
 
     async def write() -> None:
         PROCESS.set("leader")
@@ -295,13 +290,13 @@ async def test_a_process_that_was_stopped_amid_a_write_does_not_send_it_when_it_
         with pytest.raises(NotSent, match="may not write any more"):
             await fenced.request("POST", "/bind", body=b"{}", timeout=60)
 
-    writing = asyncio.create_task(write())
-    await asyncio.sleep(0.005)
-    loop.freeze("leader", 20)
-    await writing
-    assert now() > until
-    assert network.written == []
-    await transport.close()
+    async with client(network, headers=headers, connect_timeout=60) as transport:
+        writing = asyncio.create_task(write())
+        await asyncio.sleep(0.005)
+        loop.freeze("leader", 20)
+        await writing
+        assert now() > until
+        assert network.written == []
 
 
 async def test_credentials_that_never_come_end_a_request_at_its_deadline_and_not_later() -> None:
@@ -309,26 +304,24 @@ async def test_credentials_that_never_come_end_a_request_at_its_deadline_and_not
         await asyncio.Event().wait()
         return {}
 
-    network = Network()
-    transport, began = network.client(headers=never, connect_timeout=7), now()
-    with pytest.raises(NotSent, match="no credentials were to be had in time"):
-        await transport.request("POST", "/", body=b"{}", timeout=5)
-    assert now() - began == pytest.approx(5)
-    with pytest.raises(NotSent, match="no credentials were to be had in time"):
-        async with transport.stream("/", read_timeout=60):
-            pass
-    assert now() - began == pytest.approx(5 + 7) and network.written == []
-    await transport.close()
+    network, began = Network(), now()
+    async with client(network, headers=never, connect_timeout=7) as transport:
+        with pytest.raises(NotSent, match="no credentials were to be had in time"):
+            await post(transport)
+        assert now() - began == pytest.approx(5)
+        with pytest.raises(NotSent, match="no credentials were to be had in time"):
+            async with transport.stream("/", read_timeout=60):
+                pass
+        assert now() - began == pytest.approx(5 + 7) and network.written == []
 
 
 async def test_the_end_waits_a_second_for_the_loop_to_tell_of_an_aborted_connection() -> None:
     """It may never tell, and a process that is to end would stay."""
     network = Network()
-    transport = network.client()
-    assert (await transport.request("GET", "/x", timeout=5)).status == 200
-    network.silent = True
-    began = now()
-    await transport.close()
+    async with client(network) as transport:
+        assert await get(transport) == b"ok"
+        network.silent = True
+        began = now()
     assert 0.5 < now() - began < 5
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown
+from tests.support.raw_server import client
 from tests.support.virtual import virtual_time
 from tests.support.wires import Network, Wire
 
@@ -114,23 +116,22 @@ async def ask(
 async def meet(form: str, fault: Fault, method: str) -> None:
     """A good request, one that meets the fault, and good ones after it."""
     server = Server(form, [None, fault])
-    transport = server.client()
-    assert await ask(transport, server, "GET", "/first") == "answered"
-    # A body without a length ends wherever the connection does.
-    spoiled = fault.kind in SPOILING or (form == UNFRAMED and fault.kind in ("close", "twice"))
-    came = await ask(transport, server, method, "/faulty", spoiled=spoiled)
-    cut = fault.at < len(answer(b"/faulty", form))
-    if fault.kind in ("split", "twice") and form != UNFRAMED:
-        assert came == "answered"
-    if fault.kind in ("close", "stall") and cut and form in (PLAIN, CHUNKED):
-        # A read on a connection that was used before, and that is closed before an answer, is repeated.
-        repeated = (method, fault.kind, fault.at) == ("GET", "close", 0)
-        assert came == ("answered" if repeated else "unknown")
-    for number in range(3):
-        path = f"/after-{number}"
-        assert await ask(transport, server, "POST", path) == "answered"
-        assert server.arrived["POST", path] == 1
-    await transport.close()
+    async with client(server) as transport:
+        assert await ask(transport, server, "GET", "/first") == "answered"
+        # A body without a length ends wherever the connection does.
+        spoiled = fault.kind in SPOILING or (form == UNFRAMED and fault.kind in ("close", "twice"))
+        came = await ask(transport, server, method, "/faulty", spoiled=spoiled)
+        cut = fault.at < len(answer(b"/faulty", form))
+        if fault.kind in ("split", "twice") and form != UNFRAMED:
+            assert came == "answered"
+        if fault.kind in ("close", "stall") and cut and form in (PLAIN, CHUNKED):
+            # A read on a connection that was used before, and that is closed before an answer, is repeated.
+            repeated = (method, fault.kind, fault.at) == ("GET", "close", 0)
+            assert came == ("answered" if repeated else "unknown")
+        for number in range(3):
+            path = f"/after-{number}"
+            assert await ask(transport, server, "POST", path) == "answered"
+            assert server.arrived["POST", path] == 1
     assert server.open == 0
 
 
@@ -162,11 +163,11 @@ def test_requests_side_by_side_never_get_the_answers_of_others(
     @virtual_time
     async def run() -> None:
         server = Server(form, faults)
-        transport = server.client(pool_size=size)
-        await asyncio.gather(*(ask(transport, server, ("GET", "POST")[n % 2], f"/{n}") for n in range(12)))
-        server.faults.clear()
-        assert await ask(transport, server, "POST", "/in-the-end") == "answered"
-        await transport.close()
+        async with client(server, pool_size=size) as transport:
+            both = ("GET", "POST") * 6
+            await asyncio.gather(*(ask(transport, server, each, f"/{n}") for n, each in enumerate(both)))
+            server.faults.clear()
+            assert await ask(transport, server, "POST", "/in-the-end") == "answered"
 
     run()
 
@@ -192,17 +193,14 @@ async def test_a_watch_that_is_spoiled_at_any_byte_gives_whole_lines_in_their_or
 ) -> None:
     whole = streamed()
     for at in range(len(whole) + 1):
-        transport = Watched(PLAIN, [Fault(kind, at)]).client()
         got: list[bytes] = []
         ended = False
-        try:
-            async with transport.stream("/watch", read_timeout=20) as batches:
-                async for batch in batches:
-                    got += batch
-                ended = True
-        except OutcomeUnknown:
-            pass
-        await transport.close()
+        async with client(Watched(PLAIN, [Fault(kind, at)])) as transport:
+            with suppress(OutcomeUnknown):
+                async with transport.stream("/watch", read_timeout=20) as batches:
+                    async for batch in batches:
+                        got += batch
+                    ended = True
         if kind == "garbage" and at < len(whole):
             # What stands inside of a chunk cannot be told from what belongs there; it never passes for the end.
             continue

@@ -107,13 +107,6 @@ class Work:
                 await self.stopping()
 
 
-def electing(
-    leases: Leases, config: LeaseConfig = CONFIG, time: FakeTime | None = None, **options: Any
-) -> tuple[LeaderElector, FakeTime]:
-    time = time or FakeTime()
-    return LeaderElector(answering(leases)[1], config, timing=time.timing, **options), time
-
-
 @dataclass
 class Led:
     """A leader at work, and its clock. `task` is what it leads in."""
@@ -131,25 +124,31 @@ class Led:
 
 @asynccontextmanager
 async def leading(
-    leases: Leases, *, stopping: Callable[[], Awaitable[None]] | None = None, **options: Any
+    leases: Leases,
+    *,
+    config: LeaseConfig = CONFIG,
+    time: FakeTime | None = None,
+    waits: bool = True,
+    stopping: Callable[[], Awaitable[None]] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Led]:
-    """Waits until the elector leads, and ends it in the end."""
-    elector, time = electing(leases, **options)
+    """Waits, unless told not to, until the elector leads, and ends it in the end."""
+    time = time or FakeTime()
+    elector = LeaderElector(answering(leases)[1], config, timing=time.timing, **options)
     work = Work(lambda: time.now, stopping)
     async with running(elector.run(work)) as task:
-        await work.started.wait()
+        if waits:
+            await work.started.wait()
         yield Led(elector, time, work, task)
 
 
 async def test_a_lease_that_does_not_exist_is_made_and_led_under() -> None:
     leases = Leases()
     moment = datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=UTC)
-    elector, time = electing(leases, now=lambda: moment)
-    work = Work(lambda: time.now)
-    assert not elector.is_leader
-    async with running(elector.run(work)):
-        await work.started.wait()
-        assert elector.is_leader and elector.leader == "me"
+    async with leading(leases, waits=False, now=lambda: moment) as led:
+        assert not led.elector.is_leader
+        await led.work.started.wait()
+        assert led.elector.is_leader and led.elector.leader == "me"
         assert leases.spec == {
             "holderIdentity": "me",
             "leaseDurationSeconds": 15,
@@ -157,7 +156,7 @@ async def test_a_lease_that_does_not_exist_is_made_and_led_under() -> None:
             "renewTime": "2026-11-21T01:02:03.456789Z",
             "leaseTransitions": 0,
         }
-    assert not elector.is_leader
+    assert not led.elector.is_leader
 
 
 async def test_a_lease_is_renewed_in_every_period_without_being_read() -> None:
@@ -198,7 +197,7 @@ async def test_what_the_work_raises_is_raised_and_the_lease_released() -> None:
         raise RuntimeError("a bug of the leader")
 
     with pytest.raises(RuntimeError, match="a bug of the leader"):
-        await electing(leases)[0].run(lead)
+        await LeaderElector(answering(leases)[1], CONFIG, timing=FakeTime().timing).run(lead)
     assert leases.spec["holderIdentity"] == ""
 
 
@@ -217,11 +216,9 @@ async def test_a_lease_that_is_being_renewed_is_never_taken(clock: str) -> None:
                 leases.write({"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": renewed})
 
     leases.fault = renewing
-    elector, time = electing(leases)
-    work = Work(lambda: time.now)
-    async with running(elector.run(work)):
+    async with leading(leases, waits=False) as led:
         await eventually(lambda: reads > 60)
-        assert not work.started.is_set()
+        assert not led.work.started.is_set()
     assert set(leases.holders) == {"other"}
 
 
@@ -401,9 +398,9 @@ async def test_a_candidate_that_reads_a_lease_of_an_earlier_version_starts_over(
         leases.write(leases.spec)
 
     leases.fault = renewing
-    elector, time = electing(leases)
     with pytest.raises(StoreWentBack, match="is of version 1, and 6 was seen"):
-        await elector.run(Work(lambda: time.now))
+        async with leading(leases, waits=False) as led:
+            await asyncio.wait({led.task})
 
 
 @pytest.mark.promise("S9")
@@ -436,11 +433,10 @@ async def test_what_the_work_raises_while_it_is_stopped_is_raised() -> None:
 
 
 async def test_an_event_about_the_lease_names_it_with_its_uid_once_that_is_known() -> None:
-    elector, _ = electing(Leases())
-    assert elector.reference.uid == ""
-    async with running(elector.run(Work(lambda: 0.0))):
-        await eventually(lambda: elector.is_leader)
-        assert elector.reference == ObjectReference(
+    async with leading(Leases(), waits=False) as led:
+        assert led.elector.reference.uid == ""
+        await led.work.started.wait()
+        assert led.elector.reference == ObjectReference(
             "Lease", "kube-system", "agent-scheduler", "u1", "coordination.k8s.io/v1"
         )
 
@@ -535,9 +531,9 @@ async def test_a_refused_request_is_one_warning_that_says_what_and_where(
         return None if code == 200 else status(code, reasons[code])
 
     leases.fault = fault
-    elector, time = electing(leases, replace(CONFIG, namespace_from="$POD_NAMESPACE"))
+    config = replace(CONFIG, namespace_from="$POD_NAMESPACE")
     with capture_logs() as lines:
-        async with running(elector.run(Work(lambda: time.now))):
+        async with leading(leases, waits=False, config=config):
             await asyncio.sleep(120)
     lines = [line for line in lines if line["log_level"] == "warning" and line["event"] != "lease_lost"]
     assert [f"{line['verb']} {line['error'][:3]}" for line in lines] == told

@@ -29,6 +29,7 @@ from tests.support.scripted import (
     Answer,
     FakeTime,
     Request,
+    Reset,
     ScriptedTransport,
     Stream,
     answering,
@@ -251,6 +252,8 @@ WATCHED: dict[str, tuple[list[Action], list[int], list[float], list[Action], lis
         f"{what} in a row": ([watch] * FAILURES, [11] * FAILURES + [12], PAUSES, [listing(12)], ["failing"])
         for what, watch in (
             ("failures", status(504)),
+            ("resets", Reset()),
+            ("refusals", status(429, "TooManyRequests")),
             ("lines that are no events", Stream([b"{nonsense}\n"])),
         )
     },

@@ -74,20 +74,12 @@ async def test_whoever_wants_the_view_anew_does_not_wait_for_what_is_not_there()
 
 
 async def test_whoever_wants_a_known_collection_anew_is_not_told_before_it_was_listed() -> None:
-    listed = asyncio.Event()
-
-    class Late(World):
-        def script(self, request):  # type: ignore[no-untyped-def]
-            if "watch" in request.query or request.path == "/api/v1" or not self.held or listed.is_set():
-                return super().script(request)
-            return NOWHERE[0]
-
-    world = Late([listing(11, pod("a", 10)), listing(30, pod("a", 25))], [SILENT])
+    world = World([LISTED, NOWHERE[0]], [SILENT])
     async with world.run(optional=True):
         await world.after(("added", "a", "10"))
         renewed = asyncio.create_task(world.reflector.relist())
         await eventually(lambda: world.counts.get("failure", 0) >= 2)
         assert not renewed.done()
-        listed.set()
+        world.lists[:] = [LATER]
         await renewed
         assert world.names == {"a": "25"}

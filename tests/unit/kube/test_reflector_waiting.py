@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from agent_scheduler.kube.reflector import _CATCH_UP
 from agent_scheduler.kube.waiting import NotListed
-from tests.support.scripted import Action, Request, Stream, eventually, running, status
+from tests.support.scripted import Action, Stream, eventually, running, status
 
 from .test_reflector import SILENT, World, bookmark, event, listing, pod
 
@@ -29,17 +30,13 @@ async def test_a_renewal_leaves_the_watch_and_lists_and_goes_on_watching_from_th
 
 async def test_a_list_that_had_begun_before_is_not_enough() -> None:
     going = asyncio.Event()
-    answers = [listing(11, pod("a", 10)), listing(12, pod("a", 12))]
 
-    async def slow() -> Action:
+    async def slow(version: int) -> Action:
         await going.wait()
-        return answers.pop(0)
+        return listing(version, pod("a", version))
 
-    class Slow(World):
-        def script(self, request: Request) -> Action:
-            return SILENT if "watch" in request.query else slow()  # type: ignore[return-value]
-
-    world = Slow([], [])
+    lists: list[Any] = [slow(11), slow(12)]
+    world = World(lists, [SILENT])
     async with world.run():
         await eventually(lambda: len(world.server.requests) == 1)
         async with running(world.reflector.relist()) as renewing:
@@ -47,7 +44,6 @@ async def test_a_list_that_had_begun_before_is_not_enough() -> None:
             going.set()
             await asyncio.shield(renewing)
             assert world.names == {"a": "12"}
-            assert answers == []
 
 
 async def test_a_renewal_waits_until_the_server_can_be_listed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from urllib.parse import unquote
@@ -21,95 +20,81 @@ from agent_scheduler.kube.transport import (
     pod_path,
     segment,
 )
-from tests.support.scripted import (
-    Action,
-    Answer,
-    Hang,
-    Request,
-    Reset,
-    Stream,
-    connected,
-    eventually,
-    in_order,
-    serving,
-    status,
-)
-
-pytestmark = pytest.mark.real_time
+from tests.support.raw_server import OK, End, client, get, post, wired
+from tests.support.scripted import eventually, running
 
 
-async def read(transport: Transport, *, silence: float = 60) -> list[list[bytes]]:
-    async with transport.stream("/watch", read_timeout=silence) as batches:
+def chunked(*chunks: bytes) -> bytes:
+    """The beginning of an answer, to its last chunk if that is empty."""
+    written = (b"%x\r\n%s\r\n" % (len(each), each) for each in chunks)
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(written)
+
+
+async def read(transport: Transport) -> list[list[bytes]]:
+    async with transport.stream("/watch", read_timeout=60) as batches:
         return [batch async for batch in batches]
 
 
 async def test_a_base_url_with_a_path_is_kept() -> None:
-    async with serving(in_order(Answer())) as server:
-        transport = Http1Transport(Endpoint(server.url + "/k8s/clusters/c-1/"))
-        await transport.request("GET", "/api", timeout=60)
-        await transport.close()
-        assert server.requests[0].target == "/k8s/clusters/c-1/api"
+    async with wired([[OK]]) as server:
+        async with client(f"{server.url}/k8s/clusters/c-1/", dial=server.dial) as transport:
+            await get(transport, "/api")
+        assert server.lines == ["GET /k8s/clusters/c-1/api"]
 
 
 async def test_waiting_for_a_connection_of_the_pool_sends_nothing() -> None:
-    async with connected(in_order(Hang()), pool_size=1) as (server, transport):
-        first = asyncio.create_task(transport.request("POST", "/first", timeout=60))
-        await server.arrived(1)
-        with pytest.raises(NotSent):
-            await transport.request("POST", "/second", timeout=0.05)
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        assert [request.path for request in server.requests] == ["/first"]
+    async with wired([[]]) as server, client(server, pool_size=1) as transport:
+        async with running(post(transport, "/first", timeout=60)):
+            await server.arrived(1)
+            with pytest.raises(NotSent):
+                await post(transport, "/second")
+        assert server.lines == ["POST /first"]
 
 
 async def test_each_exchange_is_observed() -> None:
     seen: list[tuple[str, int]] = []
-    script = in_order(Answer(201), Reset(), Stream([b"{}\n"]))
-    async with connected(script, observe=lambda *what: seen.append(what)) as (_, transport):
-        await transport.request("POST", "/", body=b"{}", timeout=60)
+    made = OK.replace(b"200 OK", b"201 Created")
+    async with (
+        wired([[made], [End.RESET]], [[chunked(b"{}\n", b"")]]) as server,
+        client(server, observe=lambda *what: seen.append(what)) as transport,
+    ):
+        assert await post(transport) == 201
         with pytest.raises(OutcomeUnknown):
-            await transport.request("POST", "/", body=b"{}", timeout=60)
+            await post(transport)
         await read(transport)
     assert seen == [("POST", 201), ("POST", 0), ("WATCH", 200)]
 
 
 async def test_a_stream_that_is_refused_carries_the_answer() -> None:
-    async with connected(in_order(status(410, "Expired", "too old"))) as (_, transport):
+    gone = b"HTTP/1.1 410 Gone\r\nContent-Length: 7\r\n\r\ntoo old"
+    async with wired([[gone]]) as server, client(server) as transport:
         with pytest.raises(StreamRefused) as refused:
             await read(transport)
-        assert refused.value.response.status == 410
-        assert b"too old" in refused.value.response.body
+        response = refused.value.response
+        assert (response.status, response.body) == (410, b"too old")
 
 
-@pytest.mark.parametrize("action", [Hang(), Answer(410, body=b"{", headers={"Content-Length": "9"})])
+@pytest.mark.parametrize("answer", [[], [b"HTTP/1.1 410 Gone\r\nContent-Length: 9\r\n\r\n{"]])
 async def test_a_stream_is_given_up_that_is_not_answered_however_long_it_may_be_silent(
-    action: Action,
+    answer: list[bytes],
 ) -> None:
     """Nothing has been promised of it yet; a middlebox may have swallowed it, or half of a refusal."""
-    async with connected(in_order(action), head_timeout=0.1) as (_, transport):
+    async with wired([answer]) as server, client(server, head_timeout=0.1) as transport:
         with pytest.raises(OutcomeUnknown, match=r"timeout 0\.1 s"):
-            await read(transport, silence=60)
+            await read(transport)
 
 
-async def test_watches_take_no_connection_from_the_pool() -> None:
-    def script(request: Request) -> Stream | Answer:
-        return Stream([b"1\n"], end="hang") if request.path == "/watch" else Answer(201)
-
-    async with (
-        connected(script, pool_size=1) as (_, transport),
-        transport.stream("/watch", read_timeout=60) as one,
-        transport.stream("/watch", read_timeout=60) as two,
-    ):
-        assert await anext(one) == await anext(two) == [b"1"]
-        assert (await transport.request("POST", "/", body=b"{}", timeout=60)).status == 201
-
-
-async def test_leaving_a_stream_early_closes_its_connection() -> None:
-    async with connected(in_order(Stream([b"1\n"], end="hang"))) as (server, transport):
-        async with transport.stream("/", read_timeout=60) as batches:
-            await anext(batches)
-            assert server.open == 1
-        await eventually(lambda: server.open == 0)
+async def test_watches_take_no_connection_from_the_pool_and_leaving_one_early_closes_its_own() -> None:
+    watch = [chunked(b"1\n")]
+    async with wired([watch], [watch], [[OK]]) as server, client(server, pool_size=1) as transport:
+        async with (
+            transport.stream("/watch", read_timeout=60) as one,
+            transport.stream("/watch", read_timeout=60) as two,
+        ):
+            assert await anext(one) == await anext(two) == [b"1"]
+            assert await post(transport) == 200
+            assert server.open == 3
+        await eventually(lambda: server.open == 1)
 
 
 async def test_a_pool_without_connections_is_refused() -> None:
