@@ -152,60 +152,31 @@ def _known(name: str) -> bool:
 
 # ---- on a bad day, and a good one
 
+SLI = 'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="%s"}'
+LAG = 'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="%s"}'
+LEADS = 'leader_election_master_status{name="agent-scheduler"%s}'
+ATTEMPTS = 'scheduler_schedule_attempts_total{result="%s"}'
+BINDS = 'agent_scheduler_bind_outcomes_total{outcome="%s"}'
+POSTS = 'agent_scheduler_api_requests_total{job="j",method="POST",code="%s"}'
+RECONCILES = 'agent_scheduler_reconciles_total{controller="job",result="%s"}'
+REVIEWS = 'agent_scheduler_webhook_reviews_total{path="/p",result="%s"}'
 #: Alert -> series of a bad day (Prometheus' notation), the minute at which it fires, and series of a good one.
 DAYS: Mapping[str, tuple[Mapping[str, str], str, Mapping[str, str]]] = {
-    "NobodyLeads": (
-        {'leader_election_master_status{name="agent-scheduler"}': "1 0x20"},
-        "5m",
-        {'leader_election_master_status{name="agent-scheduler",pod="a"}': "1x20",
-         'leader_election_master_status{name="agent-scheduler",pod="b"}': "0x20"},
-    ),
-    "Slow": (
-        {'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="1.28"}': "0x40",
-         'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="2.56"}': "0+60x40",
-         'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="+Inf"}': "0+60x40"},
-        "20m",
-        {'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="0.01"}': "0+60x40",
-         'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="+Inf"}': "0+60x40"},
-    ),
+    "NobodyLeads": ({LEADS % "": "1 0x20"}, "5m", {LEADS % ',pod="a"': "1x20", LEADS % ',pod="b"': "0x20"}),
+    "Slow": ({SLI % "1.28": "0x40", SLI % "2.56": "0+60x40", SLI % "+Inf": "0+60x40"}, "20m",
+             {SLI % "0.01": "0+60x40", SLI % "+Inf": "0+60x40"}),
     "QueueGrows": ({'scheduler_pending_pods{queue="active"}': "0+50x40"}, "30m",
                    {'scheduler_pending_pods{queue="active"}': "5000-100x40"}),
-    "AttemptsFail": (
-        {'scheduler_schedule_attempts_total{result="error"}': "0+10x40",
-         'scheduler_schedule_attempts_total{result="scheduled"}': "0+50x40"},
-        "20m",
-        {'scheduler_schedule_attempts_total{result="error"}': "0+1x40",
-         'scheduler_schedule_attempts_total{result="scheduled"}': "0+500x40"},
-    ),
-    "Conflicts": (
-        {"agent_scheduler_conflicts_total": "0+300x40",
-         'scheduler_schedule_attempts_total{result="scheduled"}': "0+60x40"},
-        "30m",
-        {"agent_scheduler_conflicts_total": "0+30x40",
-         'scheduler_schedule_attempts_total{result="scheduled"}': "0+60x40"},
-    ),
-    "BindsFail": (
-        {'agent_scheduler_bind_outcomes_total{outcome="bound"}': "0+50x40",
-         'agent_scheduler_bind_outcomes_total{outcome="refused"}': "0+50x40"},
-        "20m",
-        {'agent_scheduler_bind_outcomes_total{outcome="bound"}': "0+50x40"},
-    ),
-    "ApiErrors": (
-        {'agent_scheduler_api_requests_total{job="j",method="POST",code="200"}': "0+50x40",
-         'agent_scheduler_api_requests_total{job="j",method="POST",code="<error>"}': "0+9x40"},
-        "20m",
-        {'agent_scheduler_api_requests_total{job="j",method="POST",code="409"}': "0+50x40"},
-    ),
+    "AttemptsFail": ({ATTEMPTS % "error": "0+10x40", ATTEMPTS % "scheduled": "0+50x40"}, "20m",
+                     {ATTEMPTS % "error": "0+1x40", ATTEMPTS % "scheduled": "0+500x40"}),
+    "Conflicts": ({"agent_scheduler_conflicts_total": "0+300x40", ATTEMPTS % "scheduled": "0+60x40"}, "30m",
+                  {"agent_scheduler_conflicts_total": "0+30x40", ATTEMPTS % "scheduled": "0+60x40"}),
+    "BindsFail": ({BINDS % "bound": "0+50x40", BINDS % "refused": "0+50x40"}, "20m", {BINDS % "bound": "0+50x40"}),
+    "ApiErrors": ({POSTS % "200": "0+50x40", POSTS % "<error>": "0+9x40"}, "20m", {POSTS % "409": "0+50x40"}),
     "WatchesFail": ({'agent_scheduler_watch_steps_total{kind="pods",step="failure"}': "0+9x40"}, "25m",
                     {'agent_scheduler_watch_steps_total{kind="pods",step="watch"}': "0+9x40"}),
-    "LoopStalls": (
-        {'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="0.5"}': "0x40",
-         'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="1"}': "0+60x40",
-         'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="+Inf"}': "0+60x40"},
-        "20m",
-        {'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="0.5"}': "0+60x40",
-         'agent_scheduler_loop_lag_seconds_bucket{pod="p",le="+Inf"}': "0+60x40"},
-    ),
+    "LoopStalls": ({LAG % "0.5": "0x40", LAG % "1": "0+60x40", LAG % "+Inf": "0+60x40"}, "20m",
+                   {LAG % "0.5": "0+60x40", LAG % "+Inf": "0+60x40"}),
     "Defect": ({"agent_scheduler_worker_failures_total": "0 1x40"}, "5m",
                {"agent_scheduler_worker_failures_total": "1x40"}),
     "HintMissed": ({"scheduler_pod_scheduled_after_flush_total": "0x5 1x40"}, "10m",
@@ -218,16 +189,11 @@ DAYS: Mapping[str, tuple[Mapping[str, str], str, Mapping[str, str]]] = {
                         {'agent_scheduler_queue_gate_removals_total{result="removed"}': "0+60x40"}),
     "ControllersBehind": ({'agent_scheduler_reconciles_waiting{controller="job"}': "5000x40"}, "20m",
                           {'agent_scheduler_reconciles_waiting{controller="job"}': "50x40"}),
-    "ReconcilesFail": (
-        {'agent_scheduler_reconciles_total{controller="job",result="again"}': "0+60x60",
-         'agent_scheduler_reconciles_total{controller="job",result="done"}': "0+60x60"},
-        "40m",
-        {'agent_scheduler_reconciles_total{controller="job",result="done"}': "0+60x60"},
-    ),
+    "ReconcilesFail": ({RECONCILES % "again": "0+60x60", RECONCILES % "done": "0+60x60"}, "40m",
+                       {RECONCILES % "done": "0+60x60"}),
     "ShardsNotWritten": ({"agent_scheduler_sharding_foreign_shards": "1x40"}, "20m",
                          {"agent_scheduler_sharding_foreign_shards": "0x40"}),
-    "WebhookNotReady": ({'agent_scheduler_webhook_reviews_total{path="/p",result="not_ready"}': "0+9x40"}, "20m",
-                        {'agent_scheduler_webhook_reviews_total{path="/p",result="allowed"}': "0+9x40"}),
+    "WebhookNotReady": ({REVIEWS % "not_ready": "0+9x40"}, "20m", {REVIEWS % "allowed": "0+9x40"}),
     "CertificateEnds": ({"agent_scheduler_webhook_certificate_expiry_timestamp_seconds": "86400x120"}, "90m",
                         {"agent_scheduler_webhook_certificate_expiry_timestamp_seconds": "0x120"}),
 }  # fmt: skip

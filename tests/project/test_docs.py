@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -28,9 +29,7 @@ from agent_scheduler.telemetry.controllers import ControllersMetrics
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
-from tests.support.places import ROOT
-
-DOCS = ROOT / "docs"
+from tests.support.places import DOCS, ROOT
 
 
 class BesideBatch(Metrics):
@@ -45,27 +44,26 @@ class BesideBatch(Metrics):
 PROCESSES = (BesideBatch, ControllersMetrics, WebhookMetrics)
 
 
-def rows(page: str, columns: int, *, section: str = "# ") -> list[list[str]]:
-    """The cells of all table rows that have so many columns, from `section` on to the next of its level."""
-    text = "\n" + (DOCS / page).read_text()
-    found = []
-    for line in (
-        text.split(f"\n{section}", 1)[1].split("\n## " if section != "# " else "\n# ")[0].splitlines()
-    ):
-        if line.startswith("| `"):
-            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            if len(cells) == columns:
-                found.append(cells)
-    return found
+def rows(page: str, columns: int, title: str = "# ") -> list[list[str]]:
+    """The cells of all rows of tables in a section that have so many columns."""
+    lines = (line for line in section(page, title) if line.startswith("| `"))
+    found = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines)
+    return [cells for cells in found if len(cells) == columns]
 
 
 def section(page: str, title: str) -> list[str]:
-    """The lines from a title to the next of its level or above."""
+    """The lines from a title that begins so to the next of its level or above."""
     lines = (DOCS / page).read_text().splitlines()
-    begin = lines.index(title) + 1
+    begin = next(at for at, line in enumerate(lines, 1) if line.startswith(title))
     level = len(title.partition(" ")[0])
     ends = (at for at in range(begin, len(lines)) if re.match(rf"#{{1,{level}}} ", lines[at]))
     return lines[begin : next(ends, len(lines))]
+
+
+def flags_of(add: Callable[[argparse.ArgumentParser], object]) -> set[str]:
+    parser = argparse.ArgumentParser(add_help=False)
+    add(parser)
+    return {name for action in parser._actions for name in action.option_strings}
 
 
 def test_every_metric_is_documented_with_its_type_and_labels_and_no_other() -> None:
@@ -95,11 +93,8 @@ def test_one_metric_is_the_same_wherever_it_is_exposed() -> None:
 
 @pytest.mark.parametrize("page", ["operations.md", "concepts.md", "gates.md", "comparison.md"])
 def test_metrics_that_a_page_names_exist(page: str) -> None:
-    names = set(
-        re.findall(
-            r"`((?:agent_scheduler|scheduler|leader|volcano)_[a-z_]+[a-z])\b", (DOCS / page).read_text()
-        )
-    )
+    name = r"`((?:agent_scheduler|scheduler|leader|volcano)_[a-z_]+[a-z])\b"
+    names = set(re.findall(name, (DOCS / page).read_text()))
     made = {name for metrics in PROCESSES for name in metrics(version="1").families.made}
     # A key of the page /debug/explain.
     assert {name.removesuffix("_bucket") for name in names} - made <= {"scheduler_name"}
@@ -125,7 +120,7 @@ def settings(cls: type[msgspec.Struct], at: str = "") -> set[str]:
 
 
 def test_every_setting_is_documented_and_no_other() -> None:
-    documented = {cells[0].strip("`") for cells in rows("configuration.md", 3, section="## Settings")}
+    documented = {cells[0].strip("`") for cells in rows("configuration.md", 3, "## Settings")}
     # All extension points take the same lists; the page says so once.
     expected = {re.sub(r"plugins\.[a-zA-Z]+\.", "plugins.POINT.", path) for path in settings(Configuration)}
     assert documented - {"batch", "batch.tiers", "batch.configurations"} == {
@@ -136,7 +131,7 @@ def test_every_setting_is_documented_and_no_other() -> None:
 def test_documented_defaults_are_the_defaults() -> None:
     shown = to_dict(load_text("{apiVersion: agent-scheduler/v1, kind: SchedulerConfiguration, batch: {}}"))
     checked = 0
-    for path, default, _ in rows("configuration.md", 3, section="## Settings"):
+    for path, default, _ in rows("configuration.md", 3, "## Settings"):
         words = re.findall(r"^`([^`]*)`$", default)
         if not words or "[]" in path:
             continue
@@ -151,20 +146,16 @@ def test_documented_defaults_are_the_defaults() -> None:
 
 def test_every_flag_and_gate_is_documented() -> None:
     text = (DOCS / "configuration.md").read_text()
-    for flag in FLAGS:
-        for name in flag.names:
-            assert f"`{name}`" in text
-    for name in (name for flag in TRANSLATED for name in flag.names):
+    for name in (*FEATURE_GATES, *(name for flag in (*FLAGS, *TRANSLATED) for name in flag.names)):
         assert f"`{name}`" in text
     refused = section("migration-from-kube-scheduler.md", "### Flags that are refused")
-    assert set(re.findall(r"`(--[a-z0-9-]+)`", "".join(refused))) - {
-        "--tls-cert-file",
-        "--tls-private-key-file",
-    } == (REFUSED.keys())
-    for gate in FEATURE_GATES:
-        assert f"`{gate}`" in text
+    read = {"--tls-cert-file", "--tls-private-key-file"}
+    assert set(re.findall(r"`(--[a-z0-9-]+)`", "".join(refused))) - read == REFUSED.keys()
 
 
+COMMANDS = {
+    "run": add_run_arguments, "controllers": controlling.add_arguments, "webhook": admission.add_arguments,
+}  # fmt: skip
 #: Tables that say what becomes of another program's flags: the page, the section, and the command here.
 SIDE_BY_SIDE = (
     ("migration-from-kube-scheduler.md", "## Flags side by side", "run"),
@@ -177,14 +168,9 @@ SIDE_BY_SIDE = (
 
 @pytest.mark.parametrize(("page", "title", "command"), SIDE_BY_SIDE)
 def test_flags_of_others_are_what_the_page_says_here(page: str, title: str, command: str) -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    {"run": add_run_arguments, "controllers": controlling.add_arguments, "webhook": admission.add_arguments}[
-        command
-    ](parser)
-    known = {name for action in parser._actions for name in action.option_strings} - REFUSED.keys()
+    known = flags_of(COMMANDS[command]) - REFUSED.keys()
     checked = 0
-    lines = (line.split("|")[1:-1] for line in section(page, title) if line.startswith("| `"))
-    for theirs, here, _ in ([cell.strip() for cell in line] for line in lines if len(line) == 3):
+    for theirs, here, _ in rows(page, 3, title):
         flags = re.findall(r"`(-[^`]*)`", theirs)
         if not flags:
             continue
@@ -200,20 +186,14 @@ def test_flags_of_others_are_what_the_page_says_here(page: str, title: str, comm
 
 def test_every_flag_of_controllers_and_shards_is_documented() -> None:
     text = "".join((DOCS / f"{page}.md").read_text() for page in ("controllers", "sharding"))
-    for add in (controlling.add_arguments, shardmap.add_arguments):
-        parser = argparse.ArgumentParser(add_help=False)
-        add(parser)
-        for name in (name for action in parser._actions for name in action.option_strings):
-            assert f"`{name}" in text, name
+    for name in flags_of(controlling.add_arguments) | flags_of(shardmap.add_arguments):
+        assert f"`{name}" in text, name
 
 
 def test_every_flag_and_path_of_the_webhook_is_documented_and_no_other() -> None:
     text = (DOCS / "webhook.md").read_text()
-    parser = argparse.ArgumentParser(add_help=False)
-    admission.add_arguments(parser)
-    flags = {name for action in parser._actions for name in action.option_strings}
-    told = "".join(cells[0] for cells in rows("webhook.md", 2, section="## Flags"))
-    assert set(re.findall(r"`(--[a-z-]+)`", told)) == flags
+    told = "".join(cells[0] for cells in rows("webhook.md", 2, "## Flags"))
+    assert set(re.findall(r"`(--[a-z-]+)`", told)) == flags_of(admission.add_arguments)
     source = (ROOT / "src" / "agent_scheduler" / "process" / "webhook.py").read_text()
     paths = set(re.findall(r'"(/[a-z]+/[a-z]+)": _Path', source))
     assert paths
@@ -226,7 +206,7 @@ def test_every_result_of_a_review_is_documented() -> None:
 
 
 def test_every_setting_of_a_sharding_file_is_documented_with_its_default_and_no_other() -> None:
-    documented = {cells[0].strip("`") for cells in rows("sharding.md", 3, section="## Planning shards")}
+    documented = {cells[0].strip("`") for cells in rows("sharding.md", 3, "## Planning shards")}
     ours = settings(ShardingFile)
     arguments = {f"{name}: {key}" for name, cls in POLICIES.items() for key in fields(cls)}
     assert documented == ours | arguments
@@ -252,19 +232,17 @@ def test_every_extension_point_and_foreign_key_is_documented() -> None:
     for point in fields(Plugins):
         assert f"`{point}`" in text
     told = {
-        cells[0].strip("`"): cells[1]
-        for cells in rows("migration-from-kube-scheduler.md", 3, section="## Its file")
+        name.strip("`").rpartition(".")[2]: how.split()[0]
+        for name, how, _ in rows("migration-from-kube-scheduler.md", 3, "## Its file")
     }
-    expected = {
-        key: "refused" if how.refused else "read" for keys in FOREIGN.values() for key, how in keys.items()
-    }
-    assert {name.rpartition(".")[2]: how.split()[0] for name, how in told.items()} == expected
+    keys = [each for keys in FOREIGN.values() for each in keys.items()]
+    assert told == {key: "refused" if how.refused else "read" for key, how in keys}
 
 
 def test_arguments_of_plugins_are_documented_with_their_defaults() -> None:
     documented = {
         (cells[0].strip("`"), cells[1].strip("`")): cells[2]
-        for cells in rows("configuration.md", 4, section="## Arguments")
+        for cells in rows("configuration.md", 4, "## Arguments")
     }
     expected = {}
     for cls in vars(args).values():
@@ -323,9 +301,8 @@ def titles(page: Path) -> set[str]:
 
 
 def test_pages_of_the_server_are_documented() -> None:
-    served = re.findall(
-        r'add_get\("(/[^"{]+)"', (ROOT / "src" / "agent_scheduler" / "serving" / "pages.py").read_text()
-    )
+    source = (ROOT / "src" / "agent_scheduler" / "serving" / "pages.py").read_text()
+    served = re.findall(r'add_get\("(/[^"{]+)"', source)
     text = (DOCS / "operations.md").read_text()
     for path in (*served, "/healthz", "/livez", "/readyz"):
         assert f"`{path}`" in text

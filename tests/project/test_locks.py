@@ -18,6 +18,8 @@ from requirements.locks import FOLDER, LockError, read
 from tests.support.needed import tool
 
 A, B = "a" * 64, "b" * 64
+OSI = "Classifier: License :: OSI Approved :: "
+GPL = "GNU General Public License v3 (GPLv3)"
 GOOD = f"""\
 one==1.0 \\
     --hash=sha256:{A}
@@ -47,12 +49,11 @@ class Installed(Distribution):
 
 def installed(**licences: str) -> dict[str, Distribution]:
     """`one` and `two`, with MIT's licence unless another is given."""
-    found: dict[str, Distribution] = {
-        "agent-scheduler": Installed("agent-scheduler", "9", "License-Expression: Apache-2.0")
+    of_ours = {"agent-scheduler": "Apache-2.0", "one": "MIT", "two": "MIT"} | licences
+    versions = {"agent-scheduler": "9", "one": "1.0", "two": "2.0"}
+    return {
+        name: Installed(name, versions[name], f"License-Expression: {each}") for name, each in of_ours.items()
     }
-    for name, version in (("one", "1.0"), ("two", "2.0")):
-        found[name] = Installed(name, version, f"License-Expression: {licences.get(name, 'MIT')}")
-    return found
 
 
 @pytest.fixture
@@ -86,12 +87,7 @@ def test_locks_that_are_as_they_should_be_are_not_complained_of(folder: Path) ->
 @pytest.mark.parametrize(
     ("lock", "was", "becomes", "said"),
     [
-        (
-            "dev.lock",
-            f" \\\n    --hash=sha256:{A}\n    # via\n",
-            "\n    # via\n",
-            "dev.lock:1: one==1.0 has no hash",
-        ),
+        ("dev.lock", f" \\\n    --hash=sha256:{A}\n    #", "\n    #", "dev.lock:1: one==1.0 has no hash"),
         ("build.lock", f"sha256:{B}", "md5:1234", "build.lock:7: two==2.0 has the hash md5:1234; allowed: "),
         ("run.lock", "one==1.0", "one==1.1", "run.lock:1: one==1.1 is not pinned so in dev.lock"),
         ("run.lock", "one==1.0", "three==1.0", "run.lock:1: three==1.0 is not pinned so in dev.lock"),
@@ -144,17 +140,8 @@ def test_of_a_licence_each_part_or_one_choice_must_be_allowed(said: str, allowed
         (["License-Expression: MIT OR Apache-2.0", "License: other"], "MIT OR Apache-2.0"),
         (["License: Apache 2.0"], "Apache-2.0"),
         (["License: BSD 3-Clause License and its whole text"], "BSD-3-Clause"),
-        (
-            ["License: Copyright of somebody", "Classifier: License :: OSI Approved :: BSD License"],
-            "LicenseRef-BSD",
-        ),
-        (
-            [
-                "Classifier: License :: OSI Approved :: MIT License",
-                "Classifier: License :: OSI Approved :: GNU General Public License v3 (GPLv3)",
-            ],
-            "MIT AND GNU General Public License v3 (GPLv3)",
-        ),
+        (["License: Copyright of somebody", f"{OSI}BSD License"], "LicenseRef-BSD"),
+        ([f"{OSI}MIT License", f"{OSI}{GPL}"], f"MIT AND {GPL}"),
         (["License: GPL"], "GPL"),
         ([], "none"),
     ],
@@ -208,11 +195,10 @@ def test_the_bill_of_run_lock_is_valid_cyclonedx_and_the_same_each_time(tmp_path
             name: json.loads(wheel.read(f"cyclonedx/schema/_res/{name}.SNAPSHOT.schema.json"))
             for name in ("bom-1.6", "spdx", "jsf-0.82")
         }
-    resources = [
-        (each["$id"], referencing.Resource.from_contents(each, referencing.jsonschema.DRAFT7))
-        for each in schemas.values()
-    ]
-    registry = referencing.Registry().with_resources(resources)
+    of_draft_7 = referencing.jsonschema.DRAFT7.create_resource
+    registry = referencing.Registry().with_resources(
+        (each["$id"], of_draft_7(each)) for each in schemas.values()
+    )
     validator = jsonschema.Draft7Validator(schemas["bom-1.6"], registry=registry)
     assert [error.message for error in validator.iter_errors(bill)] == []
     bill["components"][0]["type"] = "book"
@@ -221,9 +207,8 @@ def test_the_bill_of_run_lock_is_valid_cyclonedx_and_the_same_each_time(tmp_path
 
 def test_the_bill_says_who_requires_whom(tmp_path: Path) -> None:
     assert sbom.main(["--output", str(tmp_path / "bill")]) == 0
-    needs = {
-        each["ref"]: each["dependsOn"] for each in json.loads((tmp_path / "bill").read_text())["dependencies"]
-    }
+    bill = json.loads((tmp_path / "bill").read_text())
+    needs = {each["ref"]: each["dependsOn"] for each in bill["dependencies"]}
     (aiohttp,) = (ref for ref in needs if ref.startswith("pkg:pypi/aiohttp@"))
     assert aiohttp in needs["agent-scheduler"]
     assert any(ref.startswith("pkg:pypi/yarl@") for ref in needs[aiohttp])

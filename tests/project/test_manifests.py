@@ -17,9 +17,8 @@ from requirements.locks import read
 from tests.support.command_line import run_arguments
 from tests.support.kustomize import by_kubectl
 from tests.support.needed import kubectl
-from tests.support.places import ROOT
+from tests.support.places import CONFIG, ROOT
 
-CONFIG = ROOT / "config"
 #: A plan of faults, which is for the embedded cluster; its own tests read it.
 FAULTS = CONFIG / "samples" / "faults.yaml"
 #: Configurations of the scheduler, one in each form.
@@ -39,13 +38,9 @@ def documents(path: Path) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
 
 
-def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [
-        document
-        for path in sorted((CONFIG / "default").glob("*.yaml"))
-        for document in documents(path)
-        if document["kind"] == kind
-    ]
+def of_kind(kind: str, installed: str = "default") -> list[dict[str, Any]]:
+    files = sorted((CONFIG / installed).glob("*.yaml"))
+    return [document for path in files for document in documents(path) if document["kind"] == kind]
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
@@ -90,24 +85,17 @@ def test_the_deployments_command_line_and_configuration_are_accepted(tmp_path: P
     assert arguments.pop(0) == "run"
     mounted = "--config=/etc/agent-scheduler/configuration.yaml"
     arguments[arguments.index(mounted)] = f"--config={CONFIG / 'default' / 'configuration.yaml'}"
-    configuration = load(
-        run_arguments(*arguments),
-        environ={"POD_NAMESPACE": "agent-scheduler"},
-        namespace_file=tmp_path / "none",
-    )
+    here = {"POD_NAMESPACE": "agent-scheduler"}
+    configuration = load(run_arguments(*arguments), environ=here, namespace_file=tmp_path / "none")
     election, serving = configuration.leader_election, configuration.serving
+    role = named("Role", "agent-scheduler-leader-election")
     assert election.leader_elect
-    assert (
-        election.resource_namespace
-        == named("Role", "agent-scheduler-leader-election")["metadata"]["namespace"]
-    )
+    assert election.resource_namespace == role["metadata"]["namespace"]
     assert serving.bind_address == "0.0.0.0"
     assert serving.port == CONTAINER["ports"][0]["containerPort"]
     assert configuration.shutdown_grace_period < POD["terminationGracePeriodSeconds"]
-    rules = named("Role", "agent-scheduler-leader-election")["rules"]
-    assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [
-        [election.resource_name, lease_name(configuration.profiles[0].scheduler_name), GATES_LEASE]
-    ]
+    leases = [election.resource_name, lease_name(configuration.profiles[0].scheduler_name), GATES_LEASE]
+    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [leases]
     # The reviews' role is needed just then.
     assert serving.authorize_metrics == bool(named("ClusterRole", "agent-scheduler-metrics-auth"))
 
@@ -128,11 +116,8 @@ def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
         if document["kind"] in ("Queue", "PodGroup"):
             continue
         spec = document["spec"]
-        templates = (
-            [spec]
-            if document["kind"] == "Pod"
-            else [each["template"]["spec"] for each in spec.get("tasks", [spec])]
-        )
+        of_pods = [{"template": document}] if document["kind"] == "Pod" else spec.get("tasks", [spec])
+        templates = [each["template"]["spec"] for each in of_pods]
         named = [spec["schedulerName"]] if "tasks" in spec else [each["schedulerName"] for each in templates]
         assert set(named) <= set(names)
         for each in templates:
@@ -143,20 +128,15 @@ def test_samples_ask_for_the_configured_scheduler(path: Path) -> None:
 
 
 def test_only_its_own_leases_are_written_where_rbac_can_tell_them() -> None:
+    leases = ["agent-scheduler", "nodeshard-agent-scheduler", "agent-scheduler-queue-gates"]
     for rule in named("Role", "agent-scheduler-leader-election")["rules"]:
-        own = rule.get("resourceNames") == [
-            *("agent-scheduler", "nodeshard-agent-scheduler", "agent-scheduler-queue-gates")
-        ]
+        own = rule.get("resourceNames") == leases
         assert own if "update" in rule["verbs"] else rule["verbs"] in (["create"], ["get"])
 
 
 def test_every_page_that_needs_a_token_can_be_granted() -> None:
-    urls = {
-        url
-        for role in of_kind("ClusterRole")
-        for rule in role["rules"]
-        for url in rule.get("nonResourceURLs", ())
-    }
+    rules = [rule for role in of_kind("ClusterRole") for rule in role["rules"]]
+    urls = {url for rule in rules for url in rule.get("nonResourceURLs", ())}
     source = (ROOT / "src" / "agent_scheduler" / "serving" / "pages.py").read_text()
     assert urls == {*re.findall(r'add_get\("(/[^"{]+)"', source), STREAM}
 
@@ -203,10 +183,8 @@ def test_probes_ask_for_pages_that_are_open() -> None:
 
 
 def test_the_image_runs_as_the_deployments_user() -> None:
-    dockerfile = (ROOT / "Dockerfile").read_text()
-    assert re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE) == [
-        (str(POD["securityContext"]["runAsUser"]), str(POD["securityContext"]["runAsGroup"]))
-    ]
+    user = "USER {runAsUser}:{runAsGroup}".format_map(POD["securityContext"])
+    assert re.findall(r"^USER .*$", (ROOT / "Dockerfile").read_text(), re.MULTILINE) == [user]
 
 
 def test_the_image_installs_only_locked_libraries_and_nothing_to_develop_with() -> None:

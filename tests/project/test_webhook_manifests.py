@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from functools import partial
 
 import pytest
 import yaml
 
-from agent_scheduler.config.namespace import OwnNamespace
-from agent_scheduler.process.webhook_flags import WebhookSettings, add_arguments, settings_of
+from agent_scheduler.process import webhook_flags
+from agent_scheduler.process.webhook_flags import WebhookSettings
 from tests.project.test_manifests import CONTAINER as SCHEDULERS
 from tests.project.test_manifests import POD as SCHEDULERS_POD
 from tests.project.test_manifests import named as of_the_scheduler
+from tests.project.test_manifests import of_kind as of_any_kind
+from tests.support.command_line import Meant
 from tests.support.places import CONFIG
 from tests.support.reviews import GATE
 from tests.support.webhooks import manifest
 
-FOLDER = CONFIG / "webhook"
 HOOKS = {
     each["clientConfig"]["service"]["path"]: each
     for file in ("mutating.yaml", "validating.yaml")
@@ -25,26 +25,19 @@ HOOKS = {
 }
 
 
-def documents() -> list[dict[str, Any]]:
-    return [each for file in sorted(FOLDER.glob("*.yaml")) for each in yaml.safe_load_all(file.read_text())]
-
-
-def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [each for each in documents() if each["kind"] == kind]
-
-
+of_kind = partial(of_any_kind, installed="webhook")
 (DEPLOYMENT,) = of_kind("Deployment")
 POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 
 
 def deployed() -> WebhookSettings:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_arguments(parser)
-    arguments = list(CONTAINER["args"])
-    assert arguments.pop(0) == "webhook"
-    own = OwnNamespace(DEPLOYMENT["metadata"]["namespace"], "the pod")
-    return settings_of(parser.parse_args(arguments), namespace=lambda: own)
+    command, *flags = CONTAINER["args"]
+    assert command == "webhook"
+    found: WebhookSettings = Meant(webhook_flags)(
+        " ".join(flags), namespace=DEPLOYMENT["metadata"]["namespace"]
+    )
+    return found
 
 
 def test_the_deployments_command_line_names_what_is_installed_beside_it() -> None:

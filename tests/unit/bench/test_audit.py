@@ -79,13 +79,11 @@ def test_an_unbound_pod_that_fits_is_named_with_the_node() -> None:
 
 
 def test_an_unbound_pod_that_fits_nowhere_is_refused_by_the_schedulers_message() -> None:
-    audit = judge(
-        [node()], [pod(cpu="5", message="0/1 nodes"), pod(cpu="6", message="0/1 nodes"), pod(cpu="7")]
-    )
+    waiting = pod(cpu="5", message="0/1 nodes")
+    audit = judge([node()], [waiting, pod(cpu="6", message="0/1 nodes"), pod(cpu="7")])
     assert audit.ok
     assert audit.refused == {"0/1 nodes": 2, "(the scheduler has written no condition)": 1}
     assert audit.unsaid == 1
-    waiting = pod(cpu="5", message="0/1 nodes")
     waiting["status"]["conditions"].insert(0, {"type": "Ready", "status": "False", "message": "not it"})
     assert judge([node()], [waiting]).refused == {"0/1 nodes": 1}
 
@@ -110,6 +108,10 @@ def test_a_host_port_keeps_an_unbound_pod_out() -> None:
     assert judge([node()], [pod(on="n", spec=spec), pod(spec=spec, message="ports")]).ok
 
 
+def tainted(effect: str, **more: str) -> Object:
+    return {"spec": {"taints": [{"key": "k", "effect": effect, **more}]}}
+
+
 @pytest.mark.parametrize(
     ("at", "spec", "admitted"),
     [
@@ -117,17 +119,14 @@ def test_a_host_port_keeps_an_unbound_pod_out() -> None:
         ({"labels": {"a": "1"}}, {"nodeSelector": {"a": "1"}}, True),
         ({"labels": {"a": "2"}}, {"nodeSelector": {"a": "1"}}, False),
         ({"spec": {"unschedulable": True}}, {}, False),
-        ({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}, {}, False),
-        ({"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}}, {}, True),
-        ({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}},
-         {"tolerations": [{"key": "k", "value": "v"}]}, True),
-        ({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}},
-         {"tolerations": [{"key": "k", "value": "w"}]}, False),
-        ({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}, {"tolerations": [{"operator": "Exists"}]}, True),
-        ({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}},
-         {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}, False),
+        (tainted("NoSchedule"), {}, False),
+        (tainted("PreferNoSchedule"), {}, True),
+        (tainted("NoExecute", value="v"), {"tolerations": [{"key": "k", "value": "v"}]}, True),
+        (tainted("NoExecute", value="v"), {"tolerations": [{"key": "k", "value": "w"}]}, False),
+        (tainted("NoSchedule"), {"tolerations": [{"operator": "Exists"}]}, True),
+        (tainted("NoSchedule"), {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}, False),
     ],
-)  # fmt: skip
+)
 def test_labels_and_taints_decide_where_a_pod_may_go(at: Object, spec: Object, admitted: bool) -> None:
     assert admits(node(**at), pod(spec=spec)) is admitted
 
@@ -146,17 +145,17 @@ def test_labels_and_taints_decide_where_a_pod_may_go(at: Object, spec: Object, a
     ],
 )
 def test_required_node_affinity_is_read_operator_by_operator(expression: Object, admitted: bool) -> None:
-    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    assert admits(node(labels={"m": "5"}), pod(spec={"affinity": affinity})) is admitted
+    assert admits(node(labels={"m": "5"}), requiring(matchExpressions=[expression])) is admitted
+
+
+def requiring(**term: Any) -> Object:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return pod(spec={"affinity": {"nodeAffinity": required}})
 
 
 def test_a_node_may_be_asked_for_by_name() -> None:
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    wanting = pod(spec={"affinity": {"nodeAffinity": required}})
-    assert admits(node("a"), wanting)
-    assert not admits(node("b"), wanting)
+    wanting = requiring(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["a"]}])
+    assert admits(node("a"), wanting) and not admits(node("b"), wanting)
 
 
 def test_a_pod_takes_its_largest_step_with_sidecars_and_overhead() -> None:
@@ -211,18 +210,7 @@ def test_the_gist_of_a_refusal_is_its_reasons_without_numbers(message: str, said
 
 
 def test_refusals_of_one_gist_are_one_row_with_the_commonest_message() -> None:
-    def refused(message: str) -> Object:
-        return pod(cpu="9", message=message)
-
-    audit = judge(
-        [node()],
-        [
-            refused("0/2 nodes are available: 2 Insufficient cpu."),
-            *(refused("0/3 nodes are available: 3 Insufficient cpu.") for _ in range(2)),
-            refused("no nodes"),
-        ],
-    )
-    assert audit.refused_by_gist() == [
-        ("Insufficient cpu", 3, "0/3 nodes are available: 3 Insufficient cpu."),
-        ("no nodes", 1, "no nodes"),
-    ]
+    of_two, of_three = (f"0/{number} nodes are available: {number} Insufficient cpu." for number in (2, 3))
+    messages = (of_two, of_three, of_three, "no nodes")
+    audit = judge([node()], [pod(cpu="9", message=each) for each in messages])
+    assert audit.refused_by_gist() == [("Insufficient cpu", 3, of_three), ("no nodes", 1, "no nodes")]

@@ -18,6 +18,8 @@ from agent_scheduler.cli.main import main
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.quantity import resource_value
 
+from .test_traces import files
+
 GIB = 1 << 30
 NODES = tuple(
     NodeSpec(
@@ -52,9 +54,8 @@ def test_pods_are_drawn_until_they_ask_for_as_much_as_is_wanted() -> None:
     found = drawn(TRACE.pods, NODES, seed=1, demand=1.3)
     asked = sum(pod.requests.get(GPU_MILLI, 0) for pod in found)
     assert 1.3 * 18_000 <= asked < 1.3 * 18_000 + 2000
-    assert (
-        found == drawn(TRACE.pods, NODES, seed=1, demand=1.3) != drawn(TRACE.pods, NODES, seed=2, demand=1.3)
-    )
+    again, other = (drawn(TRACE.pods, NODES, seed=seed, demand=1.3) for seed in (1, 2))
+    assert found == again != other
     with pytest.raises(ValueError, match="no pod asks for a GPU"):
         drawn([pod for pod in TRACE.pods if GPU_MILLI not in pod.requests], NODES, seed=1)
 
@@ -81,12 +82,8 @@ def test_what_a_run_says_is_what_its_pods_have(policy: Policy) -> None:
 def test_the_target_workload_is_what_asks_for_gpus_with_how_often() -> None:
     found = target_workload(TRACE.pods)
     assert [each["weight"] for each in found] == [8, 8, 8, 8]
-    assert {resource_value(GPU_MILLI, each["requests"][GPU_MILLI]) for each in found} == {
-        300,
-        470,
-        1000,
-        2000,
-    }
+    shares = {resource_value(GPU_MILLI, each["requests"][GPU_MILLI]) for each in found}
+    assert shares == {300, 470, 1000, 2000}
     (choosy,) = [each for each in found if "nodeAffinity" in each]
     assert choosy["requests"][GPU_MILLI] == "300"
     (alone,) = target_workload([pod for pod in TRACE.pods if GPU_MILLI not in pod.requests])
@@ -122,16 +119,10 @@ def test_a_table_has_a_line_for_each_trace_and_policy_with_mean_and_deviation() 
 
 
 def written(folder: Path) -> str:
-    (folder / "nodes.csv").write_text(
-        "sn,cpu_milli,memory_mib,gpu,model\na,16000,65536,2,T4\nb,32000,65536,4,G2\n"
-    )
-    rows = "".join(
-        f"p{index},2000,1024,1,{(300, 470, 1000)[index % 3]},,{index},{index + 9}\n" for index in range(6)
-    )
-    (folder / "pods.csv").write_text(
-        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n" + rows
-    )
-    return f"openb:{folder}/nodes.csv,{folder}/pods.csv"
+    nodes = "sn,cpu_milli,memory_mib,gpu,model\na,16000,65536,2,T4\nb,32000,65536,4,G2\n"
+    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time"
+    rows = (f"p{each},2000,1024,1,{(300, 470, 1000)[each % 3]},,{each},{each + 9}" for each in range(6))
+    return files(folder, nodes, "\n".join((head, *rows, "")))
 
 
 def test_the_command_prints_a_table_and_writes_figures_and_plots(

@@ -44,17 +44,13 @@ def test_openb_nodes_advertise_their_cards_and_model(tmp_path: Path) -> None:
 
 def test_an_openb_share_keeps_its_size(tmp_path: Path) -> None:
     rows = "a,6000,1024,1,470,T4|G2,LS,R,10,20,\nb,1000,0,8,1000,,BE,R,5,,\nc,0,512,0,0,,BE,R,7,7,\n"
-    pods = read_trace(files(tmp_path, NODES, PODS_HEADER + rows)).pods
-    assert [(pod.name, pod.arrival, pod.life) for pod in pods] == [
-        ("b", 0.0, None),
-        ("c", 2.0, 0.0),
-        ("a", 5.0, 10.0),
-    ]
-    by_name = {pod.name: pod for pod in pods}
-    assert by_name["a"].requests == {"cpu": 6000, "memory": 1 << 30, GPU_MILLI: 470}
-    assert by_name["a"].affinity == {GPU_MODEL_LABEL: ("T4", "G2")}
-    assert by_name["b"].requests == {"cpu": 1000, GPU_MILLI: 8000}
-    assert by_name["c"].requests == {"memory": 512 << 20}
+    pods = b, c, a = read_trace(files(tmp_path, NODES, PODS_HEADER + rows)).pods
+    times = [(pod.name, pod.arrival, pod.life) for pod in pods]
+    assert times == [("b", 0.0, None), ("c", 2.0, 0.0), ("a", 5.0, 10.0)]
+    assert a.requests == {"cpu": 6000, "memory": 1 << 30, GPU_MILLI: 470}
+    assert a.affinity == {GPU_MODEL_LABEL: ("T4", "G2")}
+    assert b.requests == {"cpu": 1000, GPU_MILLI: 8000}
+    assert c.requests == {"memory": 512 << 20}
 
 
 def test_a_share_of_several_gpus_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -148,18 +144,17 @@ def test_a_pod_that_no_empty_node_could_hold_is_told_from_one_that_waits() -> No
         NodeSpec(name="b", cpu_milli=4000, memory=10, labels={"model": "y"}),
     ]
     refusals = Refusals(nodes)
-    assert refusals.why(PodSpec(name="p", requests={"cpu": 4000})) is None
-    assert refusals.why(PodSpec(name="p", requests={"cpu": 2000, "memory": 50})) == (
-        "no empty node has enough of cpu, memory"
-    )
-    only_x = {"model": ("x", "z")}
-    why = refusals.why(PodSpec(name="p", requests={"cpu": 2000}, affinity=only_x))
-    assert why == "no empty node has enough of cpu"
-    assert (
-        refusals.why(PodSpec(name="p", requests={}, affinity={"model": ("z",)})) == "no node has model in z"
-    )
-    assert refusals.why(PodSpec(name="p", requests={"cpu": 1000}, affinity=only_x)) is None
-    assert refusals.why(PodSpec(name="p", requests={"gpu": 1})) == "no empty node has enough of gpu"
+    lacks, only_x = "no empty node has enough of", ("x", "z")
+    for requests, models, why in (
+        ({"cpu": 4000}, (), None),
+        ({"cpu": 2000, "memory": 50}, (), f"{lacks} cpu, memory"),
+        ({"cpu": 2000}, only_x, f"{lacks} cpu"),
+        ({}, ("z",), "no node has model in z"),
+        ({"cpu": 1000}, only_x, None),
+        ({"gpu": 1}, (), f"{lacks} gpu"),
+    ):
+        affinity = {"model": models} if models else {}
+        assert refusals.why(PodSpec(name="p", requests=requests, affinity=affinity)) == why
 
 
 @pytest.mark.wide

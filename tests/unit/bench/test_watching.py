@@ -20,10 +20,9 @@ from agent_scheduler.kube.transport import Transport
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.scripted import running
 
+GPU = "example.com/gpu"
 NODES = (
-    NodeSpec(
-        name="a", cpu_milli=4000, memory=1 << 30, extended={"example.com/gpu": 2}, labels={"model": "x"}
-    ),
+    NodeSpec(name="a", cpu_milli=4000, memory=1 << 30, extended={GPU: 2}, labels={"model": "x"}),
     NodeSpec(name="b", cpu_milli=2000, memory=1 << 30, pods=5),
 )
 
@@ -57,14 +56,9 @@ async def observing(embedded: EmbeddedCluster, track: Track) -> AsyncIterator[Ob
 
 async def test_nodes_arrive_as_they_were_specified(embedded: EmbeddedCluster) -> None:
     node = await embedded.ask("GET", "/api/v1/nodes/a")
-    assert node["status"]["allocatable"] == {
-        "cpu": "4",
-        "memory": "1Gi",
-        "pods": "110",
-        "example.com/gpu": "2",
-    }
-    assert node["metadata"]["labels"]["model"] == "x"
-    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "a"
+    amounts = {"cpu": "4", "memory": "1Gi", "pods": "110", "example.com/gpu": "2"}
+    assert node["status"]["allocatable"] == amounts
+    assert node["metadata"]["labels"].items() >= {"model": "x", "kubernetes.io/hostname": "a"}.items()
     with pytest.raises(RequestFailed, match=r"POST /api/v1/nodes: 409 AlreadyExists"):
         await create_nodes(embedded.transport, NODES)
 
@@ -75,21 +69,9 @@ async def test_pods_arrive_as_they_were_specified(embedded: EmbeddedCluster) -> 
     await load.run()
     pod = await embedded.ask("GET", f"{PODS}/{track.name(0)}")
     assert pod["spec"]["schedulerName"] == "s"
-    assert pod["spec"]["containers"][0]["resources"] == {
-        "requests": {"cpu": "100m", "example.com/gpu": "1"},
-        "limits": {"example.com/gpu": "1"},
-    }
+    resources = {"requests": {"cpu": "100m", GPU: "1"}, "limits": {GPU: "1"}}
+    assert pod["spec"]["containers"][0]["resources"] == resources
     assert "model" in str(pod["spec"]["affinity"]["nodeAffinity"])
-
-
-@pytest.mark.real_time
-async def test_pods_are_sent_when_they_are_due(embedded: EmbeddedCluster) -> None:
-    load, track = load_of(
-        embedded, PodSpec(name="now", requests={}), PodSpec(name="later", requests={}, arrival=0.1)
-    )
-    await load.run()
-    assert track.due[1] - track.due[0] == pytest.approx(0.1, abs=1e-6)
-    assert track.sent[1] >= track.due[1]
 
 
 async def test_a_run_is_seen_from_create_to_end(embedded: EmbeddedCluster) -> None:

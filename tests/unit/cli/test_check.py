@@ -96,16 +96,11 @@ async def test_a_standby_can_be_asked_too(capsys: pytest.CaptureFixture[str]) ->
     async with embedded_cluster() as cluster, running(cluster, ELECT) as first:
         await until(lambda: first.runtime.leases.names and first.runtime.leases.held)
         await waiting(cluster, first.runtime)
-        async with running(cluster, ELECT) as second, served_when_synced(second.runtime) as url:
-            assert await check("--server", url) == 0
+        async with running(cluster, ELECT) as second:
+            await until(lambda: second.runtime.fast_path and second.runtime.fast_path.is_synced)
+            async with served(second.runtime) as url:
+                assert await check("--server", url) == 0
             assert "this scheduler stands by" in capsys.readouterr().out
-
-
-@asynccontextmanager
-async def served_when_synced(runtime: Runtime) -> AsyncIterator[str]:
-    await until(lambda: runtime.fast_path and runtime.fast_path.is_synced)
-    async with served(runtime) as url:
-        yield url
 
 
 async def test_a_signal_has_every_difference_logged() -> None:

@@ -20,6 +20,7 @@ TOKEN = "page-token"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/agent-scheduler/leases/agent-scheduler"
 PODS = "/api/v1/namespaces/agent-scheduler/pods"
 LEADER = "agent-scheduler-7d9f-abcde"
+NAMED = "lease agent-scheduler/agent-scheduler"
 
 
 def guarded(request: Request) -> Action:
@@ -45,12 +46,6 @@ async def test_the_page_is_asked_for_by_the_pods_name_and_without_credentials() 
         assert await ask("ns/p", Ways(server=server.url + "/")) == PAGE
     (request,) = server.requests
     assert (request.target, request.headers.get("authorization")) == ("/debug/explain?pod=ns/p", None)
-
-
-async def test_a_pod_that_the_scheduler_does_not_know_is_an_answer_too() -> None:
-    page = {"pod": "ns/p", "place": "unknown"}
-    async with serving(lambda _: Answer(404, page)) as server:
-        assert await ask("ns/p", Ways(server=server.url)) == page
 
 
 async def test_a_given_token_is_shown_wherever_the_page_is() -> None:
@@ -219,17 +214,17 @@ async def test_the_lease_may_have_another_name_and_namespace(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (api(holder=""), "lease agent-scheduler/agent-scheduler is held by nobody: no scheduler leads"),
+        (api(holder=""), f"{NAMED} is held by nobody: no scheduler leads"),
         (
             api(holder="laptop_1"),
-            "lease agent-scheduler/agent-scheduler is held by laptop, which is no pod of that namespace: a scheduler "
-            "outside the cluster is named with --server, which is http://127.0.0.1:10251 on its own host",
+            f"{NAMED} is held by laptop, which is no pod of that namespace: a scheduler outside the cluster is named "
+            "with --server, which is http://127.0.0.1:10251 on its own host",
         ),
         (
-            lambda request: Answer(404, b"default backend - 404"),
-            "lease agent-scheduler/agent-scheduler cannot be read: 404 default backend - 404",
+            lambda _: Answer(404, b"default backend - 404"),
+            f"{NAMED} cannot be read: 404 default backend - 404",
         ),
-        (lambda _: status(404, "NotFound", "no"), "lease agent-scheduler/agent-scheduler does not exist"),
+        (lambda _: status(404, "NotFound", "no"), f"{NAMED} does not exist"),
         (lambda _: status(403, "Forbidden", "it is forbidden"), "cannot be read: 403 it is forbidden"),
         (lambda _: Answer(200, b"<html>"), "cannot be read: the answer is no object"),
         (api(pod={"metadata": {"name": LEADER}}), "has no readiness probe at /readyz"),

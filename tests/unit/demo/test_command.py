@@ -10,6 +10,7 @@ import pytest
 from agent_scheduler.bench.specs import Workload
 from agent_scheduler.demo.command import add_arguments, main
 from agent_scheduler.demo.scenario import case_of, workload_of
+from tests.unit.bench.test_traces import files
 
 
 def arguments(*flags: str) -> argparse.Namespace:
@@ -24,12 +25,9 @@ def workload(*flags: str) -> Workload:
 
 @pytest.fixture
 def openb(tmp_path: Path) -> str:
-    (tmp_path / "n.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,0,\nb,8000,1024,1,T4\n")
-    (tmp_path / "p.csv").write_text(
-        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
-        "x,1,1,0,0,,100,300\ny,1,1,1,500,,50,90\n"
-    )
-    return f"openb:{tmp_path}/n.csv,{tmp_path}/p.csv"
+    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
+    nodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,0,\nb,8000,1024,1,T4\n"
+    return files(tmp_path, nodes, f"{head}x,1,1,0,0,,100,300\ny,1,1,1,500,,50,90\n")
 
 
 def test_a_burst_is_as_it_is_asked_for_or_meets_five_hundred_nodes() -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
-from agent_scheduler.cli.main import main
-from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, Process, running
+from tests.features.fastpath.test_runtime import ALONE, ELECT, HEAD, running
 from tests.support.collector import Collector, Span, collector, tracing
-from tests.support.command_line import kubeconfig
+from tests.support.command_line import Command, kubeconfig
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.installation import CONFIGURATION
 from tests.support.installation import installed as gangs
@@ -41,15 +37,18 @@ async def uid(cluster: EmbeddedCluster, name: str) -> str:
     return found
 
 
-@asynccontextmanager
-async def told_of(
-    text: str = "", rate: int = ALL
-) -> AsyncIterator[tuple[EmbeddedCluster, Process, Collector]]:
-    """A cluster, a scheduler with traces, and the collector that it tells of them."""
+@pytest.fixture
+def into() -> Iterator[Collector]:
+    """The collector that schedulers tell of their traces."""
     tracing()
     with collector() as into:
-        async with embedded_cluster() as cluster, running(cluster, section(into.url, rate) + text) as process:
-            yield cluster, process, into
+        yield into
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with embedded_cluster() as cluster:
+        yield cluster
 
 
 async def traced(cluster: EmbeddedCluster, into: Collector, name: str) -> tuple[Span, list[Span]]:
@@ -70,8 +69,10 @@ async def ended(into: Collector, pod_uid: str) -> tuple[Span, list[Span]]:
     return root, rest
 
 
-async def test_a_pod_that_is_bound_at_once_has_its_way_in_one_trace() -> None:
-    async with told_of() as (cluster, process, into):
+async def test_a_pod_that_is_bound_at_once_has_its_way_in_one_trace(
+    cluster: EmbeddedCluster, into: Collector
+) -> None:
+    async with running(cluster, section(into.url)) as process:
         await cluster.add_node("n1")
         await until(lambda: process.metrics()['scheduler_cache_size{type="nodes"}'] == 1)
         await cluster.add_pod("a")
@@ -99,8 +100,10 @@ async def test_a_pod_that_is_bound_at_once_has_its_way_in_one_trace() -> None:
         await until(lambda: process.metrics()[_SPANS.format("exported")] == 4)
 
 
-async def test_a_pod_that_waits_shows_what_for_before_it_is_bound() -> None:
-    async with told_of() as (cluster, _, into):
+async def test_a_pod_that_waits_shows_what_for_before_it_is_bound(
+    cluster: EmbeddedCluster, into: Collector
+) -> None:
+    async with running(cluster, section(into.url)):
         await cluster.add_node("small", cpu="1")
         await cluster.add_pod("large", cpu="2")
         pod_uid = await uid(cluster, "large")
@@ -128,31 +131,31 @@ async def test_a_pod_that_waits_shows_what_for_before_it_is_bound() -> None:
 
 
 @pytest.mark.wide
-async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again() -> None:
-    tracing()
+async def test_a_pod_that_loses_a_race_shows_it_and_is_tried_again(
+    cluster: EmbeddedCluster, into: Collector
+) -> None:
     two = "workerCount: 2\nconflictPolicy: strict\ncandidateNodeCount: 1\n"
-    with collector() as into:
-        async with embedded_cluster() as cluster:
-            await cluster.add_node("n1")
-            for name in ("a", "b"):
-                await cluster.add_pod(name)
-            async with running(cluster, section(into.url) + two):
-                trees = [await traced(cluster, into, name) for name in ("a", "b")]
-            for root, _ in trees:
-                assert root.attributes["scheduling.result"] == "scheduled"
-            results = [
-                [span.attributes["scheduling.result"] for span in rest if span.name == "Scheduling"]
-                for _, rest in trees
-            ]
-            assert sorted(results) == [["conflict", "scheduled"], ["scheduled"]]
-            (loser,) = (rest for _, rest in trees if len(rest) > 3)
-            again = [span.attributes.get("scheduling.event") for span in loser if span.name == "activeQ"]
-            assert again == ["UnscheduledPodAdd", "UrgentRetry"]
+    await cluster.add_node("n1")
+    for name in ("a", "b"):
+        await cluster.add_pod(name)
+    async with running(cluster, section(into.url) + two):
+        trees = [await traced(cluster, into, name) for name in ("a", "b")]
+    assert {root.attributes["scheduling.result"] for root, _ in trees} == {"scheduled"}
+    results = [
+        [span.attributes["scheduling.result"] for span in rest if span.name == "Scheduling"]
+        for _, rest in trees
+    ]
+    assert sorted(results) == [["conflict", "scheduled"], ["scheduled"]]
+    (loser,) = (rest for _, rest in trees if len(rest) > 3)
+    again = [span.attributes.get("scheduling.event") for span in loser if span.name == "activeQ"]
+    assert again == ["UnscheduledPodAdd", "UrgentRetry"]
 
 
 @pytest.mark.wide
-async def test_a_gated_pod_waits_for_its_gate_and_one_that_is_deleted_ends_its_trace() -> None:
-    async with told_of() as (cluster, _, into):
+async def test_a_gated_pod_waits_for_its_gate_and_one_that_is_deleted_ends_its_trace(
+    cluster: EmbeddedCluster, into: Collector
+) -> None:
+    async with running(cluster, section(into.url)):
         await cluster.add_node("n1", cpu="1")
         await cluster.add_pod("gated", cpu="2", schedulingGates=[{"name": "example.com/g"}])
         gated_uid = await uid(cluster, "gated")
@@ -161,102 +164,84 @@ async def test_a_gated_pod_waits_for_its_gate_and_one_that_is_deleted_ends_its_t
         del pod["spec"]["schedulingGates"]
         await cluster.ask("PUT", path, pod)
         await until(lambda: len(into.trace(gated_uid)) >= 3)
-        assert into.trace(gated_uid)[0].name == "gated"
-        assert into.trace(gated_uid)[0].attributes["scheduling.plugins"] == ["SchedulingGates"]
+        first = into.trace(gated_uid)[0]
+        assert (first.name, first.attributes["scheduling.plugins"]) == ("gated", ["SchedulingGates"])
         await cluster.ask("DELETE", path, {"gracePeriodSeconds": 0})
         root, _ = await ended(into, gated_uid)
         assert root.attributes["scheduling.result"] == "deleted"
 
 
-async def test_what_waits_when_the_process_stops_is_sent_before_its_end() -> None:
-    tracing()
-    with collector() as into:
-        async with embedded_cluster() as cluster:
-            async with running(cluster, section(into.url)) as process:
-                await cluster.add_pod("a")
-                pod_uid = await uid(cluster, "a")
-                await until(lambda: into.trace(pod_uid))
-            assert process.ending.result() == 0
-            assert into.root(pod_uid) is not None
-            root, _ = await ended(into, pod_uid)
-            assert root.attributes["scheduling.result"] == "stopped"
+async def test_what_waits_when_the_process_stops_is_sent_before_its_end(
+    cluster: EmbeddedCluster, into: Collector
+) -> None:
+    async with running(cluster, section(into.url)) as process:
+        await cluster.add_pod("a")
+        pod_uid = await uid(cluster, "a")
+        await until(lambda: into.trace(pod_uid))
+    assert process.ending.result() == 0
+    assert into.root(pod_uid) is not None
+    root, _ = await ended(into, pod_uid)
+    assert root.attributes["scheduling.result"] == "stopped"
 
 
-async def test_a_member_of_a_gang_waits_for_a_session() -> None:
-    tracing()
-    with collector() as into:
-        async with gangs(CONFIGURATION + section(into.url)) as world:
-            await world.add_node("n1", cpu="4")
-            await world.gang("g", 2)
-            for name in ("g-0", "g-1"):
-                await until(lambda: world.has_placed("g", 2))
-                root, rest = await traced(world, into, name)
-                assert [span.name for span in rest] == ["session", "Scheduling", "Bind"]
-                assert root.attributes["scheduling.profile"] == "volcano"
+async def test_a_member_of_a_gang_waits_for_a_session(into: Collector) -> None:
+    async with gangs(CONFIGURATION + section(into.url)) as world:
+        await world.add_node("n1", cpu="4")
+        await world.gang("g", 2)
+        await until(lambda: world.has_placed("g", 2))
+        for name in ("g-0", "g-1"):
+            root, rest = await traced(world, into, name)
+            assert [span.name for span in rest] == ["session", "Scheduling", "Bind"]
+            assert root.attributes["scheduling.profile"] == "volcano"
 
 
 @pytest.mark.wide
-async def test_a_standby_tells_nothing_of_pods_that_the_leader_binds() -> None:
-    tracing()
-    with collector() as into:
-        async with embedded_cluster() as cluster, running(cluster, section(into.url) + ELECT) as leader:
-            await until(lambda: leader.runtime._scheduling)
-            async with running(cluster, section(into.url) + ELECT) as standby:
-                fast_path = await until(lambda: standby.runtime.fast_path)
-                await until(lambda: fast_path.is_synced)
-                await cluster.add_node("n1")
-                await cluster.add_pod("a")
-                root, rest = await traced(cluster, into, "a")
-                await until(lambda: [each for each in fast_path.cluster.pods.values() if each.node_name])
-        assert len(into.spans) == 1 + len(rest) == 4
-        assert root.resource["service.instance.id"] == leader.runtime._identity
+async def test_a_standby_tells_nothing_of_pods_that_the_leader_binds(
+    cluster: EmbeddedCluster, into: Collector
+) -> None:
+    async with running(cluster, section(into.url) + ELECT) as leader:
+        await until(lambda: leader.runtime._scheduling)
+        async with running(cluster, section(into.url) + ELECT) as standby:
+            fast_path = await until(lambda: standby.runtime.fast_path)
+            await until(lambda: fast_path.is_synced)
+            await cluster.add_node("n1")
+            await cluster.add_pod("a")
+            root, rest = await traced(cluster, into, "a")
+            await until(lambda: [each for each in fast_path.cluster.pods.values() if each.node_name])
+    assert len(into.spans) == 1 + len(rest) == 4
+    assert root.resource["service.instance.id"] == leader.runtime._identity
 
 
-def parts(process: Process) -> list[str]:
-    reports = process.runtime._reports
-    return [type(each).__name__ for each in (reports, reports.observer, reports.recorder)]
-
-
-async def test_nothing_is_traced_and_nobody_listens_without_the_section_and_at_a_rate_of_0() -> None:
-    tracing()
-    with collector() as into:
-        async with embedded_cluster() as cluster:
-            for number, text in enumerate(("", section(into.url, 0))):
-                async with running(cluster, text) as process:
-                    assert parts(process) == ["Reports", "FastPathObserver", "QueueRecorder"]
-                    assert process.runtime._reports.left is None
-                    await cluster.add_node(f"n{number}")
-                    await cluster.add_pod(f"p{number}")
-                    await until(functools.partial(cluster.all_placed, number + 1))
-        assert into.paths == set()
-
-
-@pytest.mark.wide
-async def test_of_many_pods_those_are_traced_that_their_uids_choose() -> None:
-    async with told_of(rate=ALL // 2) as (cluster, _, into):
-        await cluster.add_node("n1")
-        for number in range(20):
+async def test_nothing_is_traced_and_nobody_listens_without_the_section_and_at_a_rate_of_0(
+    cluster: EmbeddedCluster, into: Collector
+) -> None:
+    for number, text in enumerate(("", section(into.url, 0))):
+        async with running(cluster, text) as process:
+            reports = process.runtime._reports
+            parts = [type(each).__name__ for each in (reports, reports.observer, reports.recorder)]
+            assert parts == ["Reports", "FastPathObserver", "QueueRecorder"]
+            assert reports.left is None
+            await cluster.add_node(f"n{number}")
             await cluster.add_pod(f"p{number}")
-        await until(lambda: cluster.all_placed(20))
-        uids = {pod["metadata"]["uid"] for pod in (await cluster.pods()).values()}
-        chosen = {each for each in uids if crc32(each.encode()) < 1 << 31}
-        assert 0 < len(chosen) < len(uids), "the test tells one from the other"
-        await until(lambda: all(into.root(each) for each in chosen))
-    assert {span.trace for span in into.spans} == {each.replace("-", "") for each in chosen}
+            await until(functools.partial(cluster.all_placed, number + 1))
+    assert into.paths == set()
 
 
 @pytest.mark.parametrize("how", [pytest.param("refuses", marks=pytest.mark.wide), "down"])
 async def test_pods_are_bound_without_a_collector_and_lost_spans_are_counted(
-    how: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    how: str,
+    cluster: EmbeddedCluster,
+    into: Collector,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tracing()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    with collector() as into, socket.socket() as nobody:
+    with socket.socket() as nobody:
         into.status = 400
         # Bound, and nobody listens.
         nobody.bind(("127.0.0.1", 0))
         url = into.url if how == "refuses" else f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        async with embedded_cluster() as cluster, running(cluster, section(url)) as process:
+        async with running(cluster, section(url)) as process:
             await cluster.add_node("n1")
             for number in range(20):
                 await cluster.add_pod(f"p{number}", cpu="10m")
@@ -269,47 +254,46 @@ async def test_pods_are_bound_without_a_collector_and_lost_spans_are_counted(
 
 
 async def test_a_collector_that_does_not_answer_holds_up_neither_pods_nor_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: EmbeddedCluster, into: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracing()
     monkeypatch.setattr("agent_scheduler.telemetry.spans.WAITING", 30)
     monkeypatch.setattr("agent_scheduler.telemetry.spans.Spans.close.__defaults__", (0.2,))
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
     # Until then all that is sent waits.
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-    with collector() as into:
-        into.answers.clear()
-        async with embedded_cluster() as cluster:
-            async with running(cluster, section(into.url)) as process:
-                await cluster.add_node("n1")
-                for number in range(20):
-                    await cluster.add_pod(f"p{number}", cpu="10m")
-                # Of 80 spans 30 may wait.
-                await until(lambda: process.metrics()[_SPANS.format("dropped")] == 50)
-                assert len(await cluster.placed()) == 20
-            assert process.ending.result() == 0
+    into.answers.clear()
+    async with running(cluster, section(into.url)) as process:
+        await cluster.add_node("n1")
+        for number in range(20):
+            await cluster.add_pod(f"p{number}", cpu="10m")
+        # Of 80 spans 30 may wait.
+        await until(lambda: process.metrics()[_SPANS.format("dropped")] == 50)
+        assert len(await cluster.placed()) == 20
+    assert process.ending.result() == 0
 
 
 @pytest.mark.wide
-async def test_the_environment_says_where_to_if_no_section_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    tracing()
+async def test_the_environment_says_where_to_if_no_section_does(
+    cluster: EmbeddedCluster, into: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-    with collector() as into:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", into.url)
-        async with embedded_cluster() as cluster, running(cluster, section("")):
-            await cluster.add_node("n1")
-            await cluster.add_pod("a")
-            root, _ = await traced(cluster, into, "a")
-            assert root.resource["service.name"] == "mine"
-            assert root.resource["service.version"]
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", into.url)
+    async with running(cluster, section("")):
+        await cluster.add_node("n1")
+        await cluster.add_pod("a")
+        root, _ = await traced(cluster, into, "a")
+        assert root.resource["service.name"] == "mine"
+        assert root.resource["service.version"]
 
 
-async def start(folder: Path) -> int:
-    """The exit code of a scheduler with traces that is started by its command."""
+async def refusal(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a scheduler with traces that is started by its command, and does not start, says in its one line."""
     file = folder / "config.yaml"
     file.write_text(f"{HEAD}{ALONE}{section('http://127.0.0.1:4318')}")
-    line = f"run --config {file} --kubeconfig {kubeconfig(folder)} --port 0"
-    return await asyncio.to_thread(main, line.split())
+    code, _, err = await Command("run", kubeconfig(folder), capsys).beside(f"--config {file} --port 0")
+    assert code == 2
+    (said,) = err.splitlines()
+    return said
 
 
 async def test_without_the_libraries_the_start_says_what_to_install(
@@ -318,8 +302,7 @@ async def test_without_the_libraries_the_start_says_what_to_install(
     for module in [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    assert await start(tmp_path) == 2
-    (said,) = capsys.readouterr().err.splitlines()
+    said = await refusal(tmp_path, capsys)
     assert said.startswith("agent-scheduler run: tracing: needs OpenTelemetry's libraries")
     assert "install agent-scheduler[tracing]" in said
 
@@ -329,6 +312,5 @@ async def test_a_variable_that_the_library_refuses_ends_the_start(
 ) -> None:
     tracing()
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100000")
-    assert await start(tmp_path) == 2
-    (said,) = capsys.readouterr().err.splitlines()
+    said = await refusal(tmp_path, capsys)
     assert said.startswith("agent-scheduler run: tracing: a variable OTEL_* of the environment is no good: ")

@@ -118,10 +118,7 @@ def test_a_gated_pod_names_its_gate() -> None:
     assert "Gated by  SchedulingGates: waiting for scheduling gates: [a]\n" in shown
 
 
-def test_a_bound_pod_and_one_of_another_scheduler_are_short() -> None:
-    assert render({"pod": "ns/p", "place": "bound", "node": "n1", "attempts": []}) == (
-        "Pod    ns/p\nPlace  bound\nNode   n1\n"
-    )
+def test_a_pod_of_another_scheduler_is_short() -> None:
     shown = render({"pod": "ns/p", "place": "not_ours", "why": "its schedulerName is 'x'", "leading": False})
     assert shown == (
         "Pod    ns/p\nPlace  not ours\nWhy    its schedulerName is 'x'\n"
@@ -146,8 +143,8 @@ def test_a_member_of_a_group_is_shown_with_what_the_others_have_come_to() -> Non
     line = "Group           g, 3 needed, 4 there, 1 scheduled, 0 gated"
     assert f"{line}\n" in render(REFUSED | {"group": group})
     assert f"{line}: nobody fits\n" in render(REFUSED | {"group": group | {"message": "nobody fits"}})
-    missing = render(REFUSED | {"group": group | {"needed": None}})
-    assert "g, which does not exist; 4 pods name it\n" in missing
+    missing = group | {"needed": None}
+    assert "g, which does not exist; 4 pods name it\n" in render(REFUSED | {"group": missing})
 
 
 GANG: dict[str, Any] = {

@@ -21,6 +21,7 @@ from agent_scheduler.telemetry.observers import FastPathObserver
 from tests.support.engine import World, node
 from tests.unit.engine.session.scene import Scene, conf
 
+from .test_controllers import samples
 from .test_metrics import scrape
 
 QUEUES = conf("priority", "gang", "drf", "capacity", "predicates", "nodeorder")
@@ -52,8 +53,8 @@ class Recording:
         self.reports.session_ended(session, result, seconds=0.25, spent=spent or {})
 
     def values(self, prefix: str) -> dict[str, float]:
-        lines = [line for line in self.families.text().splitlines() if line.startswith(prefix)]
-        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+        """Samples whose names begin so, without the prefix."""
+        return samples(self.families, prefix)
 
 
 def two_queues() -> Scene:
@@ -68,7 +69,7 @@ def two_queues() -> Scene:
 
 def test_before_the_first_session_nothing_is_said_of_queues_and_jobs() -> None:
     assert Recording().values("volcano_queue_") == {}
-    assert Recording().values("volcano_unschedule") == {"volcano_unschedule_job_count": 0}
+    assert Recording().values("volcano_unschedule") == {"_job_count": 0}
 
 
 def test_queues_are_shown_as_the_last_session_left_them() -> None:
@@ -76,20 +77,12 @@ def test_queues_are_shown_as_the_last_session_left_them() -> None:
     scene.gang("runs", 1, queue="q")
     recording.session(scene)
     values = recording.values("volcano_queue_")
-
-    def of(name: str, queue: str = "q") -> float:
-        return values[f'volcano_queue_{name}{{queue_name="{queue}"}}']
-
-    assert of("allocated_milli_cpu") == 1000
-    assert of("deserved_milli_cpu") == 2000
-    assert of("request_milli_cpu") == 1000
-    assert of("capacity_milli_cpu") == 3000
-    assert of("real_capacity_milli_cpu") == 3000
-    assert of("weight") == 3
-    assert of("share") == 0.5
-    assert of("allocated_memory_bytes") == 0
-    assert f'volcano_queue_capacity_scalar_resources{{queue_name="q",resource="{GPU}"}}' in values
-    assert 'volcano_queue_capacity_milli_cpu{queue_name="default"}' not in values
+    cpu = {"allocated": 1000, "deserved": 2000, "request": 1000, "capacity": 3000, "real_capacity": 3000}
+    expected = {f"{name}_milli_cpu": amount for name, amount in cpu.items()}
+    expected |= {"weight": 3, "share": 0.5, "allocated_memory_bytes": 0}
+    assert {name: values[f'{name}{{queue_name="q"}}'] for name in expected} == expected
+    assert f'capacity_scalar_resources{{queue_name="q",resource="{GPU}"}}' in values
+    assert 'capacity_milli_cpu{queue_name="default"}' not in values
 
 
 def test_series_of_a_queue_or_group_that_is_gone_go_with_it() -> None:
@@ -98,7 +91,7 @@ def test_series_of_a_queue_or_group_that_is_gone_go_with_it() -> None:
     scene.gang("runs", 1)
     recording.session(scene)
     assert any('"q"' in name for name in recording.values("volcano_queue_"))
-    assert recording.values("volcano_unschedule_task") == {'volcano_unschedule_task_count{job_id="g"}': 9}
+    assert recording.values("volcano_unschedule_task") == {'_count{job_id="g"}': 9}
     assert len(recording.values("volcano_job_share")) == 1
     assert len(recording.values("volcano_e2e_job_scheduling_duration")) == 1
     scene.queues.pop()
@@ -114,24 +107,15 @@ def test_what_was_bound_is_counted_and_how_long_it_took_since_it_was_made() -> N
     scene.gang("g", 2, created="2026-01-01T00:00:30Z")
     scene.gang("large", 9)
     recording.session(scene, conf())
-    assert recording.values("agent_scheduler_batch_groups_bound") == {
-        "agent_scheduler_batch_groups_bound_total": 1
-    }
-    assert recording.values("agent_scheduler_batch_pods_bound") == {
-        "agent_scheduler_batch_pods_bound_total": 2
-    }
-    assert recording.values("volcano_schedule_attempts_total") == {
-        'volcano_schedule_attempts_total{result="scheduled"}': 2,
-        'volcano_schedule_attempts_total{result="unschedulable"}': 1,
-        'volcano_schedule_attempts_total{result="error"}': 0,
-    }
-    tasks = recording.values("volcano_task_scheduling_latency_milliseconds")
-    assert tasks["volcano_task_scheduling_latency_milliseconds_count"] == 2
+    assert recording.values("agent_scheduler_batch_groups_bound") == {"_total": 1}
+    assert recording.values("agent_scheduler_batch_pods_bound") == {"_total": 2}
+    attempts = {'{result="scheduled"}': 2, '{result="unschedulable"}': 1, '{result="error"}': 0}
+    assert recording.values("volcano_schedule_attempts_total") == attempts
+    tasks = recording.values("volcano_task_scheduling_latency_milliseconds_")
     # Members are made at 0:00:00 and 0:00:01.
-    assert tasks["volcano_task_scheduling_latency_milliseconds_sum"] == 60_000 + 59_000
-    assert recording.values("volcano_e2e_job_scheduling_duration") == {
-        'volcano_e2e_job_scheduling_duration{job_name="g",queue="default",job_namespace="default"}': 30_000
-    }
+    assert (tasks["count"], tasks["sum"]) == (2, 60_000 + 59_000)
+    whose = '{job_name="g",queue="default",job_namespace="default"}'
+    assert recording.values("volcano_e2e_job_scheduling_duration") == {whose: 30_000}
 
 
 def test_groups_that_wait_are_counted_by_what_they_wait_for() -> None:
@@ -141,11 +125,8 @@ def test_groups_that_wait_are_counted_by_what_they_wait_for() -> None:
     scene.group("members", minMember=2)
     recording.session(scene)
     values = recording.values("agent_scheduler_batch_groups_waiting")
-    assert {name.split('"')[1]: number for name, number in values.items() if number} == {
-        "queue": 1,
-        "nodes": 1,
-        "members": 1,
-    }
+    waiting = {name.split('"')[1]: number for name, number in values.items() if number}
+    assert waiting == {"queue": 1, "nodes": 1, "members": 1}
     assert len(values) == 7, "those that nobody waits for are 0"
 
 
@@ -170,12 +151,10 @@ def test_evictions_are_counted_by_action() -> None:
         scene.members[GroupKey("default", "g")][0], priority=9
     )
     recording.session(scene, conf("priority", "gang", "predicates", actions="allocate preempt"))
-    assert recording.values("agent_scheduler_batch_evictions_total") == {
-        'agent_scheduler_batch_evictions_total{action="preempt"}': 1,
-        'agent_scheduler_batch_evictions_total{action="reclaim"}': 0,
-    }
-    assert recording.values("volcano_pod_preemption_victims") == {"volcano_pod_preemption_victims": 1}
-    assert recording.values("volcano_total_preemption") == {"volcano_total_preemption_attempts": 1}
+    counted = recording.values("agent_scheduler_batch_evictions_total")
+    assert counted == {'{action="preempt"}': 1, '{action="reclaim"}': 0}
+    assert recording.values("volcano_pod_preemption_victims") == {"": 1}
+    assert recording.values("volcano_total_preemption") == {"_attempts": 1}
 
 
 def test_members_that_the_binder_refuses_are_counted() -> None:
@@ -183,26 +162,19 @@ def test_members_that_the_binder_refuses_are_counted() -> None:
     scene.gang("g", 2)
     scene.cluster.refused = {"g-0", "g-1"}
     recording.session(scene)
-    assert recording.values("agent_scheduler_batch_commits_refused") == {
-        "agent_scheduler_batch_commits_refused_total": 2
-    }
+    assert recording.values("agent_scheduler_batch_commits_refused") == {"_total": 2}
 
 
 def test_stages_are_measured_by_volcanos_names() -> None:
     recording = Recording()
     spent = {Stage("plugin", "gang"): 0.001, Stage("action", "allocate"): 0.02, Stage("close", ""): 1.0}
     recording.session(Scene(node("a")), conf("gang", actions="allocate backfill"), spent=spent)
-    plugin = recording.values("volcano_plugin_scheduling_latency_milliseconds_sum")
-    assert plugin == {
-        'volcano_plugin_scheduling_latency_milliseconds_sum{plugin="gang",OnSession="OnSessionOpen"}': 1.0
-    }
-    action = recording.values("volcano_action_scheduling_latency_milliseconds_sum")
-    assert action == {
-        'volcano_action_scheduling_latency_milliseconds_sum{action="allocate"}': 20.0,
-        'volcano_action_scheduling_latency_milliseconds_sum{action="backfill"}': 0.0,
-    }
-    e2e = recording.values("volcano_e2e_scheduling_latency_milliseconds_sum")
-    assert e2e == {"volcano_e2e_scheduling_latency_milliseconds_sum": 250.0}
+    for what, expected in {
+        "plugin": {'{plugin="gang",OnSession="OnSessionOpen"}': 1.0},
+        "action": {'{action="allocate"}': 20.0, '{action="backfill"}': 0.0},
+        "e2e": {"": 250.0},
+    }.items():
+        assert recording.values(f"volcano_{what}_scheduling_latency_milliseconds_sum") == expected
 
 
 def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
@@ -213,18 +185,10 @@ def test_slices_and_broken_sessions_and_failed_binds_are_counted() -> None:
     reports.session_broken("failed")
     pod = World().pod("p", schedulerName="volcano")
     reports.attempted(pod, "error", 0.0, (), "no answer")
-    assert recording.values("agent_scheduler_batch_session_busy") == {
-        "agent_scheduler_batch_session_busy_seconds_total": 0.003
-    }
-    assert recording.values("agent_scheduler_batch_sessions_total") == {
-        'agent_scheduler_batch_sessions_total{result="completed"}': 0,
-        'agent_scheduler_batch_sessions_total{result="given_up"}': 0,
-        'agent_scheduler_batch_sessions_total{result="failed"}': 1,
-    }
-    assert (
-        recording.values("volcano_schedule_attempts_total")['volcano_schedule_attempts_total{result="error"}']
-        == 1
-    )
+    assert recording.values("agent_scheduler_batch_session_busy") == {"_seconds_total": 0.003}
+    sessions = {'{result="completed"}': 0, '{result="given_up"}': 0, '{result="failed"}': 1}
+    assert recording.values("agent_scheduler_batch_sessions_total") == sessions
+    assert recording.values("volcano_schedule_attempts_total")['{result="error"}'] == 1
     name = 'scheduler_schedule_attempts_total{profile="volcano",result="error"}'
     assert scrape(recording.metrics)[name] == 1
 

@@ -205,13 +205,7 @@ def test_what_becomes_of_a_shard_is_measured() -> None:
     reports.shard(4, 3, 2, 1)
     reports.shard_write("conflict")
     values = scrape(metrics)
-    nodes = [
-        values[f'agent_scheduler_shard_nodes{{state="{each}"}}']
-        for each in ("desired", "in_use", "to_add", "to_remove")
-    ]
-    assert nodes == [4, 3, 2, 1]
-    writes = {
-        each: values[f'agent_scheduler_shard_writes_total{{result="{each}"}}']
-        for each in ("conflict", "written")
-    }
-    assert writes == {"conflict": 1, "written": 0}
+    for state, number in {"desired": 4, "in_use": 3, "to_add": 2, "to_remove": 1}.items():
+        assert values[f'agent_scheduler_shard_nodes{{state="{state}"}}'] == number
+    for result, number in {"conflict": 1, "written": 0}.items():
+        assert values[f'agent_scheduler_shard_writes_total{{result="{result}"}}'] == number
