@@ -209,6 +209,7 @@ def _stored(spec: dict[str, object] | None = None) -> dict[str, object]:
     {} | {schedulingGates: [{name: g}]} | Forbidden spec.schedulingGates[0].name
     {schedulingGates: [{name: g}]} | {schedulingGates: []} | ''
     {schedulingGates: [{name: g}]} | {nodeSelector: {a: b}} | ''
+    {schedulingGates: [{name: g}]} | {affinity: {podAffinity: {any: thing}}} | Forbidden spec
     {schedulingGates: [{name: g}], nodeSelector: {a: b}} | {nodeSelector: {a: c}} | Invalid spec.nodeSelector
     {schedulingGates: [{name: g}], nodeSelector: {a: b}} | {nodeSelector: {a: b, c: d}} | ''
     {schedulingGates: [{name: g}], nodeSelector: {a: b}} | {nodeSelector: {c: d}} | Invalid spec.nodeSelector
