@@ -97,6 +97,15 @@ async def test_watches_take_no_connection_from_the_pool_and_leaving_one_early_cl
         await eventually(lambda: server.open == 1)
 
 
+async def test_a_watch_that_is_refused_leaves_no_connection_open() -> None:
+    gone = b"HTTP/1.1 410 Gone\r\nContent-Length: 2\r\n\r\n{}"
+    async with wired([[gone]]) as server, client(server) as transport:
+        with pytest.raises(StreamRefused):
+            async with transport.stream("/watch", read_timeout=60):
+                pass
+        await eventually(lambda: server.open == 0)
+
+
 async def test_a_pool_without_connections_is_refused() -> None:
     with pytest.raises(ValueError, match="pool_size must be at least 1"):
         Http1Transport(Endpoint("http://127.0.0.1"), pool_size=0)
