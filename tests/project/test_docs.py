@@ -207,9 +207,8 @@ def test_every_result_of_a_review_is_documented() -> None:
 
 def test_every_setting_of_a_sharding_file_is_documented_with_its_default_and_no_other() -> None:
     documented = {cells[0].strip("`") for cells in rows("sharding.md", 3, "## Planning shards")}
-    ours = settings(ShardingFile)
     arguments = {f"{name}: {key}" for name, cls in POLICIES.items() for key in fields(cls)}
-    assert documented == ours | arguments
+    assert documented == settings(ShardingFile) | arguments
 
 
 def test_the_sharding_files_that_the_page_shows_are_accepted() -> None:
@@ -248,8 +247,7 @@ def test_arguments_of_plugins_are_documented_with_their_defaults() -> None:
     for cls in vars(args).values():
         if isinstance(cls, type) and issubclass(cls, args.PluginArgs) and cls.__name__.endswith("Args"):
             shown = encode(cls())
-            for key in fields(cls):
-                expected[cls.__name__.removesuffix("Args"), key] = shown[key]
+            expected |= {(cls.__name__.removesuffix("Args"), key): shown[key] for key in fields(cls)}
     expected = {key: value for key, value in expected.items() if key[0] != "Plugin"}
     assert set(documented) == set(expected)
     for key, cell in documented.items():
