@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -146,7 +147,11 @@ def test_documented_defaults_are_the_defaults() -> None:
 
 def test_every_flag_and_gate_is_documented() -> None:
     text = (DOCS / "configuration.md").read_text()
-    for name in (*FEATURE_GATES, *(name for flag in (*FLAGS, *TRANSLATED) for name in flag.names)):
+    flags = [
+        *(name for flag in FLAGS for name in flag.names),
+        *(name for flag in TRANSLATED for name in flag.names),
+    ]
+    for name in (*FEATURE_GATES, *flags):
         assert f"`{name}`" in text
     refused = section("migration-from-kube-scheduler.md", "### Flags that are refused")
     read = {"--tls-cert-file", "--tls-private-key-file"}
@@ -243,7 +248,7 @@ def test_arguments_of_plugins_are_documented_with_their_defaults() -> None:
         (cells[0].strip("`"), cells[1].strip("`")): cells[2]
         for cells in rows("configuration.md", 4, "## Arguments")
     }
-    expected = {}
+    expected: dict[tuple[str, str], Any] = {}
     for cls in vars(args).values():
         if isinstance(cls, type) and issubclass(cls, args.PluginArgs) and cls.__name__.endswith("Args"):
             shown = encode(cls())
