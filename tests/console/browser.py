@@ -93,19 +93,13 @@ class Page:
 
     async def scheme(self, name: str) -> None:
         """`light` or `dark`."""
-        await self.say(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]
-        )
+        chosen = {"name": "prefers-color-scheme", "value": name}
+        await self.say("Emulation.setEmulatedMedia", features=[chosen])
 
     async def picture(self, *, width: int = 1400, height: int | None = None) -> bytes:
         """A PNG of the whole page, or of its first `height` pixels."""
-        await self.say(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height or 900,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        size = {"width": width, "height": height or 900, "deviceScaleFactor": 1, "mobile": False}
+        await self.say("Emulation.setDeviceMetricsOverride", **size)
         await asyncio.sleep(0.5)
         told = await self.say("Page.captureScreenshot", format="png", captureBeyondViewport=height is None)
         return base64.b64decode(told["data"])

@@ -60,6 +60,10 @@ async def until_page(page: Page, expression: str) -> None:
     await until(so)
 
 
+async def until_told(page: Page, where: str, what: str) -> None:
+    await until_page(page, f"document.querySelector('{where}').textContent.includes('{what}')")
+
+
 async def test_the_stream_tells_all_and_then_only_what_changes() -> None:
     async with console_world(9, port=free_port()) as world, viewer(world) as it:
         whole = await it.next()
@@ -102,11 +106,8 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
             await until_page(page, "parseFloat(document.querySelector('#tile-rate').textContent) > 0")
             await until_page(page, "document.querySelector('#tile-nodes').textContent === '50'")
             await until_page(page, "!document.querySelector('#queues').hidden")
-            await until_page(
-                page, "document.querySelector('#gangs').innerText.includes('waits for its turn')"
-            )
-            refusal = "queue resource quota insufficient: insufficient cpu"
-            await until_page(page, f"document.querySelector('#gangs').innerText.includes('{refusal}')")
+            for told in ("waits for its turn", "queue resource quota insufficient: insufficient cpu"):
+                await until_page(page, f"document.querySelector('#gangs').innerText.includes('{told}')")
             assert await page.value("document.querySelector('#shards').hidden")
             # By keyboard alone.
             await page.value("document.querySelector('#map').focus()")
@@ -117,9 +118,7 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
             await page.value("document.querySelector('#asked').focus()")
             await page.type("default/too-large")
             await page.press("Enter")
-            await until_page(
-                page, "document.querySelector('#answer').textContent.includes('Insufficient cpu')"
-            )
+            await until_told(page, "#answer", "Insufficient cpu")
             # Every field and table says what it is to who cannot see it.
             unnamed = await page.value(
                 "[...document.querySelectorAll('input, canvas, progress')].filter((each) => !each.labels?.length"
@@ -166,9 +165,7 @@ async def test_a_token_is_asked_for_and_used() -> None:
             assert await page.text("#state") == "waits for a token"
             await page.type("wrong")
             await page.press("Enter")
-            await until_page(
-                page, "document.querySelector('#token-problem').textContent.includes('may not get')"
-            )
+            await until_told(page, "#token-problem", "may not get")
             await page.type("good")
             await page.press("Enter")
             await until_page(page, "document.querySelector('#state').textContent === 'leads'")

@@ -81,15 +81,11 @@ async def prometheus(folder: Path, ports: Mapping[str, int]) -> AsyncIterator[st
         targets = {"targets": [f"127.0.0.1:{port}"], "labels": labels}
         scrapes.append({"job_name": job, "static_configs": [targets]})
     every = {"scrape_interval": "500ms", "scrape_timeout": "400ms"}
-    configuration = {"global": every, "scrape_configs": scrapes}
     file, port = folder / "prometheus.yml", free_port()
-    file.write_text(yaml.safe_dump(configuration))
+    file.write_text(yaml.safe_dump({"global": every, "scrape_configs": scrapes}))
+    flags = (f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=error")
     process = await asyncio.create_subprocess_exec(
-        tool("prometheus"),
-        f"--config.file={file}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=error",
+        *(tool("prometheus"), *flags, f"--web.listen-address=127.0.0.1:{port}"),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

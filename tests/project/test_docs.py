@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -146,7 +147,11 @@ def test_documented_defaults_are_the_defaults() -> None:
 
 def test_every_flag_and_gate_is_documented() -> None:
     text = (DOCS / "configuration.md").read_text()
-    for name in (*FEATURE_GATES, *(name for flag in (*FLAGS, *TRANSLATED) for name in flag.names)):
+    flags = [
+        *(name for flag in FLAGS for name in flag.names),
+        *(name for flag in TRANSLATED for name in flag.names),
+    ]
+    for name in (*FEATURE_GATES, *flags):
         assert f"`{name}`" in text
     refused = section("migration-from-kube-scheduler.md", "### Flags that are refused")
     read = {"--tls-cert-file", "--tls-private-key-file"}
@@ -207,9 +212,8 @@ def test_every_result_of_a_review_is_documented() -> None:
 
 def test_every_setting_of_a_sharding_file_is_documented_with_its_default_and_no_other() -> None:
     documented = {cells[0].strip("`") for cells in rows("sharding.md", 3, "## Planning shards")}
-    ours = settings(ShardingFile)
     arguments = {f"{name}: {key}" for name, cls in POLICIES.items() for key in fields(cls)}
-    assert documented == ours | arguments
+    assert documented == settings(ShardingFile) | arguments
 
 
 def test_the_sharding_files_that_the_page_shows_are_accepted() -> None:
@@ -244,12 +248,11 @@ def test_arguments_of_plugins_are_documented_with_their_defaults() -> None:
         (cells[0].strip("`"), cells[1].strip("`")): cells[2]
         for cells in rows("configuration.md", 4, "## Arguments")
     }
-    expected = {}
+    expected: dict[tuple[str, str], Any] = {}
     for cls in vars(args).values():
         if isinstance(cls, type) and issubclass(cls, args.PluginArgs) and cls.__name__.endswith("Args"):
             shown = encode(cls())
-            for key in fields(cls):
-                expected[cls.__name__.removesuffix("Args"), key] = shown[key]
+            expected |= {(cls.__name__.removesuffix("Args"), key): shown[key] for key in fields(cls)}
     expected = {key: value for key, value in expected.items() if key[0] != "Plugin"}
     assert set(documented) == set(expected)
     for key, cell in documented.items():

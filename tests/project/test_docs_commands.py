@@ -48,9 +48,8 @@ def _program(command: Command) -> str:
         if words[0] in _NESTED and len(words) > 1:
             told = _told(*words[:2], "--help") or ""
         flags = set(re.findall(r"--[a-z_-]+", told))
-        missing = [
-            word for word in words[1:] if word.startswith("--") and word.partition("=")[0] not in flags
-        ]
+        given = [word for word in words[1:] if word.startswith("--")]
+        missing = [word for word in given if word.partition("=")[0] not in flags]
         return f"has no {', '.join(missing)}" if missing else ""
     if _told(*words) is None:
         return "not understood by the program's own parser"

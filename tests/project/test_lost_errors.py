@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT
+from .test_spreading import pytest_in
 
 LEAVES = """
 import logging
@@ -36,10 +33,6 @@ def test_what_is_left_in_a_circle_is_told_of_at_the_end(tmp_path: Path, where: s
     files[where] += drops
     for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100
-    )
+    done = pytest_in(tmp_path, "--rootdir", str(tmp_path))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "an event loop had nobody to tell:\nleft behind" in done.stdout

@@ -10,7 +10,14 @@ from pathlib import Path
 from tests.spreading import APART, COMPUTING, WAITING
 from tests.support.places import ROOT
 
-PYTEST = (sys.executable, "-m", "pytest", "-n2", "-p", "no:cacheprovider")
+
+def pytest_in(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A run of the tests there, which use those of the checkout."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
+    about = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(
+        command, cwd=folder, env=about, capture_output=True, text=True, check=False, timeout=100
+    )
 
 
 def test_what_is_named_is_there() -> None:
@@ -27,8 +34,7 @@ def test_every_test_is_run_once_by_several_processes(tmp_path: Path) -> None:
         (tmp_path / name).write_text(
             "import pytest\n@pytest.mark.parametrize('n', range(3))\ndef test_it(n): pass\n"
         )
-    command = [*PYTEST, "-v", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    done = pytest_in(ROOT, "-n2", "-v", "--rootdir", str(tmp_path), str(tmp_path))
     assert "6 passed" in done.stdout, done.stdout + done.stderr
     by_file = {
         name: {line.split("]")[0] for line in done.stdout.splitlines() if name in line and "PASSED" in line}
@@ -48,10 +54,7 @@ def test_a_file_that_cannot_be_imported_is_an_error_of_a_run_of_all_tests(tmp_pa
     }
     for name, text in files.items():
         (tmp_path / "sub" / f"test_{name}.py").write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}
-    done = subprocess.run(
-        PYTEST, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100
-    )
+    done = pytest_in(tmp_path, "-n2", CI="true")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "No module named 'nothing_of_that_name'" in done.stdout
     assert "there is none of it; with CI=true" in done.stdout

@@ -99,8 +99,7 @@ def test_an_unbound_pod_that_fits_nowhere_is_refused_by_the_schedulers_message()
 )
 def test_a_pod_that_waits_for_more_than_nodes_is_never_called_left_out(spec: Object) -> None:
     audit = judge([node()], [pod(spec=spec, message="waiting")])
-    assert audit.ok
-    assert audit.refused == {"waiting": 1}
+    assert audit.ok and audit.refused == {"waiting": 1}
 
 
 def test_a_host_port_keeps_an_unbound_pod_out() -> None:

@@ -133,8 +133,6 @@ def test_pods_that_keep_their_rules_are_not(rule: Spread, placed: str) -> None:
 
 
 BATCH = Batch(name="b", count=3, templates=(Template(requests={"cpu": "600m"}),))
-
-
 CASE = Case(name="c", nodes=Nodes(count=1), load=BATCH)
 
 

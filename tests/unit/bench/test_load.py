@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +17,10 @@ from agent_scheduler.bench.watching import Track
 from agent_scheduler.kube.errors import RequestFailed
 from agent_scheduler.kube.transport import NotSent, OutcomeUnknown, Response
 from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.transports import failure
+
+#: An answer that says which object it is about.
+refusal = partial(failure, details={"name": "x", "kind": "xs"})
 
 
 class Server:
@@ -43,12 +47,6 @@ class Server:
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-
-def refusal(code: int, reason: str) -> Response:
-    details = {"name": "x", "kind": "xs"}
-    status = {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "details": details}
-    return Response(code, json.dumps(status).encode(), {})
 
 
 def load(server: Any, batch: Batch) -> tuple[Load, Track]:

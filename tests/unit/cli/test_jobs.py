@@ -337,15 +337,8 @@ async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_eve
     group = (await ordered.let_in())["metadata"]
     await ordered.add(GROUPS, pod_group("another"))
     await ordered.until_pods("j-master-0", "j-master-1")
-    report = {
-        "name": "c",
-        "image": "i",
-        "imageID": "",
-        "restartCount": 0,
-        "ready": True,
-        "state": {"running": {}},
-    }
-    status = {"phase": "Running", "containerStatuses": [report]}
+    report = {"name": "c", "image": "i", "imageID": "", "restartCount": 0, "ready": True}
+    status = {"phase": "Running", "containerStatuses": [report | {"state": {"running": {}}}]}
     await ordered.patch(f"{PODS}/j-master-1/status", {"status": status})
     full = condition("PodScheduled", "False", "QueueFull", "queue default is full")
     await ordered.patch(f"{PODS}/j-master-0/status", {"status": {"conditions": [full]}})
@@ -353,16 +346,10 @@ async def test_a_job_is_described_with_who_waits_for_whom_its_group_pods_and_eve
     words = {"Unschedulable": group["uid"], "Old": "of-an-earlier-one"}
     for reason, uid in words.items():
         about = {"kind": "PodGroup", "namespace": "default", "name": group["name"], "uid": uid}
-        event = {
-            "metadata": {"name": reason.lower(), "namespace": "default"},
-            "involvedObject": about,
-            "type": "Warning",
-            "reason": reason,
-            "message": "2/2 tasks in gang\nunschedulable",
-            "count": 3,
-            "lastTimestamp": "2026-01-01T00:00:00Z",
-        }
-        await ordered.add("/api/v1/namespaces/default/events", event)
+        said = {"type": "Warning", "reason": reason, "message": "2/2 tasks in gang\nunschedulable"}
+        event = {"involvedObject": about, **said, "count": 3, "lastTimestamp": "2026-01-01T00:00:00Z"}
+        named = {"metadata": {"name": reason.lower(), "namespace": "default"}}
+        await ordered.add("/api/v1/namespaces/default/events", named | event)
     code, out, err = await ordered.run("describe j")
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]

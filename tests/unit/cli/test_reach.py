@@ -229,8 +229,8 @@ async def test_the_lease_may_have_another_name_and_namespace(tmp_path: Path) -> 
         (lambda _: Answer(200, b"<html>"), "cannot be read: the answer is no object"),
         (api(pod={"metadata": {"name": LEADER}}), "has no readiness probe at /readyz"),
         (
-            api(proxied=status(403, "Forbidden", "cannot get resource pods/proxy")),
-            "through the API server cannot tell: 403 cannot get resource pods/proxy",
+            api(proxied=status(403, "Forbidden", "no pods/proxy")),
+            "the API server cannot tell: 403 no pods/proxy",
         ),
         (api(proxied=Answer(401, b"a token is needed\n")), "401 a token is needed; give a token with"),
     ],

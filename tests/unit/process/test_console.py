@@ -48,7 +48,7 @@ async def test_news_have_tables_that_changed_since_the_last_ones_and_no_others()
     """What they have of nodes is read of the stream, in tests/console."""
     async with embedded_cluster() as cluster, running(cluster) as process:
         await cluster.add_node("n0", cpu="4")
-        await until(lambda: process.runtime.fast_path.ledger.rows)
+        await until(lambda: process.runtime.fast_path and process.runtime.fast_path.ledger.rows)
         shown = picture(process.runtime)
         assert {"queues", "gangs", "shards"} <= shown.news().keys()
         nothing = shown.news()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -102,16 +105,10 @@ async def test_work_that_outlasts_its_lease_is_ended_with_nothing_more_being_run
 
 
 async def test_others_have_the_time_of_a_lease_to_take_it() -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    configuration = load_text(
-        HEAD + "leaderElection: {leaseDuration: 7s, renewDeadline: 5s, retryPeriod: 1s}\n"
-    )
-    await after_lease_duration(configuration, cast(Any, SimpleNamespace(sleep=sleep)))()
-    assert slept == [7.0]
+    times = "leaderElection: {leaseDuration: 7s, renewDeadline: 5s, retryPeriod: 1s}\n"
+    timing = Mock(sleep=AsyncMock())
+    await after_lease_duration(load_text(HEAD + times), timing)()
+    timing.sleep.assert_awaited_once_with(7.0)
 
 
 @pytest.mark.parametrize(
@@ -180,10 +177,7 @@ async def test_a_process_that_its_tasks_end_says_why_once_for_each(error: Except
 
 
 async def test_work_that_ends_in_order_ends_the_process_with_0() -> None:
-    async def work() -> None:
-        pass
-
-    assert await end(work, Log()) == 0
+    assert await end(partial(asyncio.sleep, 0), Log()) == 0
 
 
 async def test_what_is_no_failure_of_the_tasks_is_not_taken_for_one() -> None:
@@ -195,10 +189,5 @@ async def test_what_is_no_failure_of_the_tasks_is_not_taken_for_one() -> None:
 
 
 async def end(work: Callable[[], Awaitable[None]], log: Log) -> int:
-    return await run_to_end(
-        work,
-        stop=lambda: None,
-        at_once=lambda: None,
-        signals=False,
-        log=cast(Any, log),
-    )
+    nothing: dict[str, Any] = {"stop": lambda: None, "at_once": lambda: None, "signals": False}
+    return await run_to_end(work, log=cast(Any, log), **nothing)

@@ -7,12 +7,12 @@ from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.sharding import world as controllers
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
 async def said(cluster: EmbeddedCluster, lease: str) -> list[str]:
     """The notes of events about a lease, each checked to be complete."""
-    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    uid = (await cluster.ask("GET", f"{leases}/{lease}"))["metadata"]["uid"]
+    uid = (await cluster.ask("GET", f"{LEASES}/{lease}"))["metadata"]["uid"]
     found = [each for each in await cluster.items(EVENTS) if each["reason"] == "LeaderElection"]
     about = {"kind": "Lease", "namespace": "default", "name": lease, "uid": uid}
     for event in found:
@@ -49,8 +49,7 @@ async def test_who_lost_its_lease_may_not_even_say_so() -> None:
     async with embedded_cluster() as cluster:
         async with running(cluster, ELECT) as process:
             await until(lambda: process.runtime.leases.names and process.runtime.leases.held)
-            lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one"
-            await cluster.patch(lease, {"spec": {"holderIdentity": "another"}})
+            await cluster.patch(f"{LEASES}/one", {"spec": {"holderIdentity": "another"}})
             await until(process.ending.done)
             assert process.ending.result() == 1
         assert [note for note in await said(cluster, "one") if "stopped" in note] == []

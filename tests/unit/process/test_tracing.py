@@ -33,8 +33,7 @@ def section(endpoint: str, rate: int = ALL) -> str:
 
 
 async def uid(cluster: EmbeddedCluster, name: str) -> str:
-    found: str = (await cluster.pods())[name]["metadata"]["uid"]
-    return found
+    return str((await cluster.pods())[name]["metadata"]["uid"])
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -313,23 +313,18 @@ def test_a_certificate_that_cannot_be_read_is_told(world: World, tmp_path: Path)
 # ---- where it listens, and who is warned of what
 
 
-async def answers(host: str, port: int) -> bool:
-    url = f"http://[{host}]:{port}/livez" if ":" in host else f"http://{host}:{port}/livez"
-    try:
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            return answer.status == 200
-    except aiohttp.ClientConnectorError:
-        return False
-
-
 async def reached(world: World, address: str) -> set[str]:
     """The hosts at which a server with this address answers."""
-    server = HttpServer(world.sources(), address=address, port=0)
+    server, found = HttpServer(world.sources(), address=address, port=0), set()
     port = await server.start()
-    try:
-        return {host for host in ("127.0.0.1", "::1") if await answers(host, port)}
-    finally:
-        await server.stop()
+    async with aiohttp.ClientSession() as session:
+        for host, written in (("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")):
+            with suppress(aiohttp.ClientConnectorError):
+                async with session.get(f"http://{written}:{port}/livez") as answer:
+                    assert answer.status == 200
+                    found.add(host)
+    await server.stop()
+    return found
 
 
 @pytest.mark.parametrize(

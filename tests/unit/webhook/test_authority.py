@@ -47,12 +47,12 @@ def trusts(bundle: Held, held: Held) -> bool:
 def test_a_first_certificate_is_for_its_hosts_and_signed_by_the_authority() -> None:
     held = made()
     certificate = x509.load_pem_x509_certificate(held.certificate)
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    names = alternative.value
     assert names.get_values_for_type(x509.DNSName) == list(HOSTS[:2])
     assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == [HOSTS[2]]
     basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
-    alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     assert (basic.ca, usage.critical, alternative.critical) == (False, False, False)
     assert trusts(held, held)
     assert expiry(held) == (START + CERTIFICATE_LIFE).timestamp()

@@ -8,31 +8,25 @@ import copy
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
 
 from agent_scheduler.kube.retry import Timing
+from agent_scheduler.kube.transport import Transport
 from agent_scheduler.webhook.authority import CERTIFICATE_LIFE, Held
-from agent_scheduler.webhook.configurations import (
-    MUTATING,
-    Configurations,
-    configuration_paths,
-)
+from agent_scheduler.webhook.configurations import MUTATING, Configurations, configuration_paths
 from agent_scheduler.webhook.own_certificates import OwnCertificates
 from tests.support.embedded import until
+from tests.support.transports import Through
 from tests.support.webhooks import NAME, OWN, SECRET, World, ignored, manifest, webhooks
 
 
 class Clock:
     """The time of day that replicas go by."""
 
-    def __init__(self) -> None:
-        self.now = datetime.now(UTC)
-
-    @property
-    def timing(self) -> Timing:
-        return Timing(now=lambda: self.now)
+    now = datetime.now(UTC)
 
 
 class Replica:
@@ -46,26 +40,25 @@ class Replica:
             hosts=OWN.hosts,
             present=self.presented.append,
             publish=self._publish,
-            timing=clock.timing,
+            timing=Timing(now=lambda: clock.now),
         )
 
     async def _publish(self, bundle: bytes) -> None:
         self.published.append(bundle)
 
 
-class Meanwhile:
-    """A transport that has something done before each of the first `times` writes."""
+class Meanwhile(Through):
+    """Has something done before each of the first `times` writes."""
 
-    def __init__(self, transport: Any, what: Callable[[], Any], *, times: int = 1) -> None:
-        self._transport = transport
-        self._what = what
-        self._left = times
+    def __init__(self, inner: Transport, what: Callable[[], Any], *, times: int = 1) -> None:
+        super().__init__(inner)
+        self.what, self.left = what, times
 
     async def request(self, method: str, path: str, **more: Any) -> Any:
-        if method != "GET" and self._left:
-            self._left -= 1
-            await self._what()
-        return await self._transport.request(method, path, **more)
+        if method != "GET" and self.left:
+            self.left -= 1
+            await self.what()
+        return await super().request(method, path, **more)
 
 
 async def looked(*replicas: Replica) -> Sequence[bool]:
@@ -177,25 +170,17 @@ async def test_a_look_follows_after_a_minute_or_after_seconds_if_there_is_no_cer
         if len(slept) == 3:
             raise asyncio.CancelledError
 
-    answers: Any = {
-        "transport": None,
-        "present": lambda _: None,
-        "publish": None,
-        "timing": Timing(sleep=sleep),
-    }
-    keeper = OwnCertificates(namespace="n", name="c", hosts=("h",), **answers)
-    looks = iter((True, False, True))
-
-    async def look() -> bool:
-        return next(looks)
-
-    keeper.look = look  # type: ignore[method-assign]
+    more: Any = {"transport": None, "present": None, "publish": None, "timing": Timing(sleep=sleep)}
+    keeper = OwnCertificates(namespace="n", name="c", hosts=("h",), **more)
+    keeper.look = AsyncMock(side_effect=(True, False, True))  # type: ignore[method-assign]
     with pytest.raises(asyncio.CancelledError):
         await keeper.run()
     assert slept == [60.0, 5.0, 60.0]
 
 
 # ---- the configurations
+
+PEM = base64.b64encode(b"PEM").decode()
 
 
 def configurations(world: World, **names: str) -> Configurations:
@@ -207,8 +192,7 @@ async def test_all_webhooks_of_both_configurations_trust_the_authority_and_nothi
     async with webhooks() as world:
         before = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
         await configurations(world).publish(b"PEM")
-        text = base64.b64encode(b"PEM").decode()
-        assert await world.bundles() == [{text}, {text}]
+        assert await world.bundles() == [{PEM}, {PEM}]
         found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
         without = copy.deepcopy(found["webhooks"])
         for each in without:
@@ -229,7 +213,7 @@ async def test_a_configuration_that_is_not_there_or_not_wanted_keeps_no_other_fr
         told = [each["configuration"] for each in lines if each["event"] == "authority not written"]
         assert told == [f"{MUTATING}/none"], "one line"
         await configurations(world, mutating="").publish(b"PEM")
-        assert await world.bundles() == [{""}, {base64.b64encode(b"PEM").decode()}]
+        assert await world.bundles() == [{""}, {PEM}]
 
 
 async def test_what_somebody_changes_meanwhile_is_not_overwritten() -> None:
@@ -243,7 +227,7 @@ async def test_what_somebody_changes_meanwhile_is_not_overwritten() -> None:
         paths = configuration_paths(mutating=NAME, validating="")
         transport = Meanwhile(world.cluster.transport, changed)
         keeper = Configurations(transport, paths=paths, timing=Timing())
-        for expected in ("", base64.b64encode(b"PEM").decode()):
+        for expected in ("", PEM):
             await keeper.publish(b"PEM")
             assert (await world.bundles())[0] == {expected}
         found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
