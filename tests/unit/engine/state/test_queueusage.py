@@ -189,6 +189,18 @@ def test_one_whose_reserved_room_its_queue_has_not_any_more_waits_for_any_room_t
     assert world.usage.full(late) is None
 
 
+def test_one_that_waits_for_any_room_in_its_queue_is_asked_again_when_pods_may_be_in_others() -> None:
+    world = World(queue("a", "2"))
+    both = [pod(name, "a", annotations={batch.QUEUE_ALLOCATION_GATE: "true"}) for name in ("early", "late")]
+    for each in both:
+        world.usage.seen(each)
+    world.usage.set_queue(queue("a", "1"))
+    assert world.usage.full(both[1]) is not None
+    world.called.clear()
+    world.usage.set_namespace("team", "other")
+    assert world.called == ["late"] and not world.usage.is_held("late")
+
+
 def test_a_gang_that_its_queue_cannot_hold_waits_whole_and_a_member_that_leaves_lets_the_next_be_asked() -> (
     None
 ):
