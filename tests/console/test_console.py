@@ -39,7 +39,7 @@ class Viewer:
         return found
 
     async def until(self, key: str, part: str) -> dict[str, Any]:
-        """What is next told in which this is not empty."""
+        """The table `key` of the first event from now on whose `part` of it is not empty."""
         async with asyncio.timeout(60):
             while not ((found := await self.next()).get(key) or {}).get(part):
                 pass

@@ -1,19 +1,17 @@
 """What lies between a scheduler and the embedded API server here, and breaks when a test says so.
 
 Faults of watches need a connection that can be cut, or fall silent, while binds still arrive: requests go straight to
-the server, watches through a `Relay`. Faults at the server itself are a `Server`'s `disturb`, here a `Tap`.
+the server, watches through a `Relay`. Faults at the server itself are a `Server`'s `disturb`, a `Tap` of tests/support.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
-from embedded_kubernetes.errors import ApiError
-from embedded_kubernetes.requests import Disturb, Disturbance, Request
 from tests.support.embedded import EmbeddedCluster, embedded_cluster
 from tests.support.relay import Relay
 from tests.support.running import Running, scheduling
@@ -55,44 +53,3 @@ def forget_history(cluster: EmbeddedCluster) -> None:
     """As an etcd compaction does: a watch from before now is answered 410, and nobody is told what it missed."""
     store = cluster.api.store
     store.compact(store.rv)
-
-
-class Tap:
-    """A server's `disturb` that remembers every request and lets a test harm those that it picks."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-        self.harm: Disturb = _nothing
-
-    def __call__(self, request: Request) -> Disturbance | None:
-        self.requests.append(request)
-        return self.harm(request)
-
-    def count(self, picked: Callable[[Request], bool]) -> int:
-        return sum(picked(request) for request in self.requests)
-
-    def binds(self, pod: str) -> int:
-        """How often a pod was sent to be bound."""
-        return self.count(lambda request: is_bind(request) and f"/{pod}/" in request.path)
-
-
-def denied(pod: str = "") -> Disturb:
-    """A webhook at the server refuses the pod's binds, or all."""
-
-    def harm(request: Request) -> Disturbance | None:
-        refused = is_bind(request) and f"/{pod}" in request.path
-        return Disturbance(error=ApiError(403, "Forbidden", "denied by a webhook")) if refused else None
-
-    return harm
-
-
-def _nothing(_request: Request) -> Disturbance | None:
-    return None
-
-
-def is_bind(request: Request) -> bool:
-    return request.method == "POST" and request.path.endswith("/binding")
-
-
-def is_watch(request: Request) -> bool:
-    return request.method == "GET" and request.flag("watch")

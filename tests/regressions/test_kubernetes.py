@@ -17,8 +17,9 @@ from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.objects import container
 from tests.support.running import Running, scheduling
+from tests.support.tap import Tap
 
-from .links import Tap, forget_history, watching, watching_through_a_relay
+from .links import forget_history, watching, watching_through_a_relay
 from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled
 
 

@@ -9,8 +9,9 @@ from embedded_kubernetes.requests import Disturbance, Request
 from tests.features.fastpath.test_runtime import ELECT
 from tests.features.fastpath.test_runtime import running as process
 from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.tap import Tap, is_watch
 
-from .links import Tap, is_watch, watching
+from .links import watching
 from .stages import HeldBinds, HeldResults, millicores, refusal, scheduled
 
 

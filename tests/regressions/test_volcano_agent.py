@@ -18,8 +18,9 @@ from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.kube.bind import BindOutcome
 from tests.support.embedded import PODS, embedded_cluster, until
 from tests.support.running import AGENT, raising_for_some, scheduling
+from tests.support.tap import Tap, denied
 
-from .links import Tap, denied, watching
+from .links import watching
 from .stages import HeldBinds, millicores, refusal, scheduled
 
 WORKERS = 3

@@ -392,6 +392,11 @@ def by_method(**actions: list[Action]) -> Script:
     return lambda request: scripts[request.method](request)
 
 
+def always() -> bool:
+    """Whoever sends still wants it."""
+    return True
+
+
 def status(code: int, reason: str = "", message: str = "", **details: Any) -> Answer:
     """A refusal as an API server words it."""
     body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}

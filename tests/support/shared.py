@@ -11,11 +11,11 @@ import yaml
 from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Request
-from tests.regressions.links import Tap
 from tests.support.batched import install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.installation import Installation, started
 from tests.support.sharded import CRD, CRDS, ShardedCluster
+from tests.support.tap import Tap
 
 
 class SharedCluster(EmbeddedCluster, ShardedCluster):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -69,11 +69,16 @@ async def device_cluster(*nodes: str, per_node: int = 2) -> AsyncIterator[Device
 
 
 @asynccontextmanager
-async def device_gangs(*nodes: str, per_node: int = 2) -> AsyncIterator[DeviceGangs]:
-    async with device_cluster(*nodes, per_node=per_node) as found, process(found.cluster) as runtime:
-        world = DeviceGangs(found.cluster, runtime)
-        await world.queue("q")
-        yield world
+async def device_gangs(
+    *nodes: str, per_node: int = 2, through: Callable[[Transport], Transport] | None = None
+) -> AsyncIterator[DeviceGangs]:
+    """`through`: makes the transport of the process from that of the cluster."""
+    async with device_cluster(*nodes, per_node=per_node) as found:
+        way = {} if through is None else {"transport": through(found.cluster.transport)}
+        async with process(found.cluster, **way) as runtime:
+            world = DeviceGangs(found.cluster, runtime)
+            await world.queue("q")
+            yield world
 
 
 @pytest.mark.parametrize("cpu", ASKS)
@@ -148,16 +153,15 @@ async def test_members_share_a_claim_that_is_allocated_with_the_first_of_them() 
 
 
 async def test_a_member_that_counts_on_a_write_for_another_is_tried_again_when_that_fails() -> None:
-    async with device_cluster("a", "b") as found:
-        faulty = Refusing(found.cluster.transport, "PATCH", "resourceclaims/shared/status", 1, 403)
-        async with process(found.cluster, transport=faulty) as runtime:
-            world = DeviceGangs(found.cluster, runtime)
-            await world.queue("q")
-            await world.add_claim("shared")
-            await world.device_gang("g", 3, claim="shared")
-            await until(lambda: world.has_placed("g", 3))
-            await world.audit()
-            await until(lambda: nothing_assumed(world))
+    def refusing(inner: Transport) -> Transport:
+        return Refusing(inner, "PATCH", "resourceclaims/shared/status", 1, 403)
+
+    async with device_gangs("a", "b", through=refusing) as world:
+        await world.add_claim("shared")
+        await world.device_gang("g", 3, claim="shared")
+        await until(lambda: world.has_placed("g", 3))
+        await world.audit()
+        await until(lambda: nothing_assumed(world))
 
 
 async def test_a_gang_whose_nodes_stay_undecided_is_tried_again_without_an_event() -> None:
@@ -224,18 +228,20 @@ class LateToSay(Through):
 
 @pytest.mark.promise("S18")
 async def test_the_claim_of_the_next_attempt_is_not_taken_back_by_the_one_before() -> None:
-    async with device_cluster("a") as found:
-        late = LateToSay(found.cluster.transport)
-        async with process(found.cluster, transport=late) as runtime:
-            world = DeviceGangs(found.cluster, runtime)
-            await world.queue("q")
-            await world.add_claim("c")
-            await world.device_gang("g", 1, claim="c")
-            await until(lambda: world.has_placed("g", 1))
-            await world.rest()
-            assert late.again.is_set()
-            await world.audit()
-            await until(lambda: nothing_assumed(world))
+    late: list[LateToSay] = []
+
+    def through(inner: Transport) -> Transport:
+        late.append(LateToSay(inner))
+        return late[0]
+
+    async with device_gangs("a", through=through) as world:
+        await world.add_claim("c")
+        await world.device_gang("g", 1, claim="c")
+        await until(lambda: world.has_placed("g", 1))
+        await world.rest()
+        assert late[0].again.is_set()
+        await world.audit()
+        await until(lambda: nothing_assumed(world))
 
 
 class VolumeGangs(Storage, Installation):

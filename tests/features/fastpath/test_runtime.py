@@ -202,6 +202,22 @@ def readiness(process: Process) -> str:
     return examine("readyz", process.runtime.sources().ready, verbose=True).text
 
 
+@asynccontextmanager
+async def taking_over(refused: str) -> AsyncIterator[tuple[EmbeddedCluster, Refusals, Process]]:
+    """A standby has just got the lease of a leader that ended, and what is at the path `refused` cannot be listed."""
+    refusals = Refusals()
+    async with embedded_cluster(disturb=refusals) as cluster:
+        await cluster.add_node("n1")
+        async with running(cluster, ELECT) as first:
+            await until(lambda: first.runtime.leases.names and first.runtime.leases.held)
+            async with running(cluster, ELECT) as second:
+                await until(lambda: second.runtime.fast_path and second.runtime.fast_path.is_synced)
+                refusals.of(refused)
+                first.runtime.stop()
+                await until(lambda: second.runtime.leases.held)
+                yield cluster, refusals, second
+
+
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_scheduler.cluster.informers.OTHERS_PATIENCE", 0.1)
@@ -211,45 +227,27 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short_patience")
 @pytest.mark.promise("L14")
 async def test_a_leader_goes_without_a_fresh_list_of_what_it_cannot_list_and_says_so() -> None:
-    refusals = Refusals()
-    async with embedded_cluster(disturb=refusals) as cluster:
-        await cluster.add_node("n1")
-        async with running(cluster, ELECT) as first:
-            await until(lambda: first.runtime.leases.names and first.runtime.leases.held)
-            async with running(cluster, ELECT) as second:
-                await until(lambda: second.runtime.fast_path and second.runtime.fast_path.is_synced)
-                refusals.of("/apis/storage.k8s.io/v1/csistoragecapacities")
-                first.runtime.stop()
-                await until(lambda: second.runtime.leases.held)
-                await cluster.add_pod("a")
-                await until(cluster.placed)
-                assert (
-                    "[-]informer-renewal failed: not listed since this process leads: CSIStorageCapacity\n"
-                    in readiness(second)
-                )
-                refusals.of()
-                await until(lambda: "[+]informer-renewal ok" in readiness(second))
+    async with taking_over("/apis/storage.k8s.io/v1/csistoragecapacities") as (cluster, refusals, second):
+        await cluster.add_pod("a")
+        await until(cluster.placed)
+        assert (
+            "[-]informer-renewal failed: not listed since this process leads: CSIStorageCapacity\n"
+            in readiness(second)
+        )
+        refusals.of()
+        await until(lambda: "[+]informer-renewal ok" in readiness(second))
 
 
 @pytest.mark.usefixtures("short_patience")
 @pytest.mark.promise("L14")
 @pytest.mark.parametrize("path", ["/api/v1/pods", "/api/v1/nodes", "/apis/resource.k8s.io/v1/resourceclaims"])
 async def test_a_leader_that_cannot_list_what_safety_needs_gives_the_lease_back(path: str) -> None:
-    refusals = Refusals()
-    async with embedded_cluster(disturb=refusals) as cluster:
-        await cluster.add_node("n1")
-        async with running(cluster, ELECT) as first:
-            await until(lambda: first.runtime.leases.names and first.runtime.leases.held)
-            async with running(cluster, ELECT) as second:
-                await until(lambda: second.runtime.fast_path and second.runtime.fast_path.is_synced)
-                refusals.of(path)
-                first.runtime.stop()
-                await until(lambda: second.runtime.leases.held)
-                await cluster.seen(LEASE, lambda lease: not lease["spec"].get("holderIdentity"))
-                assert second.metrics()['leader_election_master_status{name="one"}'] == 0
-                await cluster.add_pod("a")
-                assert not second.ending.done()
-                assert await cluster.placed() == {}
-                refusals.of()
-                # It stands back for as long as others need to try, and then leads.
-                await until(cluster.placed)
+    async with taking_over(path) as (cluster, refusals, second):
+        await cluster.seen(LEASE, lambda lease: not lease["spec"].get("holderIdentity"))
+        assert second.metrics()['leader_election_master_status{name="one"}'] == 0
+        await cluster.add_pod("a")
+        assert not second.ending.done()
+        assert await cluster.placed() == {}
+        refusals.of()
+        # It stands back for as long as others need to try, and then leads.
+        await until(cluster.placed)

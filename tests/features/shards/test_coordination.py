@@ -16,7 +16,6 @@ from agent_scheduler.objects.shard import NODE_SHARDS, NodeShard
 from agent_scheduler.shards import coordinator
 from embedded_kubernetes.errors import ApiError, conflict
 from embedded_kubernetes.requests import Disturbance, Request
-from tests.regressions.links import Tap
 from tests.support.embedded import until
 from tests.support.shared import (
     SharedCluster,
@@ -26,6 +25,7 @@ from tests.support.shared import (
     scheduler,
     shared_cluster,
 )
+from tests.support.tap import Tap
 
 
 @pytest.mark.promise("L18", "S33")

@@ -15,10 +15,10 @@ from agent_scheduler.objects.shard import NODE_SHARDS
 from agent_scheduler.objects.times import time_text
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.requests import Disturbance
-from tests.regressions.links import Tap
 from tests.regressions.stages import HeldBinds, HeldResults
 from tests.support.embedded import until
 from tests.support.shared import decides_on, has_looked_again, scheduler, shared_cluster
+from tests.support.tap import Tap
 
 
 def path_of(runtime: Runtime) -> FastPath:

@@ -17,6 +17,7 @@ from tests.support.scripted import (
     FakeTime,
     Request,
     Reset,
+    always,
     answering,
     in_order,
     status,
@@ -27,10 +28,6 @@ THING: dict[str, Any] = {"kind": "Thing", "apiVersion": "g/v1", "spec": {"n": 1}
 OURS: dict[str, Any] = THING | {"metadata": {"name": "c", "uid": "u", "annotations": {"a": "1"}}}
 THEIRS: dict[str, Any] = THING | {"metadata": {"name": "c", "uid": "v"}}
 TAKEN = status(409, "AlreadyExists")
-
-
-def always() -> bool:
-    return True
 
 
 async def created(*actions: Action, wanted: Callable[[], bool] = always) -> tuple[Made, list[Request]]:

@@ -19,16 +19,13 @@ from tests.support.scripted import (
     FakeTime,
     Request,
     Reset,
+    always,
     answering,
     in_order,
     status,
 )
 
 POD = PodKey("t", "p", "u")
-
-
-def always() -> bool:
-    return True
 
 
 async def evicted(
