@@ -63,6 +63,9 @@ _TURNS_AT_MOST: Final = 8
 #: How often leftovers in the unschedulable pool are looked for at least.
 _FLUSH_SECONDS: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.005
+#: So long a group that was let into its queue may lack members while others wait for the room that it was promised. The
+#: pods of a large Job take seconds to be made.
+_MEMBERS_SECONDS: Final = 30.0
 
 
 class _Stopped(Exception):
@@ -384,4 +387,6 @@ class BatchScheduler:
             queue.flush_backoff()
             queue.flush_unschedulable_leftovers()
             queue.go_on()
+            if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
+                self.waiting.due.set()
             self._messages.statuses.look()

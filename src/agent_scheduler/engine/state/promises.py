@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import PodGroup
 from agent_scheduler.objects.quantity import QuantityError
@@ -22,8 +22,8 @@ from agent_scheduler.objects.quantity import QuantityError
 from ..quotas.book import Standing
 from ..quotas.demand import INQUEUE, RUNNING, UNKNOWN
 from ..quotas.shortfall import Shortfall
-from ..quotas.turns import Turn, turn
-from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest, take_from
+from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest
+from .asks import Ask, Promise, turn_of_group
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -35,64 +35,6 @@ _OUTSIDE: Final = ("", "Pending")
 #: Of groups that keep what they were promised while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
 _NOTHING: Final[Mapping[str, Vector]] = MappingProxyType({})
-
-
-class Ask(NamedTuple):
-    """A group that asks to be let into its queue.
-
-    `wanted`: what it needs to run. `members`: its pods, those that have ended, too; what they hold of the queue is not
-    wanted once more. `turn`: when its turn is, among those of others and of pods.
-    """
-
-    key: GroupKey
-    queue: str
-    wanted: Vector
-    members: Collection[PodInfo]
-    turn: Turn
-
-
-def turn_of_group(members: Iterable[PodInfo], priority: int, created: str, name: str, uid: str) -> Turn:
-    """That of the first of its members, with the group's priority, or its own where it is older than these."""
-    turns = [turn(priority, pod.created, pod.name, pod.uid) for pod in members]
-    if not turns or (created and created < min(turns).created):
-        turns.append(turn(priority, created, name, uid))
-    return min(turns)
-
-
-class _Promise:
-    """Invariant: the book counts for the group what of `wanted` is not in `spent`."""
-
-    __slots__ = ("queue", "spent", "total", "turn", "wanted")
-
-    def __init__(self, ask: Ask) -> None:
-        self.queue = ask.queue
-        self.wanted = ask.wanted
-        self.turn = ask.turn
-        #: By UID, what members of the group took of it. It is not given back when they have run.
-        self.spent: dict[str, Vector] = {}
-        #: The sum of what is spent.
-        self.total: Total = {}
-
-    def spend(self, uid: str, vector: Vector) -> bool:
-        """Whether that is news."""
-        before = self.spent.get(uid)
-        if before == vector:
-            return False
-        if before is not None:
-            take_from(self.total, before)
-        self.spent[uid] = vector
-        add_to(self.total, vector)
-        return True
-
-    def restore(self, uid: str) -> bool:
-        before = self.spent.pop(uid, None)
-        if before is None:
-            return False
-        take_from(self.total, before)
-        return True
-
-    def left(self) -> Vector:
-        return rest(self.wanted, self.total)
 
 
 def _line_name(key: GroupKey) -> str:
@@ -114,7 +56,7 @@ class Promises:
         self.on_let_in: Callable[[GroupKey], object] = lambda key: None
         #: Whether groups ask to be let in: sessions have the action enqueue.
         self.asks = False
-        self._promises: dict[GroupKey, _Promise] = {}
+        self._promises: dict[GroupKey, Promise] = {}
         #: Groups that a session asks for now, which sees by itself that they are let in.
         self._in_session: set[GroupKey] = set()
         #: By the name under which it waits.
@@ -183,7 +125,7 @@ class Promises:
         metadata = group.metadata
         created = metadata.creation_timestamp or ""
         own = turn_of_group(members, priority, created, key.name, metadata.uid)
-        self._promise(Ask(key, queue, wanted, members, own))
+        self._promise(Ask(key, queue, wanted, members, own, complete=False))
 
     # ---- sessions
 
@@ -230,7 +172,8 @@ class Promises:
         usage.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
         usage.book.fallen.add(ask.queue)
 
-    def _adjust(self, ask: Ask, promise: _Promise) -> None:
+    def _adjust(self, ask: Ask, promise: Promise) -> None:
+        promise.complete = ask.complete
         more = rest(ask.wanted, promise.wanted)
         if is_empty(more):
             if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
@@ -261,6 +204,25 @@ class Promises:
     def withdraw(self, key: GroupKey) -> None:
         """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
         self.end(key)
+
+    def give_way(self, now: float, patience: float) -> bool:
+        """Have groups that lack members give back what they were promised, when they have done so for `patience` and
+        others wait who have theirs. Whether any did; they ask again in the next session."""
+        ended = []
+        for key, promise in self._promises.items():
+            if promise.complete or not promise.left():
+                promise.incomplete_since = None
+            elif promise.incomplete_since is None:
+                promise.incomplete_since = now
+            elif now >= promise.incomplete_since + patience:
+                ended.append(key)
+        lacking = sum(not ask.complete for ask in self._asking.values())
+        if not ended or len(self._usage.waiting) == lacking:
+            return False
+        for key in ended:
+            self.end(key)
+        self._usage.call()
+        return True
 
     def settle(self, key: GroupKey, phase: str, *, roles_wait: bool) -> None:
         """What a session has decided of a group that was let in."""
@@ -334,7 +296,7 @@ class Promises:
 
     def _promise(self, ask: Ask) -> None:
         key = ask.key
-        promise = self._promises[key] = _Promise(ask)
+        promise = self._promises[key] = Promise(ask)
         for pod in ask.members:
             vector = self._of(pod)
             if vector:
@@ -356,7 +318,7 @@ class Promises:
             add_to(total, self._of(pod))
         return total
 
-    def _count(self, key: GroupKey, promise: _Promise) -> None:
+    def _count(self, key: GroupKey, promise: Promise) -> None:
         usage = self._usage
         if not usage.active:
             return

@@ -14,6 +14,7 @@ from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 from ..quotas.book import QuotaBook, Standing
 from ..quotas.queues import queue_info
 from ..quotas.shortfall import Shortfall
+from ..quotas.standings import State
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import WaitingPods, Wanted
 from .batchinfo import GroupKey
@@ -295,6 +296,20 @@ class QueueUsage:
         self.book.fallen.update(wanted)
 
     # ---- questions
+
+    def state_of(self, pod: PodInfo) -> State:
+        """How far the pod has come with room of its queue."""
+        uid = pod.uid
+        if uid in self._placements or uid in self.standing_by:
+            return State.STANDS_BY if pod.stands_by else State.PLACED
+        if uid in self.gated.held:
+            return State.GATED
+        if uid in self.gated.reserved:
+            return State.LET_IN
+        return State.GIVEN_BACK if uid in self.gated.given_back else State.WAITS
+
+    def state_of_group(self, key: GroupKey) -> State:
+        return State.PROMISED if self.promises.is_let_in(key) else State.WAITS
 
     def others(self) -> dict[str, Vector]:
         """By queue, what placed pods hold in it that are not the batch scheduler's."""

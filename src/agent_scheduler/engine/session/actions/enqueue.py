@@ -15,7 +15,8 @@ from agent_scheduler.objects.batch import GROUP_OF_PODS
 from ...gangs.group import INQUEUE, PENDING, needed
 from ...quotas.accounts import Refusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
-from ...state.promises import Ask, Promises, turn_of_group
+from ...state.asks import Ask, turn_of_group
+from ...state.promises import Promises
 from ..demand import admitted_minimum, record_refusal
 from ..model import READY, Job, TaskStatus
 from ..worklist import Worklist
@@ -75,7 +76,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
             # It was made for pods that do not name it yet, and may have their room.
             continue
         if promises.is_let_in(job.group.key) or _is_let_in(session, job):
-            asks.append(_ask(job))
+            asks.append(_ask(session, job))
         else:
             promises.withdraw(job.group.key)
         asking.append(job)
@@ -98,10 +99,11 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
         yield
 
 
-def _ask(job: Job) -> Ask:
+def _ask(session: Session, job: Job) -> Ask:
     members = [task.pod for task in job.tasks.values()]
     own = turn_of_group(members, job.priority, job.created, job.name, job.group.uid)
-    return Ask(job.group.key, job.queue, _wanted(job), members, own)
+    complete = session.tiers.invalid(job) is None
+    return Ask(job.group.key, job.queue, _wanted(job), members, own, complete)
 
 
 def _wanted(job: Job) -> Vector:
