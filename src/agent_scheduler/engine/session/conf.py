@@ -38,6 +38,8 @@ class SessionConf(Struct, frozen=True, kw_only=True):
     #: Action -> its arguments.
     configurations: Mapping[str, Mapping[str, Any]] = _NOTHING
     features: frozenset[str] = frozenset()
+    #: Whether queues may hold more than their shares of what no job within its queue's share waits for (`lending`).
+    work_conserving: bool = False
 
     def option(self, plugin: str) -> PluginOption | None:
         """The first of its name."""

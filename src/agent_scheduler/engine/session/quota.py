@@ -7,6 +7,7 @@ the commit: what it would refuse there is not tried.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ..quotas.book import Headroom, QuotaBook
@@ -32,6 +33,9 @@ class QueueQuota:
     def allocatable(self, queue: QueueInfo, task: Task) -> bool:
         return not self._book or self._headroom.shortfall(queue.name, task.request, (task.uid,)) is None
 
+    def may_hold(self, queue: QueueInfo, wanted: Vector, uids: Sequence[str]) -> bool:
+        return not self._book or self._headroom.shortfall(queue.name, wanted, uids) is None
+
     def allocated(self, task: Task) -> None:
         self._taken[task.uid] = self._headroom.count(task.job.queue, task.request, (task.uid,))
 
@@ -47,6 +51,7 @@ class QueueQuota:
 def hooks_of(quota: QueueQuota) -> Hooks:
     return Hooks(
         allocatable=quota.allocatable,
+        may_hold=quota.may_hold,
         allocated=quota.allocated,
         deallocated=quota.deallocated,
         committed=quota.committed,

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ..gangs.group import needed
 from ..quotas.queues import QueueInfo
+from ..quotas.vector import Vector
 from .conf import PluginOption
 from .hooks import REJECT, Hooks, Invalid, Victims
 from .model import READY, Job, SubJob, Task, TaskStatus
@@ -58,6 +59,8 @@ class Tiers:
         self._sub_job_ready: Callable[[SubJob], bool] = _all(self._flat("sub_job_ready"))
         #: Whether a queue may hold a task, too.
         self.allocatable: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable"))
+        #: Whether a queue would be within its share, and all limits, with so much more for tasks of these UIDs.
+        self.may_hold: Callable[[QueueInfo, Vector, Sequence[str]], bool] = _all(self._flat("may_hold"))
         self._overused = self._flat("overused")
         self._preemptive = self._flat("preemptive")
         self._enqueued = self._flat("job_enqueued")
@@ -115,11 +118,12 @@ class Tiers:
 
     def queue_first(self, left: QueueInfo, right: QueueInfo) -> bool:
         """Whether `left` comes before `right`."""
-        for order in self._queue_orders:
-            found: int = order(left, right)
-            if found:
-                return found < 0
-        return (left.created, left.name) < (right.created, right.name)
+        found = self.compare_queues(left, right)
+        return found < 0 if found else (left.created, left.name) < (right.created, right.name)
+
+    def compare_queues(self, left: QueueInfo, right: QueueInfo) -> int:
+        """By the plugins alone: negative where `left` comes first, 0 where they are alike."""
+        return next((found for order in self._queue_orders if (found := order(left, right))), 0)
 
     def victim_queue_first(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
         for order in self._victim_queue_orders:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from functools import cmp_to_key, partial
 from typing import TYPE_CHECKING
 
 from ...gangs.group import INQUEUE
 from ..fit import FitErrors
+from ..lending import may_hold, wanted_next
 from ..model import READY, Job, SubJob, Task, TaskStatus
+from ..settled import STRIDE
 from ..statement import Statement
 from ..worklist import Worklist
 
@@ -21,11 +24,15 @@ Sheet = dict[str, Tasks]
 
 
 def allocate(session: Session) -> Iterator[None]:
-    """A job gets nodes until its gang is complete. What is above that comes when the other jobs had their turn."""
+    """A job gets nodes until its gang is complete. What is above that comes when the other jobs had their turn. What is
+    left then is lent."""
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
     sheets: dict[str, Sheet] = {}
+    short: set[str] = set()
     for job in session.fresh:
+        if session.conf.work_conserving:
+            _give_up_claims(session, job)
         if job.is_pending:
             if "enqueue" in session.conf.actions:
                 continue
@@ -46,21 +53,41 @@ def allocate(session: Session) -> Iterator[None]:
             continue
         job = jobs.pop()
         sheet = sheets[job.uid]
-        statement = Statement(session)
-        placed = False
-        if job.group.sub_groups:
-            placed = yield from _place_sub_jobs(statement, job, sheet)
-        elif session.nodes.count:
-            placed = yield from _place(statement, job, None, sheet[""])
-        if placed and tiers.job_ready(job):
-            statement.commit()
+        if (yield from _try(session, job, sheet)):
             if any(sheet.values()):
                 jobs.push(job)
-        elif placed:
-            # A gang that waits for room which is about to be free keeps its claims, and nothing is sent.
-            session.nodes.let_go(job.by_status[TaskStatus.ALLOCATED].values())
+        elif job.uid not in session.held_back:
+            short.add(job.uid)
         work.queues.push(queue)
         yield
+    yield from _lend(session, short)
+
+
+def _try(session: Session, job: Job, sheet: Sheet) -> Generator[None, None, bool]:
+    """Nodes for what a job wants next. Whether it is complete, and what it got was sent."""
+    statement = Statement(session)
+    placed = False
+    if job.group.sub_groups:
+        placed = yield from _place_sub_jobs(statement, job, sheet)
+    elif session.nodes.count:
+        placed = yield from _place(statement, job, None, sheet[""])
+    if placed and session.tiers.job_ready(job):
+        statement.commit()
+        return True
+    if placed:
+        # A gang that waits for room which is about to be free keeps its claims, and nothing is sent.
+        session.nodes.let_go(job.by_status[TaskStatus.ALLOCATED].values())
+    return False
+
+
+def _give_up_claims(session: Session, job: Job) -> None:
+    """Have tasks placed that an action before this one gave claims, though nobody is evicted for them: on room that is
+    free nobody would ever bind them. A gang that waits for others to leave keeps all of its claims."""
+    claims = list(job.pipelined_tasks())
+    free = [task for task in claims if not task.evicting]
+    if len(free) == len(claims) or session.tiers.job_ready(job):
+        for task in free:
+            session.unplace(task)
 
 
 def _sheet(session: Session, job: Job) -> Sheet:
@@ -187,3 +214,95 @@ def _needed(session: Session, job: Job) -> set[str]:
             needed.add(sub_job.uid)
             ready[sub_job.policy] = ready.get(sub_job.policy, 0) + 1
     return needed
+
+
+# ---- what is left
+
+
+def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
+    """Nodes that no job within its queue's share waits for, to jobs beyond it: in the order of queues, of two that are
+    alike to the oldest job. What queues may hold at most holds for them, too. `short`: jobs that nodes alone
+    refused."""
+    tiers, nodes = session.tiers, session.nodes
+    plugins = tiers.every("lending")
+    if not (session.conf.work_conserving and plugins and nodes.count):
+        return
+    beyond: dict[str, list[Job]] = {}
+    for number, job in enumerate(session.fresh):
+        if not (number + 1) % STRIDE:
+            yield
+        tasks = () if job.is_pending or job.uid in short else _waits_for_room(session, job)
+        if tasks and not may_hold(session, job, tasks):
+            beyond.setdefault(job.queue, []).append(job)
+    if not beyond:
+        return
+    yield from _keep_nodes(session, {job.uid for jobs in beyond.values() for job in jobs})
+    for told in plugins:
+        told(True)
+    for jobs in beyond.values():
+        jobs.sort(key=tiers.job_key, reverse=True)
+    while beyond:
+        first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
+        jobs = beyond[first]
+        if not (yield from _lend_to(session, jobs[-1])):
+            jobs.pop()
+        if not jobs:
+            del beyond[first]
+        yield
+    for told in plugins:
+        told(False)
+    nodes.keep(())
+
+
+def _lend_to(session: Session, job: Job) -> Generator[None, None, bool]:
+    """Whether to come back to the job: it got what it wanted next, and wants more."""
+    if not may_hold(session, job, wanted_next(session, job)):
+        return False
+    sheet = _sheet(session, job)
+    told = job.take_fit_errors()
+    is_complete = yield from _try(session, job, sheet)
+    job.take_fit_errors({**told, **job.fit_errors})
+    if not is_complete and session.nodes.keeps:
+        session.held_back.add(job.uid)
+    return is_complete and any(sheet.values())
+
+
+def _waits_for_room(session: Session, job: Job) -> Sequence[Task] | None:
+    """What a job would use room for if it had its turn; empty for one whose pods are not made yet. None for one that
+    waits for something else, or has claims already."""
+    tiers = session.tiers
+    if job.quota_refusal or not job.tasks:
+        return () if job.is_pending and job.min_resources and not job.quota_refusal else None
+    if tiers.invalid(job) is not None or (job.waiting and tiers.job_pipelined(job)):
+        return None
+    tasks = wanted_next(session, job)
+    has = job.ready + job.best_effort + job.waiting + len(tasks)
+    return tasks if tasks and has >= job.minimum else None
+
+
+def _keep_nodes(session: Session, beyond: Collection[str]) -> Iterator[None]:
+    """From jobs that are `beyond` their queue's share: those that may be of use to others."""
+    nodes = session.nodes
+    kept: set[int] = set()
+    seen = set()
+    for number, job in enumerate(session.jobs.values()):
+        if len(kept) == nodes.count:
+            break
+        if not (number + 1) % STRIDE:
+            yield
+        tasks = None if job.uid in beyond else _waits_for_room(session, job)
+        if tasks is None or not may_hold(session, job, tasks):
+            continue
+        for task in tasks or (None,):
+            alike = None if task is None else (task.pod.cls, task.pod.claims)
+            if alike not in seen:
+                seen.add(alike)
+                kept.update(nodes.of_use(task))
+    nodes.keep(sorted(kept))
+
+
+def _compare(session: Session, waiting: Mapping[str, Sequence[Job]], left: str, right: str) -> int:
+    """Of two queues by the job of each that comes next, the last in its list."""
+    one, other = waiting[left][-1], waiting[right][-1]
+    found = session.tiers.compare_queues(session.queues[left], session.queues[right])
+    return found or (-1 if (one.created, one.uid) < (other.created, other.uid) else 1)

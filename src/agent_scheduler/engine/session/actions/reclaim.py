@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..model import Job, Task, TaskStatus
 from ..statement import Statement
-from ..victims import make_room, rows_for
+from ..victims import make_room, rows_for, takes_free_room
 from ..worklist import Worklist
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def _evict_for(statement: Statement, reclaimer: Task) -> None:
             and session.queues[task.job.queue].reclaimable
         )
 
+    if takes_free_room(statement, reclaimer):
+        return
     for row in rows_for(session, reclaimer):
         if any(map(which, session.nodes.tasks_on(row))) and make_room(
             statement, reclaimer, row, which=which, vote=session.tiers.reclaimable, reason=_REASON
