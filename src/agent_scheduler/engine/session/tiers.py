@@ -70,6 +70,12 @@ class Tiers:
         self._starving = self._tiered("job_starving")
         self._preemptable = self._tiered("preemptable")
         self._reclaimable = self._tiered("reclaimable")
+        self._beyond_share: Sequence[Victims] = tuple(
+            hooks.reclaimable
+            for tier in opened
+            for option, hooks in tier
+            if hooks.reclaimable and hooks.may_hold and option.enabled(SWITCHES["reclaimable"])
+        )
 
     def _tiered(self, name: str) -> tuple[tuple[Any, ...], ...]:
         switch = SWITCHES.get(name, "")
@@ -183,8 +189,14 @@ class Tiers:
     def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
         return _victims(self._preemptable, preemptor, tasks)
 
-    def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> list[Task]:
-        return _victims(self._reclaimable, reclaimer, tasks)
+    def reclaimable(
+        self, reclaimer: Task, tasks: Sequence[Task], *, beyond_share: bool = False
+    ) -> list[Task]:
+        """`beyond_share`: those alone that the plugins of shares name, whatever tier they are in."""
+        found = _victims(self._reclaimable, reclaimer, tasks)
+        for vote in self._beyond_share if beyond_share else ():
+            found = list(vote(reclaimer, found) or ())
+        return found
 
     # ---- all are told
 

@@ -27,9 +27,8 @@ def allocate(session: Session) -> Iterator[None]:
     """A job gets nodes until its gang is complete. What is above that comes when the other jobs had their turn. What is
     left then is lent."""
     tiers = session.tiers
-    work = Worklist(tiers, session.queues)
     sheets: dict[str, Sheet] = {}
-    short: set[str] = set()
+    waiting: list[Job] = []
     for job in session.fresh:
         if session.conf.work_conserving:
             _give_up_claims(session, job)
@@ -39,8 +38,37 @@ def allocate(session: Session) -> Iterator[None]:
             job.phase = INQUEUE
         if tiers.invalid(job) is None and (sheet := _sheet(session, job)):
             sheets[job.uid] = sheet
-            work.add(job)
+            waiting.append(job)
         yield
+    short: set[str] = set()
+    if first := _nominated(session, waiting):
+        yield from _in_turn(session, first, sheets, short)
+        waiting = [job for job in waiting if any(sheets[job.uid].values())]
+    yield from _in_turn(session, waiting, sheets, short)
+    yield from _lend(session, short)
+
+
+def _nominated(session: Session, jobs: Sequence[Job]) -> Sequence[Job]:
+    """Those for which others were evicted, and those of their queues with a higher priority: else who was evicted might
+    take the room again, and be evicted again, in turns."""
+    nominated = [
+        job
+        for job in (jobs if session.conf.work_conserving else ())
+        if any(task.pod.nominated_node_name for task in job.by_status[TaskStatus.PENDING].values())
+    ]
+    least = {job.queue: job.priority for job in sorted(nominated, key=lambda each: -each.priority)}
+    first = {job.uid for job in nominated}
+    return [job for job in jobs if job.uid in first or job.priority > least.get(job.queue, job.priority)]
+
+
+def _in_turn(
+    session: Session, jobs: Sequence[Job], sheets: Mapping[str, Sheet], short: set[str]
+) -> Iterator[None]:
+    """Adds to `short` jobs that nodes alone refused."""
+    tiers = session.tiers
+    work = Worklist(tiers, session.queues)
+    for job in jobs:
+        work.add(job)
     for name in sorted(session.settled_queues):
         # They are asked whether they are overused, which their gauges say.
         work.know(name)
@@ -48,19 +76,18 @@ def allocate(session: Session) -> Iterator[None]:
         queue = work.queues.pop()
         if tiers.overused(queue):
             continue
-        jobs = work.know(queue.name)
-        if not jobs:
+        waiting = work.know(queue.name)
+        if not waiting:
             continue
-        job = jobs.pop()
+        job = waiting.pop()
         sheet = sheets[job.uid]
         if (yield from _try(session, job, sheet)):
             if any(sheet.values()):
-                jobs.push(job)
+                waiting.push(job)
         elif job.uid not in session.held_back:
             short.add(job.uid)
         work.queues.push(queue)
         yield
-    yield from _lend(session, short)
 
 
 def _try(session: Session, job: Job, sheet: Sheet) -> Generator[None, None, bool]:
@@ -236,7 +263,7 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
             beyond.setdefault(job.queue, []).append(job)
     if not beyond:
         return
-    yield from _keep_nodes(session, {job.uid for jobs in beyond.values() for job in jobs})
+    kept = yield from _kept_nodes(session, {job.uid for jobs in beyond.values() for job in jobs})
     for told in plugins:
         told(True)
     for jobs in beyond.values():
@@ -244,6 +271,7 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     while beyond:
         first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
         jobs = beyond[first]
+        nodes.keep(kept[_gives_back(session, jobs[-1])])
         if not (yield from _lend_to(session, jobs[-1])):
             jobs.pop()
         if not jobs:
@@ -280,25 +308,45 @@ def _waits_for_room(session: Session, job: Job) -> Sequence[Task] | None:
     return tasks if tasks and has >= job.minimum else None
 
 
-def _keep_nodes(session: Session, beyond: Collection[str]) -> Iterator[None]:
-    """From jobs that are `beyond` their queue's share: those that may be of use to others."""
+def _gives_back(session: Session, job: Job) -> bool:
+    """Whether `reclaim` may take what is lent to the job."""
+    return (
+        "reclaim" in session.conf.actions
+        and session.queues[job.queue].reclaimable
+        and all(task.preemptable for task in job.by_status[TaskStatus.PENDING].values())
+    )
+
+
+def _takes_back(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
+    """Whether `reclaim` looks for room for the job."""
+    return not job.is_pending and session.tiers.starving(job) and all(task.pod.preempts for task in tasks)
+
+
+def _kept_nodes(
+    session: Session, beyond: Collection[str]
+) -> Generator[None, None, tuple[Sequence[int], Sequence[int]]]:
+    """Rows of nodes that may be of use to others than jobs `beyond` their queue's share; and of these the ones that are
+    kept even from such jobs as give back what they are lent."""
     nodes = session.nodes
-    kept: set[int] = set()
+    kept: tuple[set[int], set[int]] = set(), set()
     seen = set()
     for number, job in enumerate(session.jobs.values()):
-        if len(kept) == nodes.count:
+        if len(kept[True]) == nodes.count:
             break
         if not (number + 1) % STRIDE:
             yield
         tasks = None if job.uid in beyond else _waits_for_room(session, job)
         if tasks is None or not may_hold(session, job, tasks):
             continue
+        waits = _takes_back(session, job, tasks)
         for task in tasks or (None,):
-            alike = None if task is None else (task.pod.cls, task.pod.claims)
+            alike = (waits, None if task is None else (task.pod.cls, task.pod.claims))
             if alike not in seen:
                 seen.add(alike)
-                kept.update(nodes.of_use(task))
-    nodes.keep(sorted(kept))
+                rows = nodes.of_use(task)
+                kept[False].update(rows)
+                kept[True].update(() if waits else rows)
+    return sorted(kept[False]), sorted(kept[True])
 
 
 def _compare(session: Session, waiting: Mapping[str, Sequence[Job]], left: str, right: str) -> int:
