@@ -18,6 +18,7 @@ from ..quotas.book import QuotaBook
 from ..quotas.shortfall import QUEUE_FULL
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
 from ..state.batchinfo import GroupKey
+from .lending import may_hold, wanted_next
 from .model import HOLDING, READY, Job, TaskStatus
 from .written import QUOTA_EXCEEDED, Hold
 
@@ -185,8 +186,16 @@ def _why(
         return f"{job.waiting} of its pods have a claim on room that pods are leaving"
     if waits == "nodes":
         found = _refusals(job)
-        return found[0].message if found else "its queue has all that it may have of what is in the cluster"
+        return found[0].message if found else _of_its_queue(session, job)
     return ""
+
+
+def _of_its_queue(session: Session, job: Job) -> str:
+    """Why a gang waits whose pods no node has refused."""
+    wanted = wanted_next(session, job)
+    if session.tiers.every("lending") and wanted and not may_hold(session, job, wanted):
+        return "it needs more than its queue's share of what is in the cluster has left"
+    return "its queue has all that it may have of what is in the cluster"
 
 
 def _place(session: Session, job: Job, held: Mapping[str, Hold]) -> tuple[int, int]:

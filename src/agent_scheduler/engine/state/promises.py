@@ -133,7 +133,7 @@ class Promises:
         self._usage.call()
 
     def ask(self, ask: Ask, may_go: Vector = EMPTY) -> None:
-        """Let the group in if its queue has room for what it needs, or else have it wait for that. After `begin`, by turn.
+        """Let the group in if its queue has room for what it needs, or else have it wait for that. After `begin`.
 
         A group that is let in, and needs more than it was promised, is promised that too if there is room. Otherwise it
         gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
