@@ -18,10 +18,11 @@ from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
-from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL, Shortfall
+from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import by_queue
 from agent_scheduler.kube.retry import Timing
 
 from .rules import Rules
@@ -68,7 +69,8 @@ def build_state(
         had_one = pod.uid in queue.nominator.nominated or pod.nominated_node_name
         queue.nominate(pod, "", in_gate=True)
         nominated = "" if had_one else None
-        messenger.refused(pod, QUEUE_FULL, str(short), nominated=nominated)
+        verdict = by_queue(short)
+        messenger.refused(pod, verdict.reason, verdict.message, nominated=nominated)
 
     gate = QueueGate(ledger.usage, told=kept_out)
     rules = Rules(settings, ledger, devices, groups, gate)

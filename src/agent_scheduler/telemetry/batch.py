@@ -14,11 +14,11 @@ from typing import Final
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.quotas.vector import COMMON, CPU, MEMORY
 from agent_scheduler.engine.session.close import Result
-from agent_scheduler.engine.session.explain import WAITS_FOR
 from agent_scheduler.engine.session.model import Job
 from agent_scheduler.engine.session.session import ACTING, OPENING, Session, Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import LABELS
 from agent_scheduler.telemetry.families import Families, Read
 from agent_scheduler.telemetry.observers import FastPathObserver
 from agent_scheduler.telemetry.series import exponential
@@ -247,7 +247,7 @@ class BatchMetrics:
     def _waiting(self) -> _Queues:
         groups = () if self.last is None else self.last[1].groups
         counts = Counter(each.waits_for for each in groups)
-        return {reason: counts[reason] for reason in WAITS_FOR}
+        return {reason: counts[reason] for reason in LABELS}
 
     def _reader(self, gauge: str) -> Callable[[str], _Queues]:
         return lambda key: self._gauges(f"{gauge}{key}")
