@@ -165,7 +165,9 @@ class BatchExplainer:
 
     def _without_session(self, key: GroupKey) -> Verdict | None:
         """What a group waits for that no session looks at; None if it is only that none has done so yet."""
-        known, pod = self._groups.groups.get(key), self._groups.bare.get(key.name)
+        known, pod, last = self._groups.groups.get(key), self._groups.bare.get(key.name), self._last()
+        if last is not None and key in last.result.lost:
+            return last.result.lost[key]
         usage = self._cluster.ledger.usage
         if known is not None and known.object is None:
             return without_group(key.text)

@@ -245,8 +245,11 @@ class BatchMetrics:
         return {(job.namespace, job.name): share for job, share in jobs if not is_bare(job)}
 
     def _waiting(self) -> _Queues:
-        groups = () if self.last is None else self.last[1].groups
-        counts = Counter(each.waits_for for each in groups)
+        counts = Counter[str]()
+        if self.last is not None:
+            _, result = self.last
+            counts.update(each.waits_for for each in result.groups)
+            counts.update(each.label for each in result.lost.values())
         return {reason: counts[reason] for reason in LABELS}
 
     def _reader(self, gauge: str) -> Callable[[str], _Queues]:

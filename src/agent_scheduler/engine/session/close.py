@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -82,6 +82,8 @@ class Result(Struct, frozen=True, kw_only=True):
     groups: Sequence[GroupResult]
     pods: Sequence[PodResult]
     queues: Sequence[QueueResult]
+    #: Groups that pods name and that are not there.
+    lost: Mapping[GroupKey, Verdict]
     #: In the order in which they came.
     events: Sequence[Event]
     #: Pods that are to lose the gate of their queue's capacity.
@@ -138,10 +140,17 @@ def close(
             settled[key] = Settled(job=job, demand=demand, result=result, share=share)
         yield
     if mapped:
-        for result, said in _of_missing(session):
-            groups.append(result)
-            pods += said
+        for group in session.without_queue:
+            waiting = [pod for pod in session.view.pods.get(group.key, ()) if _waits(pod)]
+            if waiting:
+                result, said = _without_queue(session, group, waiting)
+                groups.append(result)
+                pods += said
             yield
+    lost = {key: Verdict(Wait.GROUP, why) for key, (why, _) in session.view.lost.items()}
+    for key, verdict in lost.items():
+        pods += _of_missing(session.view.lost[key][1], verdict)
+        yield
     gauges: dict[str, dict[str, float]] = {}
     for gauges_of in session.tiers.every("gauges"):
         for queue, values in gauges_of().items():
@@ -151,6 +160,7 @@ def close(
         groups=groups,
         pods=pods,
         queues=queues,
+        lost=lost,
         events=events,
         ungated=[task.pod for task in session.gates_removed.values()],
         shares=session.shares,
@@ -232,43 +242,30 @@ def _with(
     ]
 
 
-def _of_missing(session: Session) -> Iterator[tuple[GroupResult, list[PodResult]]]:
-    """Of pods that name a group, or whose group names a queue, that there is not. No session looks at these groups."""
-    for key, (why, pods) in session.view.lost.items():
-        verdict = Verdict(Wait.GROUP, why)
-        group = Group(key=key)
-        tasks = {TaskStatus.PENDING.text: len(pods)}
-        yield (
-            GroupResult(group=group, status=group.status, write=False, tasks=tasks, verdict=verdict),
-            _of_missing_pods(pods, verdict),
-        )
-    for group in session.without_queue:
-        pods = [pod for pod in session.view.pods.get(group.key, ()) if _waits(pod)]
-        verdict = by_queue(Shortfall(group.queue, {}))
-        old = group.status
-        status = old
-        if pods:
-            conditions = _with(old.conditions or (), SCHEDULED, "False", verdict.group_reason, session)
-            said = _condition(session, UNSCHEDULABLE, "True", verdict.group_reason, verdict.message)
-            others = [each for each in conditions if each.type != UNSCHEDULABLE]
-            status = replace(old, phase=old.phase or PENDING, conditions=(*others, said))
-        yield (
-            GroupResult(
-                group=group,
-                status=status,
-                write=differ(status, old),
-                tasks={TaskStatus.PENDING.text: len(pods)} if pods else {},
-                verdict=verdict if pods else None,
-            ),
-            _of_missing_pods(pods, verdict),
-        )
+def _without_queue(
+    session: Session, group: Group, waiting: Sequence[PodInfo]
+) -> tuple[GroupResult, list[PodResult]]:
+    """Of one that names a queue which there is not. No session looks at it."""
+    verdict, old = by_queue(Shortfall(group.queue, {})), group.status
+    conditions = _with(old.conditions or (), SCHEDULED, "False", verdict.group_reason, session)
+    said = _condition(session, UNSCHEDULABLE, "True", verdict.group_reason, verdict.message)
+    others = [each for each in conditions if each.type != UNSCHEDULABLE]
+    status = replace(old, phase=old.phase or PENDING, conditions=(*others, said))
+    result = GroupResult(
+        group=group,
+        status=status,
+        write=differ(status, old),
+        tasks={TaskStatus.PENDING.text: len(waiting)},
+        verdict=verdict,
+    )
+    return result, _of_missing(waiting, verdict)
 
 
 def _waits(pod: PodInfo) -> bool:
     return not (pod.node_name or pod.deleting or pod.finished)
 
 
-def _of_missing_pods(pods: Iterable[PodInfo], verdict: Verdict) -> list[PodResult]:
+def _of_missing(pods: Iterable[PodInfo], verdict: Verdict) -> list[PodResult]:
     own = ((pod, of_own_gates(stands_by=not pod.closed_gates) if pod.gates else verdict) for pod in pods)
     return [found for pod, each in own if (found := _pod_result(pod, each)) is not None]
 

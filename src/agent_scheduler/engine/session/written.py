@@ -202,9 +202,9 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
         # For whom room is kept need nobody else's.
         waiting = sorted(waiting, key=lambda task: not headroom.is_reserved(task.uid))
     first, others = _needed(job, waiting)
-    # Members that lack others take no room from who waits behind them.
-    wanted = _wanted(job, () if _lacks_members(job) else first)
-    short = headroom.take(job.queue, wanted, [task.uid for task in first])
+    # Members that lack others take no room from who waits behind them, but what is reserved for them.
+    taking = [task for task in first if headroom.is_reserved(task.uid)] if _lacks_members(job) else first
+    short = headroom.take(job.queue, _wanted(job, taking), [task.uid for task in taking])
     if short is not None:
         hold = by_queue(short)
         return {task.uid: hold for task in waiting}
