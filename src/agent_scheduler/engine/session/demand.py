@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..quotas.accounts import Gauges, Refusal
 from ..quotas.demand import JobDemand
 from ..quotas.vector import COMMON, CPU, MEMORY, Total, Vector
-from .messages import UNSCHEDULABLE
+from ..verdicts import UNSCHEDULABLE
 from .model import HOLDING, Job, Task, TaskStatus
 
 if TYPE_CHECKING:

@@ -346,6 +346,13 @@ class Job(_Counts):
         return not all(task.pod.stands_by for task in self.by_status[PENDING_TASKS].values())
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for. One
+        that is deleted before it has a node leaves nothing."""
+        leaving = sum(bool(task.node_name) for task in self.by_status[TaskStatus.RELEASING].values())
+        return self.ready + self.best_effort + leaving >= self.minimum
+
+    @property
     def min_resources(self) -> Vector | None:
         return self.group.min_resources
 
