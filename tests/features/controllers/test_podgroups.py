@@ -125,24 +125,27 @@ async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_ano
         assert len(await it.groups()) == 1
 
 
-async def test_a_group_follows_its_workload_with_the_next_pod() -> None:
+async def test_a_group_follows_its_workload_and_the_newest_of_its_pods() -> None:
     async with batch_world() as it:
         it.start(PODGROUP)
         uid = (await add_owner(it, "StatefulSet"))["metadata"]["uid"]
         await add_pod(it, "a", reference("StatefulSet", uid))
-        name = await group_of(it, "a")
-        path = "/apis/apps/v1/namespaces/default/statefulsets/own"
+        path = pod_group_path("default", await group_of(it, "a"))
+        await it.patch(path, {"status": {"phase": "Running"}})
         minimum = {"scheduling.volcano.sh/group-min-member": "2"}
-        await it.patch(path, {"metadata": {"annotations": minimum}})
-        await it.patch(pod_group_path("default", name), {"status": {"phase": "Running"}})
-        await asyncio.sleep(0.3)
-        assert (await it.groups())[name]["spec"]["minMember"] == 1
+        workload = "/apis/apps/v1/namespaces/default/statefulsets/own"
+        await it.patch(workload, {"metadata": {"annotations": minimum}})
+        await it.seen(path, lambda group: says(group, minimum=2, cpu="2"))
+        await asyncio.sleep(1)
         await add_pod(it, "b", reference("StatefulSet", uid), cpu="3")
-        await group_of(it, "b")
-        group = (await it.groups())[name]
-        assert (group["spec"]["minMember"], group["spec"]["minResources"]["cpu"]) == (2, "6")
+        found = await it.seen(path, lambda group: says(group, minimum=2, cpu="6"))
         # What is the scheduler's to say stays.
-        assert group["status"] == {"phase": "Running"}
+        assert found["status"] == {"phase": "Running"}
+
+
+def says(group: dict[str, Any], *, minimum: int, cpu: str) -> bool:
+    spec = group["spec"]
+    return (spec["minMember"], spec["minResources"]["cpu"]) == (minimum, cpu)
 
 
 @pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])
