@@ -100,10 +100,8 @@ class KubeMessenger:
         self._event(pod, NORMAL, "BindingConditionsPending", "Scheduling", note, None, once=True)
 
     def seen(self, pod: PodInfo) -> None:
-        """The watch shows it, and it waits: what was said last of it may have been overwritten."""
-        known = _known(pod)
-        if known is not None:
-            self._status.seen(_key(pod), known, pod.resource_version)
+        """The watch shows it, and it waits: what was said last of it may have been overwritten, or taken away."""
+        self._status.seen(_key(pod), _known(pod), pod.resource_version)
 
     def settled(self, pod: PodInfo) -> None:
         """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""

@@ -34,7 +34,7 @@ def has(cpu: str) -> Does:
 
 
 async def agent(world: Installation) -> None:
-    about = {"annotations": objects.in_queue("full"), "resources": {"requests": {"cpu": "1"}}}
+    about: Any = {"annotations": objects.in_queue("full"), "resources": {"requests": {"cpu": "1"}}}
     await world.add(PODS, objects.pod("holder", requests={}, **about))
     await until(lambda: world.is_bound("holder"))
     await has("3")(world)

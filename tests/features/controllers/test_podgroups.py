@@ -105,14 +105,19 @@ async def test_a_pod_whose_workload_is_gone_or_cannot_be_read_for_now_gets_its_g
 # ---- what comes in between
 
 
-async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_another() -> None:
+async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_with_its_last_pod_and_gets_another() -> (
+    None
+):
     async with batch_world() as it:
         it.start(PODGROUP)
-        uid = (await add_owner(it, "ReplicaSet"))["metadata"]["uid"]
-        path = "/apis/apps/v1/namespaces/default/replicasets/own"
-        await add_pod(it, "a", reference("ReplicaSet", uid))
+        uid = (await add_owner(it, "StatefulSet"))["metadata"]["uid"]
+        path = "/apis/apps/v1/namespaces/default/statefulsets/own"
+        await add_pod(it, "a", reference("StatefulSet", uid))
         await group_of(it, "a")
+        # The pod waits, and stays where the workload is scaled back in time.
         await it.patch(path, {"spec": {"replicas": 0}})
+        await asyncio.sleep(5)
+        assert len(await it.groups()) == 1
         await it.end_pod("a")
 
         async def none() -> bool:
@@ -120,7 +125,7 @@ async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_ano
 
         await until(none)
         await it.patch(path, {"spec": {"replicas": 1}})
-        await add_pod(it, "b", reference("ReplicaSet", uid))
+        await add_pod(it, "b", reference("StatefulSet", uid))
         assert await group_of(it, "b") == f"podgroup-{uid}"
         assert len(await it.groups()) == 1
 

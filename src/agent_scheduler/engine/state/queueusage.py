@@ -77,14 +77,27 @@ class QueueUsage:
         before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
         self._queues_changed()
-        if self.book.info(queue.name) != before:
+        after = self.book.info(queue.name)
+        if after != before:
             self._ask_who_wants_nodes()
+        if after is None or before is None or after.state != before.state:
+            self._say_anew(queue.name)
         return problems
 
     def delete_queue(self, name: str) -> None:
         self.book.remove_queue(name)
         self._queues_changed()
         self._ask_who_wants_nodes()
+        self._say_anew(name)
+
+    def _say_anew(self, queue: str) -> None:
+        """Have those tried again that wait for the queue: it has come, gone, opened or closed, and they say of it what
+        is not true any more."""
+        told = [uid for uid in self.waiting.in_line(queue) if not self.gated.waits_as(uid)]
+        for uid in told:
+            self.waiting.remove(uid)
+        if told:
+            self.on_room(told)
 
     def _queues_changed(self) -> None:
         was_active, self.active = self.active, bool(self.book)
