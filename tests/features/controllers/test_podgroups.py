@@ -105,52 +105,43 @@ async def test_a_pod_whose_workload_is_gone_or_cannot_be_read_for_now_gets_its_g
 # ---- what comes in between
 
 
-async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_with_its_last_pod_and_gets_another() -> (
-    None
-):
+async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_another() -> None:
     async with batch_world() as it:
         it.start(PODGROUP)
         uid = (await add_owner(it, "StatefulSet"))["metadata"]["uid"]
         path = "/apis/apps/v1/namespaces/default/statefulsets/own"
         await add_pod(it, "a", reference("StatefulSet", uid))
         await group_of(it, "a")
-        # The pod waits, and stays where the workload is scaled back in time.
         await it.patch(path, {"spec": {"replicas": 0}})
-        await asyncio.sleep(5)
-        assert len(await it.groups()) == 1
-        await it.end_pod("a")
 
-        async def none() -> bool:
-            return not await it.groups()
+        async def are(number: int) -> bool:
+            return len(await it.groups()) == number
 
-        await until(none)
+        await until(lambda: are(0))
+        # Its pod waits, and is still there.
         await it.patch(path, {"spec": {"replicas": 1}})
-        await add_pod(it, "b", reference("StatefulSet", uid))
-        assert await group_of(it, "b") == f"podgroup-{uid}"
-        assert len(await it.groups()) == 1
+        await until(lambda: are(1))
+        assert list(await it.groups()) == [await group_of(it, "a")]
 
 
-async def test_a_group_follows_its_workload_and_the_newest_of_its_pods() -> None:
+async def test_a_group_follows_its_workload_with_the_next_pod() -> None:
     async with batch_world() as it:
         it.start(PODGROUP)
         uid = (await add_owner(it, "StatefulSet"))["metadata"]["uid"]
         await add_pod(it, "a", reference("StatefulSet", uid))
-        path = pod_group_path("default", await group_of(it, "a"))
-        await it.patch(path, {"status": {"phase": "Running"}})
+        name = await group_of(it, "a")
+        path = "/apis/apps/v1/namespaces/default/statefulsets/own"
         minimum = {"scheduling.volcano.sh/group-min-member": "2"}
-        workload = "/apis/apps/v1/namespaces/default/statefulsets/own"
-        await it.patch(workload, {"metadata": {"annotations": minimum}})
-        await it.seen(path, lambda group: says(group, minimum=2, cpu="2"))
-        await asyncio.sleep(1)
+        await it.patch(path, {"metadata": {"annotations": minimum}})
+        await it.patch(pod_group_path("default", name), {"status": {"phase": "Running"}})
+        await asyncio.sleep(0.3)
+        assert (await it.groups())[name]["spec"]["minMember"] == 1
         await add_pod(it, "b", reference("StatefulSet", uid), cpu="3")
-        found = await it.seen(path, lambda group: says(group, minimum=2, cpu="6"))
+        await group_of(it, "b")
+        group = (await it.groups())[name]
+        assert (group["spec"]["minMember"], group["spec"]["minResources"]["cpu"]) == (2, "6")
         # What is the scheduler's to say stays.
-        assert found["status"] == {"phase": "Running"}
-
-
-def says(group: dict[str, Any], *, minimum: int, cpu: str) -> bool:
-    spec = group["spec"]
-    return (spec["minMember"], spec["minResources"]["cpu"]) == (minimum, cpu)
+        assert group["status"] == {"phase": "Running"}
 
 
 @pytest.mark.parametrize("sent", [pytest.param(False, marks=pytest.mark.wide), True])

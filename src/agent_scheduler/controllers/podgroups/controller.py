@@ -2,8 +2,9 @@
 
 First the group is made, then the pod is written: a pod that names no group is taken up again, however it came to that.
 A group is there as long as pods of it are, whether they name it yet or not: one that is deleted is made again, and one
-that is changed says again what its workload and the newest of its pods say. A workload that is scaled to nothing loses
-its group with its last pod; with the next one it gets another.
+that is changed says again what its workload and the newest of its pods say. A workload that has changed changes its
+group on the next such occasion, as when it makes a pod. A workload that is scaled to nothing has no group until it is
+scaled up.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import is_about_another_pod, patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
-from agent_scheduler.objects.batch import GROUP_NAME, QUEUE_NAME, PodGroup, pod_group_path
+from agent_scheduler.objects.batch import GROUP_NAME, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
 from agent_scheduler.objects.job_pod import JOB_NAME
 from agent_scheduler.objects.quantity import QuantityError
@@ -70,28 +71,31 @@ _decode_owner = msgspec.json.Decoder(_Owner).decode
 
 
 def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
-    """Of a pod that names a group of somebody else's or has ended nothing more is kept, not even its scheduler. With a
-    group of Volcano's a pod would leave the one of Kubernetes' own that it names."""
+    """Of a pod that names a group of somebody else's, is being deleted or has ended nothing more is kept, not even its
+    scheduler. With a group of Volcano's a pod would leave the one of Kubernetes' own that it names."""
     pod = _decode_pod(raw)
     native = pod.spec.scheduling_group
     of_others = not may_be_made(pod) or (native is not None and native.pod_group_name)
-    if of_others or pod.status.phase in FINISHED:
+    if of_others or pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED:
         metadata = msgspec.structs.replace(pod.metadata, annotations=None, labels=None, owner_references=None)
         return MemberPod(metadata)
     return pod
 
 
 class _Members:
-    """Pods of a group, by UID; `newest` of them is the one that the group is made for, None if that is to be found.
-    Those that name it though another group is their workload's are `lodgers`: it is not made for them. Invariant: none
-    is without either."""
+    """Pods of a group, by UID. Those that name it though another group is their workload's are `lodgers`: it is not
+    made for them."""
 
     __slots__ = ("lodgers", "newest", "pods")
 
     def __init__(self) -> None:
         self.pods: dict[str, MemberPod] = {}
         self.lodgers: dict[str, MemberPod] = {}
+        #: None if it is to be found.
         self.newest: MemberPod | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.pods or self.lodgers)
 
     def set(self, pod: MemberPod, *, lodges: bool) -> None:
         (self.lodgers if lodges else self.pods)[pod.metadata.uid] = pod
@@ -103,10 +107,9 @@ class _Members:
         self.newest = None
 
     def made_for(self) -> MemberPod | None:
-        """None while all of them are being deleted."""
+        """The newest one; None if it is made for nobody."""
         if self.newest is None:
-            waiting = (pod for pod in self.pods.values() if pod.metadata.deletion_timestamp is None)
-            self.newest = max(waiting, key=_age, default=None)
+            self.newest = max(self.pods.values(), key=_age, default=None)
         return self.newest
 
 
@@ -192,12 +195,10 @@ class PodGroupController:
     def _delete_pod(self, pod: MemberPod) -> None:
         known = self._pods.pop(pod.metadata.uid, None)
         if known is not None:
-            of = _group_of(known)
-            members = self._members[of]
+            members = self._members[_group_of(known)]
             members.delete(known.metadata.uid)
-            if not members.pods and not members.lodgers:
-                del self._members[of]
-            self._put(_key(of))
+            if not members:
+                del self._members[_group_of(known)]
 
     def _set_group(self, group: PodGroup) -> None:
         of = group.metadata.namespace, group.metadata.name
@@ -220,24 +221,20 @@ class PodGroupController:
                 self._put(key, _PODS_GO)
 
     def _set_workload(self, found: Replicated) -> None:
-        known = self._workloads.get(found.metadata.uid)
-        self._workloads[found.metadata.uid] = found
-        annotations = None if known is None else known.metadata.annotations
-        if known is None or known.spec != found.spec or annotations != found.metadata.annotations:
-            self._put(_key((found.metadata.namespace, PREFIX + found.metadata.uid)))
+        uid = found.metadata.uid
+        known, self._workloads[uid] = self._workloads.get(uid), found
+        if known is None or bool(known.spec.replicas) != bool(found.spec.replicas):
+            of = found.metadata.namespace, PREFIX + uid
+            members = self._members.get(of)
+            for key in (_key(of), *(() if members is None else members.pods)):
+                self._put(key)
 
     def _delete_workload(self, gone: Replicated) -> None:
         # Its group goes with it.
         self._workloads.pop(gone.metadata.uid, None)
 
     def _set_namespace(self, found: Namespace) -> None:
-        name, annotations = found.metadata.name, found.metadata.annotations or {}
-        known = self._namespaces.get(name, {})
-        self._namespaces[name] = annotations
-        if known.get(QUEUE_NAME) != annotations.get(QUEUE_NAME):
-            for of in self._members:
-                if of[0] == name:
-                    self._put(_key(of))
+        self._namespaces[found.metadata.name] = found.metadata.annotations or {}
 
     def _delete_namespace(self, gone: Namespace) -> None:
         self._namespaces.pop(gone.metadata.name, None)
@@ -251,24 +248,31 @@ class PodGroupController:
         pod = self._pods.get(key)
         return pod is None or await self._put_into_group(pod, wanted)
 
-    async def _keep(self, of: GroupName, wanted: Callable[[], bool]) -> bool:
-        """Have the group there, as it should be, if there are pods that it is made for."""
+    async def _keep(
+        self, of: GroupName, wanted: Callable[[], bool], *, comes: MemberPod | None = None
+    ) -> bool:
+        """Have the group there, as it should be, if there are pods that it is made for, or one `comes`."""
         known, members = self._groups.get(of), self._members.get(of)
-        pod = None if members is None else members.made_for()
-        if pod is not None:
-            return await (self._make(pod, wanted) if known is None else self._renew(known, pod, wanted))
-        workload = self._workloads.get(of[1].removeprefix(PREFIX))
-        if known is None or members is not None or workload is None or workload.spec.replicas:
+        if self._is_scaled_down(of):
+            return known is None or await self._delete(known, wanted)
+        pod = (None if members is None else members.made_for()) or comes
+        if pod is None:
             return True
-        return await self._delete(known, wanted)
+        return await (self._make(pod, wanted) if known is None else self._renew(known, pod, wanted))
+
+    def _is_scaled_down(self, of: GroupName) -> bool:
+        """Whether it is the group of a workload that is to have no pods."""
+        workload = self._workloads.get(of[1].removeprefix(PREFIX))
+        return workload is not None and workload.spec.replicas == 0
 
     async def _put_into_group(self, pod: MemberPod, wanted: Callable[[], bool]) -> bool:
         metadata, name, named = pod.metadata, group_name(pod), named_group(pod)
-        if metadata.deletion_timestamp is not None:
-            return True
-        if named not in ("", name) and (metadata.namespace, named) in self._groups:
-            return True
-        if not await self._keep((metadata.namespace, name), wanted):
+        own = metadata.namespace, name
+        if self._is_scaled_down(own) or (
+            named not in ("", name) and (metadata.namespace, named) in self._groups
+        ):
+            return await self._keep(own, wanted)
+        if not await self._keep(own, wanted, comes=pod):
             return False
         if named == name:
             return True
@@ -409,7 +413,7 @@ def _key(of: GroupName) -> str:
 def _said(pod: MemberPod) -> tuple[object, ...]:
     """All that is read of it but its name."""
     of = pod.metadata
-    return pod.spec, of.annotations, of.labels, of.owner_references, of.deletion_timestamp
+    return pod.spec, of.annotations, of.labels, of.owner_references
 
 
 def _written(group: PodGroup) -> tuple[object, ...]:
