@@ -130,6 +130,7 @@ class BatchScheduler:
         messenger = self._messages.messenger
         queues_due = self._messages.queues.due.set
         waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
+        cluster.on_group_seen.append(messenger.group_seen)
         cluster.ledger.usage.on_held = queues_due
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)

@@ -99,6 +99,8 @@ class Cluster:
         self._settled = settled
         self._seen = seen
         self._group_gone = group_gone
+        #: Called with each PodGroup that was added or changed.
+        self.on_group_seen: list[Callable[[NativeGroup], object]] = []
 
     def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
         """The pods of these profiles, which are nobody's yet, are this subscriber's. Before the first pod is seen."""
@@ -275,6 +277,8 @@ class Cluster:
         """A PodGroup was added or changed."""
         old = self.groups.get(group.key)
         self.ledger.usage.gated.group_changed(group.key)
+        for seen in self.on_group_seen:
+            seen(group)
         if self.groups.set(group):
             self.events.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
 

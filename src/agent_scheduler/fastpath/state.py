@@ -113,6 +113,7 @@ def build_state(
         seen=messenger.seen,
         counts_others=settings.sharding is not ShardingMode.NONE,
     )
+    cluster.on_group_seen.append(messenger.group_seen)
     snapshot = Snapshot(ledger, cluster.handle)
     return State(
         rules=rules,
