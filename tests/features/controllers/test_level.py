@@ -137,6 +137,7 @@ async def installed() -> AsyncIterator[tuple[Installed, Tap]]:
             each.cancel()
 
 
+@pytest.mark.promise("L3")
 async def test_at_rest_nothing_is_written() -> None:
     async with installed() as (_it, tap):
         before = len(tap.requests)

@@ -151,6 +151,16 @@ def test_one_that_was_called_and_is_in_another_queue_by_then_leaves_the_room_to_
     assert world.called == ["second", "third"]
 
 
+def test_those_that_wait_for_a_queue_are_asked_again_when_it_closes_goes_and_comes() -> None:
+    world = World(queue("a", "0"))
+    closed = msgspec.structs.replace(queue("a", "0"), status=batch.QueueStatus(state="Closed"))
+    for change in (lambda: world.usage.set_queue(closed), lambda: world.usage.delete_queue("a")):
+        assert world.usage.full(pod("p", "a")) is not None
+        world.called.clear()
+        change()
+        assert world.called == ["p"]
+
+
 def test_a_pod_that_names_another_queue_than_the_one_it_waits_for_is_tried_again() -> None:
     world = World(queue("a", "1"), queue("b", "1"))
     world.ledger.set_pod(pod("first", "a"), "n")
