@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from agent_scheduler.objects.batch import WAITING_ROLES
+from agent_scheduler.objects.batch import GROUP_NAME, WAITING_ROLES
 
 State = dict[str, Any]
 #: At a step: codes of its operations, and then the state.
@@ -21,6 +21,10 @@ COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "termin
 _PHASES: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 _VERSION: Final = "volcano.sh/job-version"
 _OUTSIDE: Final = ("", "Pending")
+
+
+def named(body: State) -> str:
+    return str(body.get("metadata", {}).get("name", ""))
 
 
 class Argued:
@@ -56,6 +60,14 @@ class Argued:
     def dependent(self) -> set[str]:
         """Tasks that wait for others."""
         return {task["name"] for task in self.tasks if task.get("dependsOn")}
+
+    def replicas(self, name: str) -> int:
+        """Of a workload, as was said last; 0 of a Job."""
+        ops = [op for step in self.scenario["steps"][: self.number + 1] for op in step["ops"]]
+        bodies = [op.get("object") or op.get("patch", {}) for op in ops]
+        of_it = (each for op, each in zip(ops, bodies, strict=True) if name == op.get("name", named(each)))
+        said = [each["spec"]["replicas"] for each in of_it if "replicas" in each.get("spec", {})]
+        return int(said[-1]) if said else 0
 
     def compare(self, number: int, recorded: Taken, found: Taken) -> list[str]:
         """What is different at a step."""
@@ -188,10 +200,15 @@ def what_was_sent_at_once_is_seen_at_once(argued: Argued, expected: State, found
 
 
 def a_group_is_made_again(argued: Argued, expected: State, found: State) -> None:
-    """Volcano waits for a change of the Job."""
+    """Volcano waits for a change of the Job, or for the next pod of another workload, though there are some."""
+    more = found["podgroups"].keys() - expected["podgroups"].keys()
     if any(op["op"] == "delete" and op["kind"] == "PodGroup" for op in argued.step["ops"]):
-        more = found["podgroups"].keys() - expected["podgroups"].keys()
         _copy("podgroups", [each for each in more if not found["podgroups"][each]["status"]], found, expected)
+    there = {pod["metadata"]["annotations"].get(GROUP_NAME) for pod in found["pods"].values()}
+    for name in more & there:
+        (owner,) = found["podgroups"][name]["metadata"]["ownerReferences"]
+        if argued.replicas(owner["name"]):
+            _copy("podgroups", [name], found, expected)
 
 
 def a_name_that_is_taken_is_told_and_tried_again(argued: Argued, expected: State, found: State) -> None:

@@ -123,6 +123,7 @@ class BatchScheduler:
         self._messages = BatchMessages(
             settings,
             waiting.groups,
+            cluster.ledger.usage,
             transport=transport,
             observer=observer,
             timing=timing,
@@ -130,7 +131,10 @@ class BatchScheduler:
             pace=binder.pace,
         )
         messenger = self._messages.messenger
-        waiting.tell(messenger.settled, messenger.group_gone, messenger.seen)
+        queues_due = self._messages.queues.due.set
+        waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
+        cluster.on_group_seen.append(messenger.group_seen)
+        cluster.ledger.usage.on_held = queues_due
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
         cluster.ledger.usage.default_queue = settings.default_queue
@@ -141,6 +145,7 @@ class BatchScheduler:
             scheduler_name=profile.scheduler_name,
             default_queue=settings.default_queue,
             status_of=self._messages.statuses.of,
+            said=self._messages.queues.said,
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
             pdbs=pdbs,
@@ -390,3 +395,4 @@ class BatchScheduler:
             if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
                 self.waiting.due.set()
             self._messages.statuses.look()
+            self._messages.queues.due.set()

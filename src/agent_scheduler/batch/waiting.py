@@ -75,6 +75,7 @@ class WaitingPods:
         self._settled: Callable[[PodInfo], None] = lambda _: None
         self._seen: Callable[[PodInfo], None] = lambda _: None
         self._group_gone: Callable[[GroupKey, str], None] = lambda _, __: None
+        self._queue_seen: Callable[[], None] = lambda: None
         #: Set while there is a reason for a session.
         self.due = asyncio.Event()
         #: Set when the queue has something to do by the clock earlier than before.
@@ -116,10 +117,12 @@ class WaitingPods:
         settled: Callable[[PodInfo], None],
         group_gone: Callable[[GroupKey, str], None],
         seen: Callable[[PodInfo], None],
+        queue_seen: Callable[[], None],
     ) -> None:
         """`settled` is called for a pod that got a node or went away without one; `group_gone` for a group, with its
-        UID; `seen` for each change of a pod that waits."""
+        UID; `seen` for each change of a pod that waits, `queue_seen` for each of a queue."""
         self._settled, self._group_gone, self._seen = settled, group_gone, seen
+        self._queue_seen = queue_seen
 
     def ready(self) -> None:
         if not self._beginning:
@@ -200,9 +203,9 @@ class WaitingPods:
         return self._some_not_tried and bool(event.action & ActionType.DELETE)
 
     def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int:
-        if new.scheduler_name == self._name and (
-            old.batch != new.batch or old.deleting != new.deleting or old.cls is not new.cls
-        ):
+        # Of another scheduler's pod the queue that it leaves, or in which it takes less, may be what others wait for.
+        counts = new.scheduler_name == self._name or self._some_not_tried
+        if counts and (old.batch != new.batch or old.deleting != new.deleting or old.cls is not new.cls):
             self.due.set()
         return self.queue.assigned_pod_updated(old, new)
 
@@ -248,6 +251,7 @@ class WaitingPods:
         self._decided = decided
 
     def queue_changed(self, name: str) -> None:
+        self._queue_seen()
         queue = self.groups.queues.get(name)
         if self._changed(self._queue_objects, name, None if queue is None else _read_of_queue(queue)):
             self._all_anew = True

@@ -17,6 +17,7 @@ from agent_scheduler.kube.patch import patch_once, says
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.job import Job
+from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.wire import Metadata, Wire
 
 from .plugins.registry import objects_of
@@ -116,7 +117,10 @@ class Belongings:
         if "data" not in body:
             # The API server adds to all others, and what is of the Job never changes.
             return True
-        patch = {"metadata": {"uid": made.found["metadata"]["uid"]}, "data": body["data"]}
+        there = made.found.get("data") or {}
+        # Keys are made once, and stay as they are.
+        should_be = {name: text for name, text in there.items() if name in first["data"]} | body["data"]
+        patch = {"metadata": {"uid": made.found["metadata"]["uid"]}, "data": replacement(there, should_be)}
         patched = await patch_once(
             self._transport,
             f"{path}/{segment(metadata['name'])}",

@@ -12,6 +12,7 @@ from agent_scheduler.engine.state.podusage import Usage, quota_usage
 from agent_scheduler.objects.batch import API_VERSION, TASK_SPEC, WAITING_ROLES, PodGroup
 from agent_scheduler.objects.job import Job, TaskSpec
 from agent_scheduler.objects.job_pod import PARTITION_ID
+from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.quantity import canonical
 from agent_scheduler.objects.wire import Wire
 from agent_scheduler.objects.workload import TemplateSpec
@@ -79,8 +80,8 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
         },
         "spec": {
             "minMember": spec["minMember"],
-            "minTaskMember": dict.fromkeys(members) | spec["minTaskMember"],
-            "minResources": dict.fromkeys(resources) | spec["minResources"],
+            "minTaskMember": replacement(members, spec["minTaskMember"]),
+            "minResources": replacement(resources, spec["minResources"]),
             "priorityClassName": priority or None,
         },
     }

@@ -10,6 +10,7 @@ import msgspec
 from agent_scheduler.objects.batch import TASK_SPEC
 from agent_scheduler.objects.job import Job, JobCondition, JobState, JobStatus, TaskState
 from agent_scheduler.objects.job_pod import JobPod
+from agent_scheduler.objects.merging import replacement
 
 from .depends import REASON, Waiting
 from .volumes import controlled
@@ -79,17 +80,6 @@ def without_plugins(status: JobStatus) -> JobStatus:
 
 def status_patch(before: JobStatus, after: JobStatus) -> dict[str, Any] | None:
     """The merge patch that makes one of the other; None if they are equal."""
-    patch = _difference(msgspec.to_builtins(before), msgspec.to_builtins(after))
-    return patch or None
-
-
-def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    patch: dict[str, Any] = {key: None for key in before if key not in after}
-    for key, value in after.items():
-        known = before.get(key)
-        if known == value:
-            continue
-        patch[key] = (
-            _difference(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
-        )
-    return patch
+    if before == after:
+        return None
+    return replacement(msgspec.to_builtins(before), msgspec.to_builtins(after))
