@@ -13,10 +13,9 @@ from tests.support.batched import add_group
 from tests.support.embedded import PODS, until
 from tests.support.installation import NOWHERE, Installation, gated
 
-#: The pod that has all 3 CPUs of the queue.
-HOLDER = f"{PODS}/holder"
+#: The pod that has all 3 CPUs of the queue `full`; a group and a namespace that it may be in.
+HOLDER, GROUP, NAMESPACE = f"{PODS}/holder", pod_group_path("default", "g"), "/api/v1/namespaces/default"
 MOVED: Any = {"metadata": {"annotations": objects.in_queue("q")}}
-NAMESPACE = "/api/v1/namespaces/default"
 Does = Callable[[Installation], Awaitable[Any]]
 
 
@@ -24,13 +23,10 @@ def patched(path: str, body: object) -> Does:
     return lambda world: world.patch(path, body)
 
 
-def status(**said: Any) -> Does:
-    return patched(f"{HOLDER}/status", {"status": said})
-
-
 def has(cpu: str) -> Does:
     """As the kubelet says of a pod that asks for one CPU by now."""
-    return status(resources={"requests": {"cpu": cpu}}, allocatedResources={"cpu": cpu})
+    said = {"resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
+    return patched(f"{HOLDER}/status", {"status": said})
 
 
 async def agent(world: Installation) -> None:
@@ -53,21 +49,17 @@ async def of_namespace(world: Installation) -> None:
 
 async def reserved(world: Installation) -> None:
     await world.pod("holder", cpu="3", queue="full", **NOWHERE)
-    await until(lambda: world.says("holder", "Unschedulable"))
 
 
-GROUP = pod_group_path("default", "g")
+OTHER = {"metadata": {"annotations": {objects.GROUP_ANNOTATION: "other"}}}
 WAYS: dict[str, tuple[Does, Does]] = {
     "moves": (agent, patched(HOLDER, MOVED)),
     "moves with reserved room": (reserved, patched(HOLDER, MOVED)),
-    "joins another group": (
-        member,
-        patched(HOLDER, {"metadata": {"annotations": {objects.GROUP_ANNOTATION: "other"}}}),
-    ),
+    "joins another group": (member, patched(HOLDER, OTHER)),
     "its group moves": (member, patched(GROUP, {"spec": {"queue": "q"}})),
     "its group goes": (member, lambda world: world.delete(GROUP)),
     "its namespace moves": (of_namespace, patched(NAMESPACE, MOVED)),
-    "finishes": (agent, status(phase="Succeeded")),
+    "finishes": (agent, patched(f"{HOLDER}/status", {"status": {"phase": "Succeeded"}})),
     "shrinks": (agent, has("1")),
     "is deleted": (member, lambda world: world.end_pod("holder")),
 }

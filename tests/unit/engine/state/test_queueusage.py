@@ -152,8 +152,8 @@ def test_one_that_was_called_and_is_in_another_queue_by_then_leaves_the_room_to_
 
 
 def test_those_that_wait_for_a_queue_are_asked_again_when_it_closes_goes_and_comes() -> None:
-    world = World(queue("a", "0"))
-    closed = msgspec.structs.replace(queue("a", "0"), status=batch.QueueStatus(state="Closed"))
+    world = World(queue("a", "500m"))
+    closed = msgspec.structs.replace(queue("a", "500m"), status=batch.QueueStatus(state="Closed"))
     for change in (lambda: world.usage.set_queue(closed), lambda: world.usage.delete_queue("a")):
         assert world.usage.full(pod("p", "a")) is not None
         world.called.clear()
