@@ -19,6 +19,7 @@ from msgspec import Raw
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
 from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import Learn, Put
+from agent_scheduler.engine.quotas.turns import Turn, turn
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.create import create_once, delete_once
@@ -113,9 +114,10 @@ class _Members:
         return self.newest
 
 
-def _age(pod: MemberPod) -> tuple[str, str]:
-    """Greater is newer."""
-    return pod.metadata.creation_timestamp or "", pod.metadata.uid
+def _age(pod: MemberPod) -> Turn:
+    """Greater is newer; of those of one second those with the greater number or name."""
+    metadata = pod.metadata
+    return turn(0, metadata.creation_timestamp or "", metadata.name, metadata.uid)
 
 
 class PodGroupController:
