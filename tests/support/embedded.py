@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 from embedded_kubernetes import kubelet
+from embedded_kubernetes.auth.audit import Asked
+from embedded_kubernetes.auth.identity import User, account_groups, account_name
+from embedded_kubernetes.auth.options import ADMIN, Options
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.handlers import Api
@@ -26,10 +30,21 @@ from tests.support.client import STRATEGIC as STRATEGIC
 from tests.support.client import Client
 from tests.support.client import until as until
 from tests.support.in_process import InProcessTransport
+from tests.support.kustomize import render
+from tests.support.places import CONFIG
 from tests.support.virtual import is_virtual, time_of_day, timing
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
+#: That of the installed components.
+NAMESPACE = "agent-scheduler"
+_TABLES = {
+    "Namespace": ("", "namespaces"),
+    **{
+        kind: ("rbac.authorization.k8s.io", f"{kind.lower()}s")
+        for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    },
+}
 
 
 class EmbeddedCluster(Client):
@@ -41,6 +56,11 @@ class EmbeddedCluster(Client):
         self._server = server
 
     @property
+    def has_roles(self) -> bool:
+        """Whether it asks who may do what."""
+        return self.api.access.authenticator is not None
+
+    @property
     def server(self) -> Server:
         assert self._server is not None, "in virtual time there is no server"
         return self._server
@@ -50,8 +70,12 @@ class EmbeddedCluster(Client):
         assert isinstance(self.transport, InProcessTransport)
         return self.transport.another()
 
-    def way(self, transport: Transport | None = None) -> dict[str, Any]:
-        """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`."""
+    def way(self, transport: Transport | None = None, account: str = "") -> dict[str, Any]:
+        """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`. `account`: the
+        ServiceAccount that it is, where roles are installed."""
+        if account and transport is None:
+            assert isinstance(self.transport, InProcessTransport)
+            transport = self.transport.another(account)
         if self._server is None:
             return {"transport": transport or self.transport, "timing": timing()}
         return {"endpoint": Endpoint(self._server.url)} if transport is None else {"transport": transport}
@@ -153,28 +177,52 @@ def forbids(path: str, when: Callable[[], bool] = lambda: True) -> Callable[[Req
     return disturb
 
 
+@functools.cache
+def roles(component: str) -> list[Any]:
+    """Those with which `kubectl apply -k config/COMPONENT` installs it, and who has them; not to be changed."""
+    named = ("Namespace", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    return [each for each in render(CONFIG / component) if each["kind"] in named]
+
+
+def _options(components: Collection[str]) -> Options | None:
+    """Everybody has rights by roles alone, but for the administrator. Who says the name of a component's account as its
+    token is it."""
+    accounts = {
+        subject["name"]: User(account_name(NAMESPACE, subject["name"]), groups=account_groups(NAMESPACE))
+        for component in components
+        for each in roles(component)
+        for subject in each.get("subjects") or ()
+    }
+    return Options(rbac=True, tokens={ADMIN.name: ADMIN, **accounts}, anonymous=False) if accounts else None
+
+
 @asynccontextmanager
 async def embedded_cluster(
     *,
     kubelets: bool = False,
     controllers: bool = True,
     kinds: Iterable[Resource] = BUILTIN,
+    components: Collection[str] = (),
+    observer: Callable[[Asked], None] | None = None,
     **server: Any,
 ) -> AsyncIterator[EmbeddedCluster]:
-    """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`.
+    """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`. With `components` it enforces
+    the roles with which these are installed, in virtual time. `observer`: as of `Api`.
 
-    `server`: options of `Server`; in
-    virtual time only `disturb`."""
+    `server`: options of `Server`; in virtual time only `disturb`."""
     numbers = itertools.count(1)
     clock = time_of_day if is_virtual() else time.time
     store = Store(clock=clock, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
-    api = Api(store, kinds, controllers=controllers)
+    api = Api(store, kinds, controllers=controllers, auth=_options(components), observer=observer)
+    for each in (role for component in components for role in roles(component)):
+        api.create(_TABLES[each["kind"]], each)
     playing = asyncio.create_task(kubelet.run(kubelet.Kubelets(store), clock=clock)) if kubelets else None
     try:
         if is_virtual():
             door = Door(api, **server)
             try:
-                yield EmbeddedCluster(api, InProcessTransport(door, latency=0.001))
+                token = ADMIN.name if components else ""
+                yield EmbeddedCluster(api, InProcessTransport(door, latency=0.001, token=token))
             finally:
                 door.close()
             return

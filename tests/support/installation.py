@@ -37,6 +37,8 @@ PREEMPTING = CONFIGURATION.replace(
 )
 GROUP = "/apis/scheduling.volcano.sh/v1beta1"
 OTHER = "example.com/other"
+#: Of the scheduler, where roles are installed.
+ACCOUNT = "agent-scheduler"
 #: Where they share the code, `make test` looks at one of them.
 BOTH = pytest.mark.parametrize(
     "scheduler", [pytest.param("agent-scheduler", marks=pytest.mark.wide), "volcano"]
@@ -219,7 +221,8 @@ async def started(
     cluster: EmbeddedCluster, text: str, **more: Any
 ) -> AsyncIterator[tuple[Runtime, asyncio.Task[int]]]:
     """A process, which ends in order with the block, and its end."""
-    runtime = Runtime(load_text(text), **{**cluster.way(), **more})
+    way = cluster.way(account=ACCOUNT if cluster.has_roles and "transport" not in more else "")
+    runtime = Runtime(load_text(text), **{**way, **more})
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         yield runtime, ending

@@ -42,7 +42,7 @@ from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
-from .conclusions import claimed_room, left_alone, refusals_of
+from .conclusions import claimed_room, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .measuring import Held, hold
 from .messages import BatchMessages
@@ -285,7 +285,7 @@ class BatchScheduler:
             trial.reset()
             claims = self._keep_claims(session)
             refused_by = await self._worked_off(refusals_of(session))
-            await self._worked_off(self.waiting.end(refused_by))
+            await self._worked_off(self.waiting.end(refused_by, kept_out_by_quotas(session)))
             self._settled = result.settled
             await self._worked_off(self.waiting.decided(result.groups))
             self._deallocate(session)

@@ -98,6 +98,10 @@ class WaitingPods:
         self._beginning = False
         #: Whether anything has happened since the session under way began that may help somebody.
         self._heard = False
+        #: Namespaces of groups that a quota has kept out in the last session, and those of which quotas have changed
+        #: since the session under way began.
+        self._kept_out: frozenset[str] = frozenset()
+        self._quotas_heard: set[str] = set()
         #: Whether something has changed that all jobs are counted by, so that none may stand for itself.
         self._all_anew = False
 
@@ -262,7 +266,11 @@ class WaitingPods:
         self.due.set()
 
     def quotas_changed(self, namespace: str) -> None:
-        self.due.set()
+        """With every pod of the namespace that comes or goes: it is a reason for a session only where a group waits for
+        a quota, as the last session found or as the one under way may find."""
+        self._quotas_heard.add(namespace)
+        if namespace in self._kept_out:
+            self.due.set()
 
     # ---- sessions
 
@@ -270,6 +278,7 @@ class WaitingPods:
         """A session is about to look at the cluster; events from now on are put to those that it looks at when it ends.
         Those of the settled jobs that may stand for themselves in it, as nothing has helped them."""
         self.due.clear()
+        self._quotas_heard.clear()
         if self._all_anew:
             self._all_anew, settled = False, {}
         kinds = {uid: kind for kind, uid in self._standing_for.items()}
@@ -322,10 +331,17 @@ class WaitingPods:
             finally:
                 self._beginning = False
 
-    def end(self, refused_by: Mapping[Kind | GroupKey, frozenset[str]]) -> Generator[None, None, None]:
+    def end(
+        self,
+        refused_by: Mapping[Kind | GroupKey, frozenset[str]],
+        kept_out: frozenset[str] = frozenset(),
+    ) -> Generator[None, None, None]:
         """A session has ended, one representative at a time. `refused_by`: the plugins by which nodes were refused to
-        pods of a kind, and of any kind in a group."""
+        pods of a kind, and of any kind in a group. `kept_out`: the namespaces of groups that wait for quotas."""
         queue, in_flight = self.queue, self._in_flight
+        self._kept_out = kept_out
+        if kept_out & self._quotas_heard:
+            self.due.set()
         self._some_not_tried = False
         kinds = {uid: kind for kind, uid in self._standing_for.items()}
         while in_flight:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from agent_scheduler.cluster import informers
 from agent_scheduler.cluster.groups import Groups, counted_queues, native_groups
 from agent_scheduler.cluster.informers import InformerObserver, Informers
+from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
 from agent_scheduler.engine.preemption.pdbs import PDBs
@@ -44,6 +45,7 @@ class Watching:
                 *state.claims.kinds(),
                 counted_queues(state.cluster, groups),
                 *(groups.kinds() if groups is not None else ()),
+                *self._read_by({**state.rules.beside, **state.rules.profiles}.values()),
             ],
             transport=transport,
             times=state.rules.settings.watch_times,
@@ -63,17 +65,26 @@ class Watching:
 
         images, before = reading(Reads.IMAGES), self._classes.images_for
         self._classes.images_for = images
-        if images != before:
+        quotas, quotas_before = reading(Reads.QUOTAS), self._classes.quotas_for
+        self._classes.quotas_for = quotas
+        if (images, quotas) != (before, quotas_before):
             self.informers.read_again("Pod")
         if bool(images) != bool(before):
             self.informers.read_again("Node")
         take_timeouts(profiles, self._cluster.devices)
         self._take_workload(bool(reading(Reads.TARGET_WORKLOAD)))
         self._cluster.owners.schedulers = reading(Reads.OWNERS)
-        if self._cluster.owners.schedulers:
-            self.informers.also(informers.owners(self._cluster))
-        if self._groups is not None or any(profile.gangs for profile in profiles.values()):
-            self.informers.also([native_groups(self._cluster, self._groups)])
+        self.informers.also(self._read_by(profiles.values()))
+
+    def _read_by(self, profiles: Collection[Profile]) -> list[Kind]:
+        """What is watched because some plugin of these profiles reads it."""
+        reads = frozenset[Reads]().union(*(profile.reads for profile in profiles))
+        found = informers.owners(self._cluster) if Reads.OWNERS in reads else []
+        if self._groups is not None or any(profile.gangs for profile in profiles):
+            found.append(native_groups(self._cluster, self._groups))
+        if self._groups is not None and Reads.QUOTAS in reads:
+            found.append(self._groups.quota_kind())
+        return found
 
     def _take_workload(self, wanted: bool) -> None:
         workload = self._cluster.target_workload

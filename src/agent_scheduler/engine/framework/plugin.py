@@ -66,6 +66,8 @@ class Reads(enum.Enum):
     OWNERS = enum.auto()
     #: `Handle.target_workload`.
     TARGET_WORKLOAD = enum.auto()
+    #: `View.quotas` of a session, and `PodInfo.quota`.
+    QUOTAS = enum.auto()
 
 
 class PodRejected(Exception):
@@ -256,6 +258,8 @@ class Profile:
     reserves: tuple[Reserve, ...] = ()
     permits: tuple[Permit, ...] = ()
     pre_binds: tuple[PreBind, ...] = ()
+    #: What those plugins read that are asked about groups, and not about nodes.
+    group_reads: frozenset[Reads] = frozenset()
 
     @property
     def gangs(self) -> bool:
@@ -268,9 +272,9 @@ class Profile:
 
     @property
     def reads(self) -> frozenset[Reads]:
-        """What its filters and scores read."""
+        """What its plugins read."""
         plugins: tuple[Filter | Score, ...] = (*self.filters, *(each.plugin for each in self.scores))
-        return frozenset().union(*(plugin.reads for plugin in plugins))
+        return self.group_reads.union(*(plugin.reads for plugin in plugins))
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Profile:
         """The profile for one picture of a cluster. A plugin that stands in two places stays one."""

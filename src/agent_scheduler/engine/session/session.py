@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from agent_scheduler.objects.batch import ResourceQuotaStatus
+from agent_scheduler.objects.batch import ResourceQuota
 
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
@@ -47,8 +47,8 @@ class View(Struct, frozen=True, kw_only=True):
     held: Mapping[str, Vector] = {}
     #: What pods hold in queues that are in no job: those of other schedulers.
     others: Sequence[JobDemand] = ()
-    #: Namespace -> what its quotas allow, and what is used of it.
-    quotas: Mapping[str, Sequence[ResourceQuotaStatus]] = {}
+    #: Namespace -> its quotas; none where no plugin reads them.
+    quotas: Mapping[str, Sequence[ResourceQuota]] = {}
     #: PriorityClass -> its value.
     priorities: Mapping[str, int] = {}
     #: Of a group that names no class, or one that there is not.
