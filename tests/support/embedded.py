@@ -70,12 +70,16 @@ class EmbeddedCluster(Client):
         assert isinstance(self.transport, InProcessTransport)
         return self.transport.another()
 
+    def of_account(self, name: str) -> EmbeddedCluster:
+        """As a component sees it that is installed with roles of its own."""
+        assert isinstance(self.transport, InProcessTransport)
+        return EmbeddedCluster(self.api, self.transport.another(name))
+
     def way(self, transport: Transport | None = None, account: str = "") -> dict[str, Any]:
         """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`. `account`: the
         ServiceAccount that it is, where roles are installed."""
         if account and transport is None:
-            assert isinstance(self.transport, InProcessTransport)
-            transport = self.transport.another(account)
+            transport = self.of_account(account).transport
         if self._server is None:
             return {"transport": transport or self.transport, "timing": timing()}
         return {"endpoint": Endpoint(self._server.url)} if transport is None else {"transport": transport}

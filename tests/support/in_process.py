@@ -20,6 +20,7 @@ class InProcessTransport:
 
     def __init__(self, door: Door, *, latency: float = 0.0, token: str = "") -> None:
         self._door = door
+        self._token = token
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._half = latency / 2
         #: While set, no request reaches the server.
@@ -28,7 +29,7 @@ class InProcessTransport:
         self._silent = asyncio.Event()
 
     def another(self, token: str = "") -> InProcessTransport:
-        return InProcessTransport(self._door, latency=2 * self._half, token=token)
+        return InProcessTransport(self._door, latency=2 * self._half, token=token or self._token)
 
     def fall_silent(self) -> None:
         """No watch that is open now passes anything further or ends, as when a peer has vanished. Later ones do."""

@@ -18,6 +18,7 @@ from tests.support import objects
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.transports import Faulty
+from tests.support.virtual import is_virtual
 
 CONFIGURATION = """
 apiVersion: agent-scheduler/v1
@@ -249,10 +250,13 @@ async def installed(
     through: Callable[[EmbeddedCluster], Any] | None = None,
     **cluster: Any,
 ) -> AsyncIterator[W]:
-    """With an open `queue`, and one called `full` of the capability `full`. `through`: makes its transport."""
-    async with embedded_cluster(**cluster) as found:
+    """With an open `queue`, and one called `full` of the capability `full`. The process has the rights that it is
+    installed with. `through`: makes its transport, of the one that it would have."""
+    components = ("default",) if is_virtual() else ()
+    async with embedded_cluster(**{"components": components, **cluster}) as found:
         await install(found)
-        way = {} if through is None else {"transport": through(found)}
+        seen = found.of_account(ACCOUNT) if found.has_roles else found
+        way = {} if through is None else {"transport": through(seen)}
         async with process(found, text, **way) as runtime:
             world = made(found, runtime)
             await world.queue(queue)

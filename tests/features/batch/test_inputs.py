@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from agent_scheduler.objects.batch import QUOTA_PARTS
 from tests.support.embedded import until
 from tests.support.installation import CONFIGURATION, installed
 
@@ -20,9 +17,11 @@ WITH_QUOTAS = CONFIGURATION.replace(
 
 
 async def test_a_group_is_kept_out_by_a_quota_of_its_pods_and_let_in_when_that_changes() -> None:
-    async with installed(WITH_QUOTAS, components=("default",)) as it:
+    async with installed(WITH_QUOTAS) as it:
         await it.add_node("n1", cpu="4")
-        path = (await it.add(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "2"}}}))["metadata"]["name"]
+        path = (await it.add(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "2"}}}))[
+            "metadata"
+        ]["name"]
         status = {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1"}}
         await it.patch(f"{QUOTAS}/q/status", {"status": status})
         await it.gang("g", 0, minimum=2, minResources={"cpu": "2"})
