@@ -287,6 +287,7 @@ class BatchScheduler:
             refused_by = await self._worked_off(refusals_of(session))
             await self._worked_off(self.waiting.end(refused_by, kept_out_by_quotas(session)))
             self._settled = result.settled
+            self.waiting.wait_until(result.turns_at)
             await self._worked_off(self.waiting.decided(result.groups))
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
@@ -361,16 +362,19 @@ class BatchScheduler:
                 raise _Stopped
 
     async def _flush(self) -> None:
-        """Have events put to all whom they concern, leftovers tried again, and statuses looked for, when their time
-        comes."""
-        queue, moved = self.waiting.queue, self.waiting.deadline_moved
+        """Have sessions held, events put to all whom they concern, leftovers tried again, and statuses looked for, when
+        their time comes."""
+        waiting, timing = self.waiting, self._timing
+        queue, moved = waiting.queue, waiting.deadline_moved
         while True:
             moved.clear()
             deadline = queue.next_deadline()
-            pause = _FLUSH_SECONDS if deadline is None else deadline - self._timing.clock()
+            pause = _FLUSH_SECONDS if deadline is None else deadline - timing.clock()
+            pause = min(pause, waiting.due_at - timing.now().timestamp())
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(max(pause, _SHORTEST_PAUSE), _FLUSH_SECONDS)):
                     await moved.wait()
+            waiting.time_passes(timing.now().timestamp())
             queue.flush_backoff()
             queue.flush_unschedulable_leftovers()
             queue.go_on()

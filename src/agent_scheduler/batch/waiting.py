@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster, Entry
@@ -75,8 +76,10 @@ class WaitingPods:
         self._group_gone: Callable[[GroupKey, str], None] = lambda _, __: None
         #: Set while there is a reason for a session.
         self.due = asyncio.Event()
-        #: Set when the queue has something to do by the clock earlier than before.
+        #: Set when there is something to do by the clock earlier than before.
         self.deadline_moved = asyncio.Event()
+        #: When a session is due though nothing happens, in seconds of the epoch.
+        self.due_at = inf
         self.groups = Groups(schedulers=(scheduler_name,), observer=self)
         self._cluster: Cluster | None = None
         self._queue: SchedulingQueue[PodInfo] | None = None
@@ -273,6 +276,17 @@ class WaitingPods:
             self.due.set()
 
     # ---- sessions
+
+    def wait_until(self, moment: float) -> None:
+        """A session would come to something else then, and not before; in seconds of the epoch."""
+        self.due_at = moment
+        self.deadline_moved.set()
+
+    def time_passes(self, moment: float) -> None:
+        """It is `moment` by now."""
+        if moment >= self.due_at:
+            self.due_at = inf
+            self.due.set()
 
     def open(self, settled: Mapping[GroupKey, Settled]) -> Generator[None, None, Mapping[GroupKey, Settled]]:
         """A session is about to look at the cluster; events from now on are put to those that it looks at when it ends.

@@ -7,6 +7,7 @@ decides does not depend on where. The session sees the cluster as it was when it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -202,6 +203,11 @@ class Session:
         if of_queue is None:
             of_queue = self.queue_demands[demand.queue] = QueueDemand(demand.queue)
         of_queue.add(demand)
+
+    @property
+    def moment(self) -> float:
+        """When it was opened, in whole seconds of the epoch; its beginning where no time was given."""
+        return datetime.fromisoformat(self.now).timestamp() if self.now else 0.0
 
     @property
     def asks_book(self) -> bool:
