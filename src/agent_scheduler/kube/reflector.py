@@ -110,7 +110,7 @@ class Reflector(Generic[T]):
     A server may not serve an `optional` collection, as its discovery says: it is taken for empty until it is there.
 
     `count(what)` is called with: list_initial, list_expired (after a 410), list_failing (watches kept failing),
-    list_renewed, stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
+    list_renewed, stale_list, refused, watch, duplicate, malformed, failure. Every attempt at a list is counted.
     Run `run()` as a task of its own; cancelling it is how a reflector stops.
     """
 
@@ -144,9 +144,13 @@ class Reflector(Generic[T]):
         self._count = count
         #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
         self.last_contact = timing.clock()
-        # Owner of all below: the task in `run`.
+        #: Why the server refuses to list the collection, and since when, on the clock of `timing`; None while it lists
+        #: it, or does not answer. Owner: the task in `run`, as of all below.
+        self.refused: tuple[Failure, float] | None = None
         # Whether the server may be of an earlier version than that, which a watch does not show: it sends nothing then.
         self._is_unconfirmed = False
+        #: Whether the server does not serve the collection, which counts as empty.
+        self.is_absent = False
         self._stale_lists = 0
         #: How often `decode` has come to make something else, and how often it had for what the last list brought.
         self._decode_generation = self._listed_generation = 0
@@ -267,14 +271,24 @@ class Reflector(Generic[T]):
         """A list failed that those of `asked` have waited for. False if that is because the server does not serve the
         collection, which counts as an empty one."""
         if self._is_absent(error):
+            self.is_absent = True
             self._count("absent")
             self.last_contact = self._timing.clock()
             self.synced.set()
             answer(each.listed for each in asked)
             return False
+        if not isinstance(error, RequestFailed) or not self._refuses(error.failure):
+            self.refused = None
+        elif self.refused is None:
+            self.refused = (error.failure, self._timing.clock())
+            self._count("refused")
         self._waiting.failed(asked, error)
         self._report("list_failed", str(error))
         return True
+
+    def _refuses(self, failure: Failure) -> bool:
+        """Whether that is the server's own word: a right is lacking, or it does not serve the kind."""
+        return failure.kind in (FailureClass.PERMANENT, FailureClass.NOT_SERVED)
 
     def _is_absent(self, error: Exception) -> bool:
         """Whether the server has no such collection. One that has been listed is not taken for empty: objects that were
@@ -328,6 +342,7 @@ class Reflector(Generic[T]):
                 raise _StaleList(f"the list is of {revision}; {self.view.version} was seen already")
             raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self.view.version)
         self._stale_lists = 0
+        self.refused, self.is_absent = None, False
         await self.view.refuse_older(fresh)
         gone = [uid for uid in self.view.missing(fresh, revision) if uid not in unread]
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from tests.support.embedded import until
-from tests.support.installation import CONFIGURATION, installed
+import pytest
+
+from tests.support.batched import install
+from tests.support.embedded import embedded_cluster, forbids, until
+from tests.support.installation import CONFIGURATION, installed, started
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 
@@ -51,3 +55,30 @@ async def test_a_group_that_has_waited_for_long_enough_is_let_in_though_nothing_
         before = await it.rest()
         await asyncio.sleep(600)
         assert it.sessions == before, "nobody is waited for any more"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (
+            "/api/v1/resourcequotas",
+            ("plugin resourcequota reads ResourceQuota", "403", "list and watch resourcequotas,"),
+        ),
+        (
+            "/apis/resource.k8s.io/v1/resourceclaims",
+            ("plugin DynamicResources", "resourceclaims.resource.k8s.io,"),
+        ),
+        ("/api/v1/nodes", ("this process reads Node", "list and watch nodes,")),
+    ],
+)
+async def test_a_process_that_may_not_read_what_a_plugin_decides_by_says_so_and_ends(
+    path: str, words: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with embedded_cluster(components=("default",), disturb=forbids(path)) as cluster:
+        await install(cluster)
+        async with started(cluster, WITH_QUOTAS) as (_, ending):
+            assert await asyncio.wait_for(ending, 20) == 2
+    (told,) = (
+        line for line in capsys.readouterr().out.splitlines() if "error" in line and "input refused" in line
+    )
+    assert all(word in told for word in words), told

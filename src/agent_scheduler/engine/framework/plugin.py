@@ -258,8 +258,8 @@ class Profile:
     reserves: tuple[Reserve, ...] = ()
     permits: tuple[Permit, ...] = ()
     pre_binds: tuple[PreBind, ...] = ()
-    #: What those plugins read that are asked about groups, and not about nodes.
-    group_reads: frozenset[Reads] = frozenset()
+    #: Plugins that are asked about groups, and not about nodes, by name, and what they read.
+    of_groups: tuple[tuple[str, frozenset[Reads]], ...] = ()
 
     @property
     def gangs(self) -> bool:
@@ -274,7 +274,18 @@ class Profile:
     def reads(self) -> frozenset[Reads]:
         """What its plugins read."""
         plugins: tuple[Filter | Score, ...] = (*self.filters, *(each.plugin for each in self.scores))
-        return self.group_reads.union(*(plugin.reads for plugin in plugins))
+        return frozenset().union(
+            *(plugin.reads for plugin in plugins), *(reads for _, reads in self.of_groups)
+        )
+
+    @property
+    def plugin_names(self) -> frozenset[str]:
+        named: list[Any] = [*self.pre_enqueue, *self.filters, *self.reserves, *self.permits, *self.pre_binds]
+        named += (each.plugin for each in self.scores)
+        preempting = () if self.preemption is None else (self.preemption,)
+        return frozenset(each.name for each in (*named, *preempting)).union(
+            name for name, _ in self.of_groups
+        )
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Profile:
         """The profile for one picture of a cluster. A plugin that stands in two places stays one."""

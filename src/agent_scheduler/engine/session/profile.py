@@ -70,7 +70,9 @@ def profile_of(conf: SessionConf, scheduler_name: str) -> Profile:
         scores=tuple(scores),
         reserves=tuple(reserves),
         pre_binds=tuple(pre_binds),
-        group_reads=frozenset().union(*(READS.get(each.name, ()) for tier in conf.tiers for each in tier)),
+        of_groups=tuple(
+            (each.name, READS.get(each.name, frozenset())) for tier in conf.tiers for each in tier
+        ),
     )
 
 
