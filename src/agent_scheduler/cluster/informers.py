@@ -20,8 +20,8 @@ from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.kube.errors import Failure, FailureClass
-from agent_scheduler.kube.reflector import Reflector, WatchTimes
+from agent_scheduler.kube.errors import FailureClass
+from agent_scheduler.kube.reflector import Reflector, Refused, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
@@ -122,7 +122,7 @@ class Informers:
         if what == "refused" and reflector not in self._first and reflector is not None:
             # Decisions go on without it: what is read since the start, `synced` speaks of.
             assert reflector.refused is not None
-            _log.error("input refused", problem=_refusal(kind, reflector.refused[0]))
+            _log.error("input refused", problem=_refusal(kind, reflector.refused))
 
     async def run(self) -> None:
         """Keep the caches until cancelled."""
@@ -139,16 +139,17 @@ class Informers:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_REFUSED_LOOK):
                         await reflector.synced.wait()
-                if any(since <= self._timing.clock() - REFUSED_PATIENCE for _, since in self._refusals()):
-                    raise InputsRefused("; ".join(text for text, _ in self._refusals()))
-
-    def _refusals(self) -> list[tuple[str, float]]:
-        """What was not listed yet and is refused, in words, and since when."""
-        return [
-            (_refusal(self._kinds[name], reflector.refused[0]), reflector.refused[1])
-            for name, reflector in self._reflectors.items()
-            if reflector in self._first and not reflector.synced.is_set() and reflector.refused is not None
-        ]
+                refused = {name: self._reflectors[name].refused for name in self.missing}
+                if any(
+                    each is not None and each.last >= each.since + REFUSED_PATIENCE
+                    for each in refused.values()
+                ):
+                    told = (
+                        _refusal(self._kinds[name], each)
+                        for name, each in refused.items()
+                        if each is not None
+                    )
+                    raise InputsRefused("; ".join(told))
 
     @property
     def absent(self) -> list[Kind]:
@@ -284,7 +285,8 @@ class Informers:
                 self._observer.change_failed(kind.name, key, error)
 
 
-def _refusal(kind: Kind, failure: Failure) -> str:
+def _refusal(kind: Kind, refused: Refused) -> str:
+    failure = refused.failure
     if failure.kind is FailureClass.NOT_SERVED:
         lacking = f"needed: an API server that serves {kind.resource}"
     else:

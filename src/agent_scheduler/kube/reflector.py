@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, KeysView, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from agent_scheduler.kube.errors import (
@@ -105,6 +105,14 @@ class _StaleList(Exception):
     """A list that shows an older state than the one we have."""
 
 
+class Refused(NamedTuple):
+    """Why a server refuses to list a collection; when it did so first and last, on the reflector's clock."""
+
+    failure: Failure
+    since: float
+    last: float
+
+
 class Reflector(Generic[T]):
     """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
     A server may not serve an `optional` collection, as its discovery says: it is taken for empty until it is there.
@@ -144,9 +152,8 @@ class Reflector(Generic[T]):
         self._count = count
         #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
         self.last_contact = timing.clock()
-        #: Why the server refuses to list the collection, and since when, on the clock of `timing`; None while it lists
-        #: it, or does not answer. Owner: the task in `run`, as of all below.
-        self.refused: tuple[Failure, float] | None = None
+        #: None while the server lists the collection, or does not answer. Owner: the task in `run`, as of all below.
+        self.refused: Refused | None = None
         # Whether the server may be of an earlier version than that, which a watch does not show: it sends nothing then.
         self._is_unconfirmed = False
         #: Whether the server does not serve the collection, which counts as empty.
@@ -277,11 +284,13 @@ class Reflector(Generic[T]):
             self.synced.set()
             answer(each.listed for each in asked)
             return False
+        before, now = self.refused, self._timing.clock()
         if not isinstance(error, RequestFailed) or not self._refuses(error.failure):
             self.refused = None
-        elif self.refused is None:
-            self.refused = (error.failure, self._timing.clock())
-            self._count("refused")
+        else:
+            self.refused = Refused(error.failure, now if before is None else before.since, now)
+            if before is None:
+                self._count("refused")
         self._waiting.failed(asked, error)
         self._report("list_failed", str(error))
         return True
