@@ -296,8 +296,9 @@ class Reflector(Generic[T]):
         return True
 
     def _refuses(self, failure: Failure) -> bool:
-        """Whether that is the server's own word: a right is lacking, or it does not serve the kind."""
-        return failure.kind in (FailureClass.PERMANENT, FailureClass.NOT_SERVED)
+        """Whether a right is lacking, or the server does not serve the kind, as it says itself."""
+        forbidden = failure.kind is FailureClass.PERMANENT and failure.status == 403
+        return forbidden or failure.kind is FailureClass.NOT_SERVED
 
     def _is_absent(self, error: Exception) -> bool:
         """Whether the server has no such collection. One that has been listed is not taken for empty: objects that were
