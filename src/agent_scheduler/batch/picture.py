@@ -26,7 +26,7 @@ from agent_scheduler.objects.batch import (
     PodGroup,
     PodGroupStatus,
     Queue,
-    ResourceQuotaStatus,
+    ResourceQuota,
 )
 from agent_scheduler.objects.quantity import QuantityError
 
@@ -242,13 +242,9 @@ class Pictures:
                         add_to(found.setdefault(usage.queue_of(pod), {}), usage.vector(pod))
         return [JobDemand.of_others(queue, held) for queue, held in found.items()]
 
-    def _quotas(self, namespaces: Collection[str]) -> dict[str, Sequence[ResourceQuotaStatus]]:
-        found: dict[str, Sequence[ResourceQuotaStatus]] = {}
-        for namespace in namespaces:
-            statuses = [quota.status for quota in self._groups.quotas(namespace)]
-            if statuses:
-                found[namespace] = statuses
-        return found
+    def _quotas(self, namespaces: Collection[str]) -> dict[str, Sequence[ResourceQuota]]:
+        found = {namespace: tuple(self._groups.quotas(namespace)) for namespace in namespaces}
+        return {namespace: quotas for namespace, quotas in found.items() if quotas}
 
 
 def waiting_kinds(view: View) -> Generator[None, None, dict[Kind, PodInfo]]:

@@ -18,6 +18,7 @@ from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
 from ..state.labelselector import Labels, LabelSelector, label_selector
 from ..state.podinfo import PodInfo
+from ..state.quotause import QuotaUse, quota_parts
 
 M = TypeVar("M")
 
@@ -68,6 +69,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     min_resources: Vector | None = None
     #: The same as the object lists it, with what counts in quotas of its namespace alone.
     listed_resources: wire.Resources | None = None
+    #: What these are made of, where its pods are not alike to scopes of quotas.
+    quota_parts: tuple[QuotaUse, ...] = ()
     annotations: Mapping[str, str] = {}
     status: batch.PodGroupStatus = batch.PodGroupStatus()
 
@@ -137,6 +140,7 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
         sub_groups=tuple(_sub_group(*each) for each in enumerate(spec.sub_group_policy or ())),
         min_resources=None if spec.min_resources is None else of_resources(spec.min_resources),
         listed_resources=spec.min_resources,
+        quota_parts=quota_parts(annotations.get(batch.QUOTA_PARTS, "")),
         annotations=annotations,
         status=group.status,
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -97,6 +98,8 @@ class Result(Struct, frozen=True, kw_only=True):
     held: Mapping[str, Verdict]
     #: Jobs that later sessions need not look at while nothing about them changes; none where no book was asked.
     settled: Mapping[GroupKey, Settled]
+    #: When a session would come to something else though nothing else had changed, in seconds of the epoch.
+    turns_at: float
 
 
 def close(
@@ -168,6 +171,7 @@ def close(
         gauges=gauges,
         held=held,
         settled=settled,
+        turns_at=min((turns_at() for turns_at in session.tiers.every("turns_at")), default=inf),
     )
 
 
