@@ -38,6 +38,11 @@ class Argued:
     def step(self) -> State:
         return self.scenario["steps"][self.number]  # type: ignore[no-any-return]
 
+    @property
+    def past(self) -> list[State]:
+        """The operations up to this step."""
+        return [op for step in self.scenario["steps"][: self.number + 1] for op in step["ops"]]
+
     def made(self, kind: str) -> list[State]:
         """What the scenario makes of a kind, as it makes it."""
         ops = (op for step in self.scenario["steps"] for op in step["ops"])
@@ -107,8 +112,7 @@ def _skip_racy(expected: State, found: State) -> None:
 
 def _incomparable(argued: Argued) -> str:
     """Why the rest of a scenario is not compared; empty where it is."""
-    steps = argued.scenario["steps"][: argued.number + 1]
-    ops = [op for step in steps for op in step["ops"]]
+    ops = argued.past
     if any(op.get("object", {}).get("kind") == "ResourceQuota" for op in ops) and argued.number > 1:
         return "the_embedded_server_enforces_no_quota"
     policies = (each for of in (argued.job, *argued.tasks) for each in of.get("policies") or ())
@@ -185,6 +189,27 @@ def what_was_sent_at_once_is_seen_at_once(argued: Argued, expected: State, found
     phases = set(map(_phase, expected["jobs"].values()))
     if len(argued.step["ops"]) > 1 and not phases <= {"Pending", "Running", "Restarting"}:
         _copy("pods", (ended & found["pods"].keys()) - expected["pods"].keys(), found, expected)
+
+
+def no_pod_is_made_for_a_job_that_ends(argued: Argued, expected: State, found: State) -> None:
+    """Where a policy ends a Job as a pod goes, Volcano may make that pod again first; the Job is Pending meanwhile."""
+    deleted = any(op["op"] == "delete" and op["kind"] == "Pod" for op in argued.past)
+    for job in expected["jobs"].values():
+        conditions = job["status"].get("conditions", [])
+        if deleted and conditions[:2] == ["Running", "Pending"] and conditions[2:3] not in ([], ["Running"]):
+            job["status"]["conditions"] = ["Pending", "Running", *conditions[2:]]
+
+
+def ssh_is_told_of_scaled_tasks(argued: Argued, expected: State, found: State) -> None:
+    """Volcano writes hosts into the Secret of the plugin ssh once."""
+    for name, secret in expected["secrets"].items():
+        lines, others = (
+            set(each.get("config", "").splitlines()) for each in (secret, found["secrets"].get(name, {}))
+        )
+        if any(op["op"] == "patch" and op["kind"] == "Job" for op in argued.past) and (
+            lines < others or others < lines
+        ):
+            secret["config"] = found["secrets"][name].get("config", "")
 
 
 def a_group_is_made_again(argued: Argued, expected: State, found: State) -> None:
@@ -318,6 +343,8 @@ RULES: Final[tuple[Rule, ...]] = (
     no_pod_before_the_group_is_let_in,
     a_restart_goes_on_once_its_pods_are_gone,
     what_was_sent_at_once_is_seen_at_once,
+    no_pod_is_made_for_a_job_that_ends,
+    ssh_is_told_of_scaled_tasks,
     a_group_is_made_again,
     a_name_that_is_taken_is_told_and_tried_again,
     who_waits_is_told,

@@ -143,7 +143,7 @@ class Carrying:
             return False
         group = self._cluster.group(job)
         if group is None or group.status.phase in OUTSIDE:
-            return await self._write_status(job, {}, wanted)
+            return await self._write_status(job, {}, wanted, let_in=False)
         self._say_unschedulable(job, group)
         return await self._sync_pods(job, wanted)
 
@@ -248,12 +248,14 @@ class Carrying:
         waiting: Mapping[str, Waiting],
         wanted: Wanted,
         status: JobStatus | None = None,
+        *,
+        let_in: bool = True,
     ) -> bool:
         status = counted(status or job.status, self._cluster.pods(job).values())
         status = msgspec.structs.replace(status, min_available=job.spec.min_available)
         if status.state.phase in CLOSED:
             status = without_plugins(status)
-        status = moved(status, next_phase(job, status), self._now())
+        status = moved(status, next_phase(job, status, let_in=let_in), self._now())
         return await self._writes.status(job, explained(status, waiting), wanted)
 
     def _say_unschedulable(self, job: Job, group: PodGroup) -> None:

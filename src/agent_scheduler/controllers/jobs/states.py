@@ -95,13 +95,14 @@ def max_retry(job: Job) -> int:
     return job.spec.max_retry or _MAX_RETRY
 
 
-def next_phase(job: Job, status: JobStatus) -> str:
-    """Where `job`, of which `status` has the phase and the numbers of its pods, goes from there by itself."""
+def next_phase(job: Job, status: JobStatus, *, let_in: bool = True) -> str:
+    """Where `job`, of which `status` has the phase and the numbers of its pods, goes from there by itself. `let_in`:
+    whether its group is; what runs or has ended before that is of an earlier try."""
     phase = status.state.phase
     if phase in ENDING:
         return phase if status.terminating or status.pending or status.running else ENDING[phase]
     if phase == PENDING:
-        started = status.running + status.succeeded + status.failed
+        started = status.running + status.succeeded + status.failed if let_in else 0
         return RUNNING if started >= job.spec.min_available else PENDING
     if phase == RUNNING:
         return _from_running(job, status)
