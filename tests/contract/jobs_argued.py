@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from agent_scheduler.objects.batch import WAITING_ROLES
+from agent_scheduler.objects.batch import ATTAINABLE, WAITING_ROLES
 
 State = dict[str, Any]
 #: At a step: codes of its operations, and then the state.
@@ -243,11 +243,15 @@ def who_waits_is_told(argued: Argued, expected: State, found: State) -> None:
 
 
 def a_group_names_the_roles_that_wait(argued: Argued, expected: State, found: State) -> None:
-    """In Volcano nothing tells a scheduler that members are not there because they wait for others."""
+    """In Volcano nothing tells a scheduler that members are not there because they wait for others, or have failed and
+    are not made again."""
+    has_failed = any(pod["phase"] == "Failed" for pod in expected["pods"].values())
     for name, group in expected["podgroups"].items():
-        said = found["podgroups"].get(name, {}).get("metadata", {}).get("annotations", {}).get(WAITING_ROLES)
-        if said and argued.dependent.issuperset(said.split(",")):
+        own = found["podgroups"].get(name, {}).get("metadata", {}).get("annotations", {})
+        if (said := own.get(WAITING_ROLES)) and argued.dependent.issuperset(said.split(",")):
             group["metadata"]["annotations"][WAITING_ROLES] = said
+        if ATTAINABLE in own and has_failed:
+            group["metadata"]["annotations"][ATTAINABLE] = own[ATTAINABLE]
 
 
 def an_action_about_no_partition_is_none(argued: Argued, expected: State, found: State) -> None:

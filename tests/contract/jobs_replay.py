@@ -34,7 +34,8 @@ from .jobs_state import KINDS, path_of, recorded_state, take
 
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CLASSES: Final = {"vc-rec-high": 1000, "vc-rec-mid": 500, "vc-rec-low": 10}
-#: Seconds that a request takes: the recorder waited for each answer, and for nothing else.
+#: Seconds from one operation of a step to the next: the recorder waited for each answer, and for nothing else. A
+#: request of a controller takes half of it.
 _BETWEEN: Final = 0.012
 #: Seconds until a step has come to rest.
 _REST: Final = 3.0
@@ -108,7 +109,7 @@ class _Replay:
     def _process(self) -> ControllersProcess:
         its = replace(settings(JOB, PODGROUP, QUEUE), job=JobSettings(ssh=True))
         by = replace(timing(), rng=lambda: 0.5)
-        transport = InProcessTransport(self._door, latency=_BETWEEN)
+        transport = InProcessTransport(self._door, latency=_BETWEEN / 2)
         return ControllersProcess(its, transport=transport, timing=by, identity="replay")
 
     async def _install(self) -> None:

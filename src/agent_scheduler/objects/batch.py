@@ -33,6 +33,9 @@ PREEMPTABLE: Final = "volcano.sh/preemptable"
 TASK_SPEC: Final = "volcano.sh/task-spec"
 #: An annotation of a PodGroup: names of its roles, with commas between, that wait for others and have not run yet.
 WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
+#: An annotation of a PodGroup: the minimum that it can have where so many of its pods have failed, and are not made
+#: again, that it cannot have its own; with those of roles, and of their sub-groups: `5,worker=2,ps=4/1`.
+ATTAINABLE: Final = "agent-scheduler.io/attainable-minimum"
 #: A gate of pods whose turn comes once others of their Job have run. They are given nodes like others, with their gang,
 #: and are bound when it is gone.
 STAGE_GATE: Final = "agent-scheduler.io/depends-on"

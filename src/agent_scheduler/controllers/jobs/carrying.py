@@ -23,13 +23,13 @@ from agent_scheduler.objects.times import time_text
 
 from .belongings import Belongings
 from .cluster import NEWS, OUTSIDE, JobsCluster
-from .depends import Waiting, reserves, waiting_roles, waiting_tasks
+from .depends import REASON, Waiting, attainable_minimum, pods_in_vain, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
 from .pods import partition_of, pod_for, stand_by, wanted_pods
 from .policies import Happened
-from .states import CLOSED, ENDED, FAILED, PENDING, RESTARTING, Kill, Scope, next_phase, tasks_of
+from .states import CLOSED, ENDED, FAILED, FINISHED, PENDING, RESTARTING, Kill, Scope, next_phase, tasks_of
 from .status import controlled_by, counted, explained, moved, without_plugins
 from .volumes import mounted
 from .writes import Wanted, Writes
@@ -116,16 +116,17 @@ class Carrying:
 
     # ---- bringing everything up to date
 
-    async def sync(self, job: Job, wanted: Wanted) -> bool:
-        """Whether all is as it should be, as far as is known."""
+    async def sync(self, job: Job, wanted: Wanted, *, is_answered: bool = True) -> bool:
+        """Whether all is as it should be, as far as is known. `is_answered`: nothing that has happened to the Job is
+        answered later."""
         try:
-            return await self._sync(job, wanted)
+            return await self._sync(job, wanted, is_answered=is_answered)
         except (QuantityError, msgspec.DecodeError) as error:
             # Nothing can be made of it until it is another.
             self.say(job, "PodGroupError", f"template of no pod: {error}", warning=True)
             return True
 
-    async def _sync(self, job: Job, wanted: Wanted) -> bool:
+    async def _sync(self, job: Job, wanted: Wanted, *, is_answered: bool) -> bool:
         if not await self._sweep(job, wanted):
             return False
         if job.status.state.phase in CLOSED:
@@ -145,9 +146,9 @@ class Carrying:
         if group is None or group.status.phase in OUTSIDE:
             return await self._write_status(job, {}, wanted, let_in=False)
         self._say_unschedulable(job, group)
-        return await self._sync_pods(job, wanted)
+        return await self._sync_pods(job, wanted, is_answered=is_answered)
 
-    async def _sync_pods(self, job: Job, wanted: Wanted) -> bool:
+    async def _sync_pods(self, job: Job, wanted: Wanted, *, is_answered: bool) -> bool:
         pods, wish = self._cluster.pods(job), wanted_pods(job)
         waiting = waiting_tasks(job, pods)
         missing = [each for name, each in wish.items() if name not in pods]
@@ -172,7 +173,10 @@ class Carrying:
             self._cluster.put(key_of(job), NEWS)
             return True
         status = msgspec.structs.replace(job.status, controlled_resources=controlled_by(job) or None)
-        return await self._write_status(job, waiting, wanted, status) and made and deleted
+        # An answer that is due may have those that failed made again.
+        never = pods_in_vain(job, pods, waiting) if is_answered else 0
+        done = await self._write_status(job, waiting, wanted, status, in_vain=never)
+        return done and made and deleted
 
     async def _make_pods(
         self,
@@ -233,10 +237,9 @@ class Carrying:
         return problem == ""
 
     async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
-        group = self._cluster.group(job)
-        body = group_for(
-            job, self._cluster.priorities, waiting_roles(job, group, self._cluster.pods(job).values())
-        )
+        group, pods = self._cluster.group(job), self._cluster.pods(job)
+        waiting = waiting_roles(job, group, pods.values())
+        body = group_for(job, self._cluster.priorities, waiting, attainable_minimum(job, group, pods))
         if group is None:
             return await self._writes.make_group(body, wanted)
         patch = renewal(group, body)
@@ -250,13 +253,18 @@ class Carrying:
         status: JobStatus | None = None,
         *,
         let_in: bool = True,
+        in_vain: int = 0,
     ) -> bool:
         status = counted(status or job.status, self._cluster.pods(job).values())
         status = msgspec.structs.replace(status, min_available=job.spec.min_available)
         if status.state.phase in CLOSED:
             status = without_plugins(status)
-        status = moved(status, next_phase(job, status, let_in=let_in), self._now())
-        return await self._writes.status(job, explained(status, waiting), wanted)
+        status = moved(status, next_phase(job, status, let_in=let_in, in_vain=in_vain), self._now())
+        if not await self._writes.status(job, explained(status, waiting), wanted):
+            return False
+        if in_vain and status.state.phase in FINISHED:
+            self.say(job, REASON, "; ".join(map(str, waiting.values())), warning=True)
+        return True
 
     def _say_unschedulable(self, job: Job, group: PodGroup) -> None:
         conditions = group.status.conditions or ()

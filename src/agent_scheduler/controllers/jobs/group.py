@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
-from agent_scheduler.objects.batch import API_VERSION, TASK_SPEC, WAITING_ROLES, PodGroup
+from agent_scheduler.objects.batch import API_VERSION, ATTAINABLE, TASK_SPEC, WAITING_ROLES, PodGroup
 from agent_scheduler.objects.job import Job, TaskSpec
 from agent_scheduler.objects.job_pod import PARTITION_ID
 from agent_scheduler.objects.quantity import canonical
@@ -27,9 +27,15 @@ class _Template(Wire, frozen=True):
 _decode = msgspec.json.Decoder(_Template).decode
 
 
-def group_for(job: Job, priorities: Mapping[str, int], waiting: Sequence[str]) -> dict[str, Any]:
+#: Annotations that are the controller's own; all others are the Job's.
+_OWN: Final = (WAITING_ROLES, ATTAINABLE)
+
+
+def group_for(
+    job: Job, priorities: Mapping[str, int], waiting: Sequence[str], attainable: str = ""
+) -> dict[str, Any]:
     """The group as it is to be made. `priorities` are the values of priority classes, by name; `waiting` are tasks that
-    wait for others and have not run yet.
+    wait for others and have not run yet, `attainable` what it says of members that it cannot have any more.
 
     Raises QuantityError for a request that is no amount.
     """
@@ -42,6 +48,7 @@ def group_for(job: Job, priorities: Mapping[str, int], waiting: Sequence[str]) -
             "annotations": {
                 **(job.metadata.annotations or {}),
                 **({WAITING_ROLES: ",".join(waiting)} if waiting else {}),
+                **({ATTAINABLE: attainable} if attainable else {}),
             },
             "labels": job.metadata.labels or {},
             "ownerReferences": [owner_of(job)],
@@ -62,20 +69,19 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     spec = body["spec"]
     members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
     priority = spec.get("priorityClassName", "")
-    waiting = body["metadata"]["annotations"].get(WAITING_ROLES)
-    said = (known.metadata.annotations or {}).get(WAITING_ROLES)
-    if (known.spec.min_member, members, resources, known.spec.priority_class_name, said) == (
+    wanted, said = body["metadata"]["annotations"], known.metadata.annotations or {}
+    told = {name: wanted.get(name) for name in _OWN if wanted.get(name) != said.get(name)}
+    if not told and (known.spec.min_member, members, resources, known.spec.priority_class_name) == (
         spec["minMember"],
         spec["minTaskMember"],
         spec["minResources"],
         priority,
-        waiting,
     ):
         return None
     return {
         "metadata": {
             "uid": known.metadata.uid,
-            **({"annotations": {WAITING_ROLES: waiting}} if said != waiting else {}),
+            **({"annotations": told} if told else {}),
         },
         "spec": {
             "minMember": spec["minMember"],
