@@ -69,6 +69,7 @@ class JobController:
         self, settings: JobSettings, *, transport: Transport, events: EventRecorder, timing: Timing
     ) -> None:
         self.workers = settings.workers
+        self._ssh = settings.ssh
         self._timing = timing
         self._cluster = JobsCluster()
         self._writes = Writes(self._cluster, transport=transport, timing=timing)
@@ -123,6 +124,7 @@ class JobController:
                 known.delete_command,
                 optional=True,
             ),
+            *self._belongings.kinds(put, learn, ssh=self._ssh),
         ]
 
     def all_keys(self) -> Iterable[str]:
@@ -136,7 +138,7 @@ class JobController:
             job = self._cluster.jobs.get(key)
             if job is None or job.metadata.deletion_timestamp is not None:
                 if job is not None:
-                    self._belongings.forget(job)
+                    self._carrying.forget(job)
                 return await self._leave(key, wanted)
             self._await_pending(key, job)
             if (command := self._next_command(key)) is not None:

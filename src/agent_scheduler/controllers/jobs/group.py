@@ -9,11 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
+from agent_scheduler.kube.patch import says
 from agent_scheduler.objects.batch import API_VERSION, ATTAINABLE, TASK_SPEC, WAITING_ROLES, PodGroup
 from agent_scheduler.objects.job import Job, TaskSpec
 from agent_scheduler.objects.job_pod import PARTITION_ID
+from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.quantity import canonical
-from agent_scheduler.objects.wire import Wire
+from agent_scheduler.objects.wire import Metadata, Wire
 from agent_scheduler.objects.workload import TemplateSpec
 
 from .pods import group_name_of, owner_of
@@ -69,27 +71,65 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     spec = body["spec"]
     members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
     priority = spec.get("priorityClassName", "")
-    wanted, said = body["metadata"]["annotations"], known.metadata.annotations or {}
-    told = {name: wanted.get(name) for name in _OWN if wanted.get(name) != said.get(name)}
-    if not told and (known.spec.min_member, members, resources, known.spec.priority_class_name) == (
-        spec["minMember"],
-        spec["minTaskMember"],
-        spec["minResources"],
-        priority,
+    about = _about(known.metadata, body["metadata"])
+    told = {
+        key: wished or None
+        for key, there in (
+            ("networkTopology", known.spec.network_topology),
+            ("subGroupPolicy", known.spec.sub_group_policy),
+        )
+        if (wished := spec.get(key)) or there
+        if not (wished and says(_plain(there), wished, strategic=False))
+    }
+    if (
+        not about
+        and not told
+        and (known.spec.min_member, members, resources, known.spec.priority_class_name)
+        == (
+            spec["minMember"],
+            spec["minTaskMember"],
+            spec["minResources"],
+            priority,
+        )
     ):
         return None
     return {
         "metadata": {
             "uid": known.metadata.uid,
-            **({"annotations": told} if told else {}),
+            **about,
         },
         "spec": {
             "minMember": spec["minMember"],
-            "minTaskMember": dict.fromkeys(members) | spec["minTaskMember"],
-            "minResources": dict.fromkeys(resources) | spec["minResources"],
+            "minTaskMember": replacement(members, spec["minTaskMember"]),
+            "minResources": replacement(resources, spec["minResources"]),
             "priorityClassName": priority or None,
+            **told,
         },
     }
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:
+    """What a patch says of a group's metadata: whose it is, what it has of its Job, and what the controller says of it.
+    It may have more."""
+    found: dict[str, Any] = {}
+    labels = {key: text for key, text in wished["labels"].items() if (known.labels or {}).get(key) != text}
+    said = known.annotations or {}
+    names = (*_OWN, *wished["annotations"])
+    annotations = {
+        name: wished["annotations"].get(name)
+        for name in names
+        if wished["annotations"].get(name) != said.get(name)
+    }
+    (owner,) = wished["ownerReferences"]
+    if not any(each.controller and each.uid == owner["uid"] for each in known.owner_references or ()):
+        found["ownerReferences"] = [owner]
+    return (
+        found | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})
+    )
 
 
 def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
