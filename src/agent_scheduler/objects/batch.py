@@ -38,6 +38,9 @@ WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
 #: An annotation of a PodGroup: a list in JSON of what its `minResources` are made of, by what scopes of quotas ask of
 #: pods. Where there is none all are alike, and alike to what the group says.
 QUOTA_PARTS: Final = "agent-scheduler.io/quota-parts"
+#: An annotation of a PodGroup: the minimum that it can have where so many of its pods have failed, and are not made
+#: again, that it cannot have its own; with those of roles, and of their sub-groups: `5,worker=2,ps=4/1`.
+ATTAINABLE: Final = "agent-scheduler.io/attainable-minimum"
 #: A gate of pods whose turn comes once others of their Job have run. They are given nodes like others, with their gang,
 #: and are bound when it is gone.
 STAGE_GATE: Final = "agent-scheduler.io/depends-on"

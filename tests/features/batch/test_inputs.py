@@ -115,7 +115,8 @@ async def test_all_that_is_watched_has_a_row_and_what_a_session_may_read_is_ther
     rows = {(row.kind, row.plugin) for row in TABLE}
     assert kinds | {"NodeShard"} == {kind for kind, _ in rows}
     assert {name for readers in READERS.values() for name in readers} <= {name for _, name in rows}
-    # No group was lost, jobs that stand for themselves are none where others may be evicted, and shards are another configuration.
+    # No group was lost, jobs that stand for themselves are none where others may be evicted, and shards are another
+    # configuration.
     absent = {name for name in View.__struct_fields__ if not getattr(view, name)}
     assert absent == {"lost", "settled", "unready", "shard_full"}
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
 from agent_scheduler.engine.state.quotause import Scoped, asks_for_quality, crosses_namespaces, is_terminating
+from agent_scheduler.kube.patch import says
 from agent_scheduler.objects.batch import (
     API_VERSION,
+    ATTAINABLE,
     QUOTA_PARTS,
     TASK_SPEC,
     WAITING_ROLES,
@@ -23,7 +25,7 @@ from agent_scheduler.objects.job import Job, TaskSpec
 from agent_scheduler.objects.job_pod import PARTITION_ID
 from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.quantity import canonical
-from agent_scheduler.objects.wire import Wire
+from agent_scheduler.objects.wire import Metadata, Wire
 from agent_scheduler.objects.workload import TemplateSpec
 
 from .pods import group_name_of, owner_of
@@ -34,15 +36,18 @@ class _Template(Wire, frozen=True):
     spec: TemplateSpec = TemplateSpec()
 
 
-#: Annotations of the group that say what it is made of, beside those of its Job.
-_TOLD = (WAITING_ROLES, QUOTA_PARTS)
-
 _decode = msgspec.json.Decoder(_Template).decode
 
 
-def group_for(job: Job, priorities: Mapping[str, int], waiting: Sequence[str]) -> dict[str, Any]:
+#: Annotations that are the controller's own; all others are the Job's.
+_OWN: Final = (WAITING_ROLES, QUOTA_PARTS, ATTAINABLE)
+
+
+def group_for(
+    job: Job, priorities: Mapping[str, int], waiting: Sequence[str], attainable: str = ""
+) -> dict[str, Any]:
     """The group as it is to be made. `priorities` are the values of priority classes, by name; `waiting` are tasks that
-    wait for others and have not run yet.
+    wait for others and have not run yet, `attainable` what it says of members that it cannot have any more.
 
     Raises QuantityError for a request that is no amount.
     """
@@ -56,6 +61,7 @@ def group_for(job: Job, priorities: Mapping[str, int], waiting: Sequence[str]) -
                 **(job.metadata.annotations or {}),
                 **({WAITING_ROLES: ",".join(waiting)} if waiting else {}),
                 **_quota_parts(job, priorities),
+                **({ATTAINABLE: attainable} if attainable else {}),
             },
             "labels": job.metadata.labels or {},
             "ownerReferences": [owner_of(job)],
@@ -76,28 +82,65 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     spec = body["spec"]
     members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
     priority = spec.get("priorityClassName", "")
-    said = {key: (known.metadata.annotations or {}).get(key) for key in _TOLD}
-    told = {key: body["metadata"]["annotations"].get(key) for key in _TOLD}
-    if (known.spec.min_member, members, resources, known.spec.priority_class_name, said) == (
-        spec["minMember"],
-        spec["minTaskMember"],
-        spec["minResources"],
-        priority,
-        told,
+    about = _about(known.metadata, body["metadata"])
+    told = {
+        key: wished or None
+        for key, there in (
+            ("networkTopology", known.spec.network_topology),
+            ("subGroupPolicy", known.spec.sub_group_policy),
+        )
+        if (wished := spec.get(key)) or there
+        if not (wished and says(_plain(there), wished, strategic=False))
+    }
+    if (
+        not about
+        and not told
+        and (known.spec.min_member, members, resources, known.spec.priority_class_name)
+        == (
+            spec["minMember"],
+            spec["minTaskMember"],
+            spec["minResources"],
+            priority,
+        )
     ):
         return None
     return {
         "metadata": {
             "uid": known.metadata.uid,
-            **({"annotations": told} if said != told else {}),
+            **about,
         },
         "spec": {
             "minMember": spec["minMember"],
             "minTaskMember": replacement(members, spec["minTaskMember"]),
             "minResources": replacement(resources, spec["minResources"]),
             "priorityClassName": priority or None,
+            **told,
         },
     }
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:
+    """What a patch says of a group's metadata: whose it is, what it has of its Job, and what the controller says of it.
+    It may have more."""
+    found: dict[str, Any] = {}
+    labels = {key: text for key, text in wished["labels"].items() if (known.labels or {}).get(key) != text}
+    said = known.annotations or {}
+    names = (*_OWN, *wished["annotations"])
+    annotations = {
+        name: wished["annotations"].get(name)
+        for name in names
+        if wished["annotations"].get(name) != said.get(name)
+    }
+    (owner,) = wished["ownerReferences"]
+    if not any(each.controller and each.uid == owner["uid"] for each in known.owner_references or ()):
+        found["ownerReferences"] = [owner]
+    return (
+        found | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})
+    )
 
 
 def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
