@@ -290,9 +290,8 @@ def check_resize(spec: Spec, before: Spec, qos: str | None) -> Iterator[Cause]:
     if ordering:
         yield from ordering
         return
-    now = qos_class(spec)
-    if qos and now != qos:
-        yield invalid("spec", now, "Pod QOS Class may not change as a result of resizing")
+    if qos and qos_class(spec) != qos:
+        yield invalid("spec", qos, "Pod QOS Class may not change as a result of resizing")
     for group in _GROUPS:
         pairs = zip(spec.get(group) or (), before.get(group) or (), strict=True)
         for index, (container, old) in enumerate(pairs):
