@@ -1,11 +1,10 @@
-"""The containers of a template: names, images, ports, environment, mounts, probes, hooks, security.
+"""The containers of a template: names, images, ports, environment, mounts, security.
 
 The words are those of Kubernetes' `validateContainers`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,18 +21,15 @@ from .field_problems import (
     forbidden,
     formatted,
     invalid,
-    more_than_one,
     named,
     not_found,
-    not_negative,
     one_of,
-    port,
     port_number,
     present,
     required,
-    unsupported,
 )
 from .pod_fields import FieldRef, ResourceFieldRef, field_problems, resource_field_problems
+from .pod_hooks import Lifecycle, Probe, lifecycle_problems, probe_problems
 from .pod_resources import Amounts, resource_problems
 
 MOST_ID: Final = 2**31 - 1
@@ -43,7 +39,6 @@ _MESSAGES: Final = ("File", "FallbackToLogsOnError")
 _RESTART: Final = ("Always", "OnFailure", "Never")
 _PROPAGATION: Final = ("Bidirectional", "HostToContainer", "None")
 _PROFILES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
-_HEADER: Final = re.compile("[-A-Za-z0-9]+")
 _TWICE: Final = "may not have more than one field specified at a time"
 
 
@@ -97,56 +92,6 @@ class _Device(Wire, frozen=True):
     device_path: str = ""
 
 
-class _Exec(Wire, frozen=True):
-    command: tuple[str, ...] = ()
-
-
-class _Header(Wire, frozen=True):
-    name: str = ""
-
-
-class _HttpGet(Wire, frozen=True):
-    port: int | str = 0
-    scheme: str = "HTTP"
-    http_headers: tuple[_Header, ...] = ()
-
-
-class _Socket(Wire, frozen=True):
-    port: int | str = 0
-
-
-class _Grpc(Wire, frozen=True):
-    port: int = 0
-
-
-class _Sleep(Wire, frozen=True):
-    seconds: int = 0
-
-
-class _Handler(Wire, frozen=True):
-    """One of these."""
-
-    exec: _Exec | None = None
-    http_get: _HttpGet | None = None
-    tcp_socket: _Socket | None = None
-    grpc: _Grpc | None = None
-    sleep: _Sleep | None = None
-
-
-class _Probe(_Handler, frozen=True):
-    initial_delay_seconds: int = 0
-    timeout_seconds: int = 0
-    period_seconds: int = 0
-    success_threshold: int = 0
-    failure_threshold: int = 0
-    termination_grace_period_seconds: int | None = None
-
-
-class _Lifecycle(Wire, frozen=True):
-    post_start: _Handler | None = None
-    pre_stop: _Handler | None = None
-
-
 class Profile(Wire, frozen=True):
     """Of seccomp, or of AppArmor."""
 
@@ -185,10 +130,10 @@ class Container(Wire, frozen=True):
     resources: Amounts = Amounts()
     volume_mounts: tuple[_Mount, ...] = ()
     volume_devices: tuple[_Device, ...] = ()
-    liveness_probe: _Probe | None = None
-    readiness_probe: _Probe | None = None
-    startup_probe: _Probe | None = None
-    lifecycle: _Lifecycle | None = None
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    lifecycle: Lifecycle | None = None
     termination_message_policy: str = "File"
     image_pull_policy: str = ""
     restart_policy: str | None = None
@@ -440,77 +385,14 @@ def profile_problems(profile: Profile | None, field: str, what: str) -> Iterator
         yield invalid(at, local, f"can only be set when {what} type is Localhost")
 
 
-# ---- while it runs
-
-
 def _while_it_runs(container: Container, at: str, pod: Pod) -> Iterator[str]:
-    """Hooks and probes."""
-    lifecycle = container.lifecycle or _Lifecycle()
-    for name, hook in (("postStart", lifecycle.post_start), ("preStop", lifecycle.pre_stop)):
-        if hook is not None:
-            yield from _of_handler(hook, f"{at}.lifecycle.{name}", pod)
+    if container.lifecycle is not None:
+        yield from lifecycle_problems(container.lifecycle, f"{at}.lifecycle", pod.grace)
     probes = (
         ("livenessProbe", container.liveness_probe),
         ("readinessProbe", container.readiness_probe),
         ("startupProbe", container.startup_probe),
     )
     for name, probe in probes:
-        if probe is None:
-            continue
-        yield from _of_handler(probe, f"{at}.{name}", pod)
-        yield from _of_probe(probe, f"{at}.{name}")
-        grace = probe.termination_grace_period_seconds
-        if name == "readinessProbe":
-            if grace is not None:
-                detail = "must not be set for readinessProbes"
-                yield invalid(f"{at}.{name}.terminationGracePeriodSeconds", grace, detail)
-        elif probe.success_threshold not in (0, 1):
-            yield invalid(f"{at}.{name}.successThreshold", probe.success_threshold, "must be 1")
-
-
-def _of_probe(probe: _Probe, at: str) -> Iterator[str]:
-    yield from not_negative(f"{at}.initialDelaySeconds", probe.initial_delay_seconds)
-    yield from not_negative(f"{at}.timeoutSeconds", probe.timeout_seconds)
-    yield from not_negative(f"{at}.periodSeconds", probe.period_seconds)
-    yield from not_negative(f"{at}.successThreshold", probe.success_threshold)
-    yield from not_negative(f"{at}.failureThreshold", probe.failure_threshold)
-    grace = probe.termination_grace_period_seconds
-    if grace is not None and grace <= 0:
-        yield invalid(f"{at}.terminationGracePeriodSeconds", grace, "must be greater than 0")
-
-
-def _of_handler(handler: _Handler, at: str, pod: Pod) -> Iterator[str]:
-    kinds = {
-        "exec": handler.exec,
-        "httpGet": handler.http_get,
-        "tcpSocket": handler.tcp_socket,
-        "grpc": handler.grpc,
-        "sleep": handler.sleep,
-    }
-    given = {kind: said for kind, said in kinds.items() if said is not None}
-    if not given:
-        yield required(at, "must specify a handler type")
-        return
-    kind, first = next(iter(given.items()))
-    yield from _of_kind(first, f"{at}.{kind}", pod)
-    yield from more_than_one(at, given, "may not specify more than 1 handler type")
-
-
-def _of_kind(handler: object, at: str, pod: Pod) -> Iterator[str]:
-    match handler:
-        case _Exec():
-            if not handler.command:
-                yield required(f"{at}.command")
-        case _HttpGet():
-            yield from port(f"{at}.port", handler.port)
-            if handler.scheme not in ("", "HTTP", "HTTPS"):
-                yield unsupported(f"{at}.scheme", handler.scheme, ("HTTP", "HTTPS"))
-            for header in handler.http_headers:
-                if not _HEADER.fullmatch(header.name):
-                    detail = "a valid HTTP header must consist of alphanumeric characters or '-'"
-                    yield invalid(f"{at}.httpHeaders", header.name, detail)
-        case _Socket() | _Grpc():
-            yield from port(f"{at}.port", handler.port)
-        case _Sleep(seconds=seconds) if not 0 <= seconds <= pod.grace:
-            detail = f"must be non-negative and less than terminationGracePeriodSeconds ({pod.grace})"
-            yield invalid(at, seconds, detail)
+        if probe is not None:
+            yield from probe_problems(probe, f"{at}.{name}", pod.grace)
