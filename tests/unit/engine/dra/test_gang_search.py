@@ -1,0 +1,187 @@
+"""The search for a gang against one that tries everything."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from agent_scheduler.engine.dra.catalogue import Devices
+from agent_scheduler.engine.dra.demand import demand
+from agent_scheduler.engine.dra.gang_search import GangSearch, Placement, Wanting
+from agent_scheduler.engine.dra.records import ClaimInfo, SliceInfo
+from agent_scheduler.engine.state.nodeinfo import NodeInfo
+from agent_scheduler.engine.state.podclaims import PodClaim
+from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
+from tests.decisions.devices.validity import problems
+from tests.support.devices import attributes, books, claim_of, counter, device, key, slice_of
+from tests.support.engine import node
+from tests.support.examples import examples
+from tests.unit.engine.dra.clusters import NODES, Drawn, clusters, everything, is_small
+
+#: What a device is divided into: a counter of 6, of which each partition takes its size.
+SIZES = {"full": 6, "half": 3, "third": 2}
+
+
+class Somewhere:
+    """Each node takes `room` members."""
+
+    def __init__(self, nodes: Sequence[NodeInfo], room: int = 99) -> None:
+        self.there, self.room, self.placed = nodes, room, list[tuple[int, NodeInfo]]()
+
+    def nodes(self, member: int) -> Sequence[NodeInfo]:
+        on = [node.name for _, node in self.placed]
+        return [node for node in self.there if on.count(node.name) < self.room]
+
+    def place(self, member: int, node: NodeInfo) -> None:
+        self.placed.append((member, node))
+
+    def take_back(self) -> None:
+        self.placed.pop()
+
+    def state(self) -> Hashable:
+        return tuple(sorted(node.name for _, node in self.placed))
+
+
+def found_for(
+    devices: Devices,
+    nodes: Sequence[NodeInfo],
+    members: Sequence[Sequence[str]],
+    room: int = 99,
+    needed: int = 0,
+) -> tuple[Sequence[Placement], GangSearch]:
+    """`members` by the names of their claims."""
+    wanting = []
+    for names in members:
+        wants = demand([PodClaim(f"{place}", key(name)) for place, name in enumerate(names)], devices)
+        wanting.append(Wanting(wants, wants, tuple(map(key, names))))
+    places = Somewhere(nodes, room)
+    search = GangSearch(wanting, needed or len(members), devices, places)
+    while not search.run(50):
+        assert not places.placed
+    assert not places.placed
+    return search.found, search
+
+
+def partitions(node_name: str, number: int) -> tuple[SliceInfo, SliceInfo]:
+    """So many devices of a node, each of which can be divided; no two of them have the same attributes."""
+    parts = [
+        device(
+            f"{index}-{size}-{each}",
+            attributes=attributes(size=SIZES[size], uid=f"{node_name}{index}"),
+            consumesCounters=[{"counterSet": f"{index}", "counters": {"k": {"value": str(SIZES[size])}}}],
+        )
+        for index in range(number)
+        for size in SIZES
+        for each in range(6 // SIZES[size])
+    ]
+    sets = [{"name": f"{index}", "counters": {"k": {"value": "6"}}} for index in range(number)]
+    pool = {"name": node_name, "resourceSliceCount": 2}
+    return (
+        slice_of(node_name, *parts, pool=pool, nodeName=node_name),
+        slice_of(f"{node_name}-counters", pool=pool, nodeName=node_name, sharedCounters=sets),
+    )
+
+
+def one_of(name: str, sizes: Sequence[str]) -> dict[str, Any]:
+    """A request for the first of these that can be had."""
+    options = [
+        {
+            "name": size,
+            "deviceClassName": "any",
+            "selectors": [
+                {"cel": {"expression": f"device.attributes['d.example.com'].size == {SIZES[size]}"}}
+            ],
+        }
+        for size in sizes
+    ]
+    return {"name": name, "firstAvailable": options}
+
+
+def least_fallen(numbers: Sequence[int], room: int, members: Sequence[Sequence[Sequence[str]]]) -> int | None:
+    """How many members fall back at least, with so many devices on each node; None: there is no way at all.
+    `members`: the sizes that each of their requests has."""
+
+    def place(index: int, left: list[list[list[int]]], on: list[int], fallen: int) -> Iterator[int]:
+        if index == len(members):
+            yield fallen
+            return
+        for where, there in enumerate(left):
+            if on[where] == room:
+                continue
+            on[where] += 1
+            requests = members[index]
+            for choice in product(
+                *[[(size, gpu) for size in sizes for gpu in range(len(there))] for sizes in requests]
+            ):
+                for size, gpu in choice:
+                    there[gpu].append(SIZES[size])
+                if all(sum(each) <= 6 for each in there):
+                    falls = any(size != sizes[0] for (size, _), sizes in zip(choice, requests, strict=True))
+                    yield from place(index + 1, left, on, fallen + falls)
+                for _, gpu in choice:
+                    there[gpu].pop()
+            on[where] -= 1
+
+    return min(place(0, [[[] for _ in range(each)] for each in numbers], [0] * len(numbers), 0), default=None)
+
+
+_sizes = st.sampled_from(
+    [("full", "half"), ("full", "half", "third"), ("half", "third"), ("full",), ("third",), ("half",)]
+)
+_requests = st.lists(_sizes, min_size=1, max_size=2)
+
+
+@examples(60)
+@given(st.lists(st.integers(1, 2), min_size=1, max_size=3), st.integers(1, 4), st.data())
+def test_a_gang_of_parts_is_placed_wherever_it_can_be(
+    numbers: list[int], room: int, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(2, 4))
+    alike = data.draw(st.booleans())
+    members = [data.draw(_requests)] * size if alike else [data.draw(_requests) for _ in range(size)]
+    assume(len(numbers) * sum(numbers) * sum(map(len, members)) <= 60)
+    claims: list[ClaimInfo] = [
+        claim_of(f"c{index}", *(one_of(f"r{each}", sizes) for each, sizes in enumerate(requests)))
+        for index, requests in enumerate(members)
+    ]
+    nodes = [node(f"n{index}") for index in range(len(numbers))]
+    slices = [
+        each for there, number in zip(nodes, numbers, strict=True) for each in partitions(there.name, number)
+    ]
+    devices = books(*slices, *claims)
+    found, search = found_for(devices, nodes, [[claim.name] for claim in claims], room)
+    least = least_fallen(numbers, room, members)
+    assert len(found) == (0 if least is None else size), (least, search.steps)
+    if least is not None:
+        for each in found:
+            assert devices.assume(key(f"c{each.member}"), each.allocations[0], f"{each.member}")
+        fallen = sum(
+            each.allocations[0].preference < 8 * len([1 for sizes in members[each.member]]) for each in found
+        )
+        assert fallen == least, (fallen, least, search.steps)
+
+
+@examples(100)
+@given(clusters())
+def test_a_gang_of_any_claims_is_placed_wherever_it_can_be(drawn: Drawn) -> None:
+    """Each claim is that of one member."""
+    assume(is_small(drawn))
+    engine = DeviceEngine(drawn.cluster, drawn.claims)
+    nodes = [each for each in engine.ledger.columns.nodes[:2] if each is not None]
+    names = [claim["metadata"]["name"] for claim in drawn.claims]
+    found, _ = found_for(engine.devices, nodes, [[name] for name in names])
+    possible = [
+        ways
+        for where in product(NODES, repeat=len(names))
+        for ways in product(
+            *(
+                everything(drawn.cluster, there["metadata"]["name"], [claim])
+                for there, claim in zip(where, drawn.claims, strict=True)
+            )
+        )
+    ]
+    assert possible or not found
