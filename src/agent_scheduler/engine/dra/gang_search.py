@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any, Final, NamedTuple, Protocol
 
 from ..state.nodeinfo import NodeInfo
@@ -166,9 +167,10 @@ class GangSearch:
         self._stack: list[_Level] = []
         #: How many members may fall back.
         self._most = len(members)
-        #: Of each member, the groups that it has to have at least, as a sum of parts; and how many groups there are.
+        #: Of each member, the groups that it has to have at least, as a sum of parts; and how many groups there are;
+        #: unlimited if that was not found out.
         self._least: list[float] = []
-        self._there_are = 0
+        self._there_are = inf
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -597,13 +599,11 @@ class GangSearch:
         least: dict[RequestData, float] = {}
         for node in nodes:
             self.steps += VISIT
-            if self._is_over:
+            if self.steps > PORTION:
                 return
             for request, some in self._there_on(node).candidates.items():
                 parts = [self._groups[index][2] if index in self._groups else 0.0 for index in some]
-                least[request] = (
-                    min(parts, default=1.0) if request not in least else min(least[request], *parts)
-                )
+                least[request] = min(least.get(request, inf), *parts, inf)
                 groups.update((self._groups[index][0], None) for index in some if index in self._groups)
         shared = _named_twice(key for member in self._members for key in member.claims)
         for plan, member in zip(self._plans, self._members, strict=True):
