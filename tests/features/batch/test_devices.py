@@ -15,7 +15,9 @@ from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.support import objects
 from tests.support.batched import add_group, install
-from tests.support.device_cluster import Devices, devices, nothing_assumed
+from tests.support.device_cluster import RESOURCE, TEMPLATES, Devices, devices, nothing_assumed
+from tests.support.devices import DRIVER as OF_DIVIDED
+from tests.support.devices import divided, first_of
 from tests.support.embedded import EmbeddedCluster, until
 from tests.support.installation import Installation, process
 from tests.support.transports import Refusing, Through, failure
@@ -190,6 +192,27 @@ async def test_members_get_devices_for_extended_resources_that_no_node_offers() 
         assert await world.count_placed("h") == 0 and nothing_assumed(world)
         await world.add_node("c")
         await until(lambda: world.has_placed("h", 2))
+
+
+async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it() -> None:
+    """Two divided devices, and a gang of three: one whole, and two halves."""
+    async with device_gangs("a") as world:
+        selectors = [{"cel": {"expression": f"device.driver == '{OF_DIVIDED}'"}}]
+        await world.add(
+            f"{RESOURCE}/deviceclasses", {"metadata": {"name": "any"}, "spec": {"selectors": selectors}}
+        )
+        for each in divided("a", 2):
+            name = {"name": each["metadata"]["name"]}
+            await world.add(f"{RESOURCE}/resourceslices", {"metadata": name, "spec": each["spec"]})
+        spec = {"spec": {"devices": {"requests": [first_of("full", "half")]}}}
+        await world.add(TEMPLATES, {"metadata": {"name": "first"}, "spec": spec})
+        await world.device_gang("g", 3, template="first")
+        await until(lambda: world.has_placed("g", 3))
+        await world.audit()
+        devices = [device for _, device in await world.devices_in_use()]
+        assert sorted(device.split("-", 1)[1] for device in devices) == ["full-0", "half-0", "half-1"]
+        await world.rest()
+        assert nothing_assumed(world)
 
 
 async def test_members_wait_for_claims_that_are_made_after_them() -> None:
