@@ -15,7 +15,7 @@ from tests.decisions.kube_gangs.replay import Living, living
 from tests.support import objects
 from tests.support.device_cluster import CLAIMS as DEVICE_CLAIMS
 from tests.support.device_cluster import RESOURCE
-from tests.support.devices import attributes, counter, draws
+from tests.support.devices import divided, first_of
 from tests.support.terms import HOSTNAME, term
 from tests.support.virtual import virtual_time
 from tests.support.volume_cluster import CLAIMS, NOBODY, STORAGE, VOLUMES, using
@@ -278,43 +278,28 @@ async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
 
 @virtual_time
 async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it() -> None:
-    """One device in two halves, which its driver counts: a gang of two has a half each, one of one the whole."""
+    """Two divided devices on a node, and on another one a device that fits one member alone."""
     async with living() as there:
 
         def post(path: str, name: str, spec: dict[str, Any]) -> None:
             there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
 
         selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
-        post(f"{RESOURCE}/deviceclasses", "c", {"selectors": [selector]})
-        halves = [
-            {"name": name, **draws(size), "attributes": attributes(size=size)}
-            for name, size in (("full", 2), ("h0", 1), ("h1", 1))
-        ]
-        pool = {"name": "n1", "generation": 1, "resourceSliceCount": 2}
-        of_driver = {"driver": "d.example.com", "nodeName": "n1", "pool": pool}
-        post(f"{RESOURCE}/resourceslices", "n1", {**of_driver, "devices": halves})
-        post(f"{RESOURCE}/resourceslices", "n1-counters", {**of_driver, **counter(2)})
-        options = [
-            {
-                "name": name,
-                "deviceClassName": "c",
-                "selectors": [{"cel": {"expression": f"device.attributes['d.example.com'].size == {size}"}}],
-            }
-            for name, size in (("full", 2), ("half", 1))
-        ]
+        post(f"{RESOURCE}/deviceclasses", "any", {"selectors": [selector]})
+        for each in (*divided("n1", 2), *divided("n2", 1)):
+            post(f"{RESOURCE}/resourceslices", each["metadata"]["name"], each["spec"])
+        sizes = {"a": ("full", "half"), "b": ("full", "half"), "c": ("full", "half"), "d": ("full",)}
         members = []
-        for name in ("a", "b"):
-            post(DEVICE_CLAIMS, name, {"devices": {"requests": [{"name": "r", "firstAvailable": options}]}})
+        for name, some in sizes.items():
+            post(DEVICE_CLAIMS, name, {"devices": {"requests": [first_of(*some)]}})
             members.append(pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]))
-        assert bound(await create(there, node("n1", "8"), group(2), *members)) == ["p-a", "p-b"]
-        results = [
-            each["status"]["allocation"]["devices"]["results"][0]
+        after = await create(there, node("n1", "8"), node("n2", "1"), group(4), *members)
+        assert bound(after) == ["p-a", "p-b", "p-c", "p-d"]
+        found = [
+            each["status"]["allocation"]["devices"]["results"][0]["request"]
             for each in there.call("GET", DEVICE_CLAIMS)["items"]
         ]
-        assert sorted((each["request"], each["device"]) for each in results) == [
-            ("r/half", "h0"),
-            ("r/half", "h1"),
-        ]
+        assert sorted(found) == ["r/full", "r/full", "r/half", "r/half"]
 
 
 @virtual_time
