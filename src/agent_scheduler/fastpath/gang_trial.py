@@ -113,8 +113,8 @@ class GroupTrial:
         self, decide: Decide, members: Sequence[Member], *, have: int, minimum: int
     ) -> Sequence[Tried] | Searching:
         """`have` of the group have a node already, of `minimum`. Raises Failed."""
-        tried = self._tried(decide, members, (), have=have, minimum=minimum)
-        if is_reached(tried) or minimum - have < 2:
+        tried, found = self._tried(decide, [(each, None) for each in members], have=have, minimum=minimum)
+        if found >= minimum or minimum - have < 2:
             return tried
         placed = [each.member.pod for each in tried if each.node_name is not None]
         refused = [(each.member.pod, each.plugins) for each in tried if each.node_name is None]
@@ -135,8 +135,11 @@ class GroupTrial:
                 return searching
         if not placing.found:
             return searching.tried
-        again = self._tried(decide, members, placing.found, have=have, minimum=minimum)
-        return again if is_reached(again) else searching.tried
+        others = {member.pod.uid: member for member in members}
+        first = [(others.pop(pod.uid), placement) for pod, placement in placing.found]
+        left = [(member, None) for member in others.values()]
+        tried, found = self._tried(decide, [*first, *left], have=have, minimum=minimum)
+        return tried if found >= minimum else searching.tried
 
     @contextmanager
     def _in_place(self) -> Iterator[Callable[[PodInfo], None]]:
@@ -160,18 +163,16 @@ class GroupTrial:
     def _tried(
         self,
         decide: Decide,
-        members: Sequence[Member],
-        found: Sequence[tuple[PodInfo, Placement]],
+        members: Sequence[tuple[Member, Placement | None]],
         *,
         have: int,
         minimum: int,
-    ) -> Sequence[Tried]:
-        """`found`: where some of them are to be placed, before the others."""
+    ) -> tuple[Sequence[Tried], int]:
+        """What came of each, those of whom it is known where they are to be placed, too; and how many of the group have
+        a place then."""
         tried: list[Tried] = []
-        by_uid = {member.pod.uid: member for member in members}
-        first = [(by_uid.pop(pod.uid), placement) for pod, placement in found]
         with self._in_place() as placed:
-            for member, placement in (*first, *((member, None) for member in by_uid.values())):
+            for member, placement in members:
                 each = self._try(decide, member, placement)
                 if each.node_name is not None:
                     placed(member.pod)
@@ -179,8 +180,9 @@ class GroupTrial:
                     each = each._replace(waited=have < minimum)
                 tried.append(each)
             if is_feasible(tried):
-                return [each._replace(reservations=self._trial.hand_over(each.member.pod)) for each in tried]
-        return tried
+                hand_over = self._trial.hand_over
+                tried = [each._replace(reservations=hand_over(each.member.pod)) for each in tried]
+        return tried, have
 
     def _try(self, decide: Decide, member: Member, placement: Placement | None) -> Tried:
         pod, trial = member.pod, self._trial

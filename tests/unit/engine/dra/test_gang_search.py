@@ -156,7 +156,7 @@ def test_a_gang_of_any_claims_is_placed_wherever_it_can_be(drawn: Drawn) -> None
                 for there, claim in zip(where, drawn.claims, strict=True)
             )
         )
-        if not any(any(too_much(cluster, there, ways)) for there in NODES)
+        if not any(any(too_much(cluster, there, [way for (way,) in ways])) for there in NODES)
     )
     if not found and next(possible, None) is not None:
         # As for one pod: an alternative that asks for all is not passed over while a pool is being updated.
