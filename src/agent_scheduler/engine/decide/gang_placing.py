@@ -10,7 +10,6 @@ found out when members are placed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -22,8 +21,10 @@ from ..dra.demand import to_allocate
 from ..dra.gang_search import GangSearch, Placement, Wanting
 from ..plugins.dynamic_resources import NAME as DYNAMIC_RESOURCES
 from ..plugins.gpu_share import GPUShare
+from ..rules.spreading import HOSTNAME
+from ..state.columns import Amounts
+from ..state.gpus import Free
 from ..state.nodeinfo import NodeInfo
-from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from .classview import ClassView
 from .ranking import REFUSED
@@ -96,11 +97,9 @@ class _Places:
         self._pods = pods
         self._taken = taken
         self._marks: list[Mark] = []
-        #: How many of a class are placed on a row.
-        self._on: Counter[tuple[int, PodClass]] = Counter()
-        self._order: list[tuple[int, PodClass]] = []
-        #: Of nodes that were among the answers.
+        #: Of nodes that were among the answers; and what was taken of those that were so before anybody was placed.
         self._rows: dict[str, int] = {}
+        self._before: dict[str, tuple[Amounts, Free | None]] = {}
 
     def stand(self) -> bool:
         """Whether all these nodes are where they were."""
@@ -117,7 +116,10 @@ class _Places:
         for row in rows[np.argsort(-ranked[rows], kind="stable")].tolist():
             node = columns.nodes[row]
             assert node is not None, "a feasible row has a node"
-            self._rows[node.name] = row
+            if node.name not in self._rows:
+                self._rows[node.name] = row
+                if not self._marks:
+                    self._before[node.name] = columns.taken[row], columns.gpus.get(row)
             found.append(node)
         return found
 
@@ -125,12 +127,14 @@ class _Places:
         pod, row = self._pods[member], self._rows[node.name]
         self._marks.append(self._trial.mark())
         self._trial.place(pod, row)
-        self._on[row, pod.cls] += 1
-        self._order.append((row, pod.cls))
 
     def take_back(self) -> None:
         self._trial.rollback(self._marks.pop())
-        self._on[self._order.pop()] -= 1
 
-    def state(self) -> Hashable:
-        return frozenset(each for each in self._on.items() if each[1])
+    def alike(self, node: NodeInfo) -> Hashable:
+        """By all that the gang's other rules may go by, whichever these are."""
+        before = self._before.get(node.name)
+        if before is None:
+            return node.name
+        labels = frozenset(each for each in node.labels.items() if each[0] != HOSTNAME)
+        return self._snapshot.columns.offers[self._rows[node.name]], before, labels
