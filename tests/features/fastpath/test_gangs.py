@@ -9,6 +9,7 @@ import pytest
 
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.state.gpus import RESOURCE as GPUS
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.decisions.kube_gangs.replay import Living, living
@@ -300,6 +301,20 @@ async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_i
             for each in there.call("GET", DEVICE_CLAIMS)["items"]
         ]
         assert sorted(found) == ["r/full", "r/full", "r/half", "r/half"]
+
+
+@virtual_time
+async def test_members_get_shares_of_gpus_that_fit_in_another_order_than_their_own() -> None:
+    """The last one is popped: by best fit the small ones would have one GPU, and one of the large ones none."""
+    async with living() as there:
+        members = []
+        for number, amount in enumerate(("300", "700", "700", "300")):
+            amounts = {GPUS: amount}
+            asks = objects.container(requests={"cpu": "1", **amounts}, limits=amounts)
+            members.append(pod(f"p{number}", containers=[asks]))
+        gpus = objects.node("n1", cpu="16", extended={GPUS: "2000"})
+        assert bound(await create(there, gpus, group(4), *members)) == ["p0", "p1", "p2", "p3"]
+        assert not there.reports.attempts["unschedulable"], "in one attempt"
 
 
 @virtual_time
