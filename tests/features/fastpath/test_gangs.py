@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.dra.gang_search import GangSearch
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.gpus import RESOURCE as GPUS
@@ -17,6 +19,7 @@ from tests.support import objects
 from tests.support.device_cluster import CLAIMS as DEVICE_CLAIMS
 from tests.support.device_cluster import RESOURCE
 from tests.support.devices import divided, first_of
+from tests.support.embedded import PODS
 from tests.support.terms import HOSTNAME, term
 from tests.support.virtual import virtual_time
 from tests.support.volume_cluster import CLAIMS, NOBODY, STORAGE, VOLUMES, using
@@ -249,20 +252,22 @@ def devices(number: int, generation: int) -> dict[str, Any]:
     }
 
 
+OURS = {"cel": {"expression": 'device.driver == "d.example.com"'}}
+
+
+def post(there: Living, path: str, name: str, spec: dict[str, Any]) -> None:
+    there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
+
+
 @virtual_time
 async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
     async with living() as there:
-
-        def post(path: str, name: str, spec: dict[str, Any]) -> None:
-            there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
-
-        selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
-        post(f"{RESOURCE}/deviceclasses", "c", {"selectors": [selector]})
-        post(f"{RESOURCE}/resourceslices", "n1", devices(1, 1))
+        post(there, f"{RESOURCE}/deviceclasses", "c", {"selectors": [OURS]})
+        post(there, f"{RESOURCE}/resourceslices", "n1", devices(1, 1))
         request = {"name": "r", "exactly": {"deviceClassName": "c"}}
         members = []
         for name in ("a", "b"):
-            post(DEVICE_CLAIMS, name, {"devices": {"requests": [request]}})
+            post(there, DEVICE_CLAIMS, name, {"devices": {"requests": [request]}})
             members.append(pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]))
         assert bound(await create(there, node("n1", "8"), group(2), *members)) == []
         assert not any(each.get("status") for each in there.call("GET", DEVICE_CLAIMS)["items"])
@@ -277,30 +282,75 @@ async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
         assert sorted(results) == ["device-0", "device-1"]
 
 
+def divided_devices(there: Living, **numbers: int) -> None:
+    """So many of each node, which can be had as halves."""
+    post(there, f"{RESOURCE}/deviceclasses", "any", {"selectors": [OURS]})
+    for name, number in numbers.items():
+        for each in divided(name, number):
+            post(there, f"{RESOURCE}/resourceslices", each["metadata"]["name"], each["spec"])
+
+
+def sized(there: Living, *sizes: Sequence[str]) -> list[dict[str, Any]]:
+    """Members `p0`, `p1`..., each with a claim to a device of the first of its sizes that there is."""
+    members = []
+    for number, some in enumerate(sizes):
+        post(there, DEVICE_CLAIMS, f"c{number}", {"devices": {"requests": [first_of(*some)]}})
+        claims = [{"name": "r", "resourceClaimName": f"c{number}"}]
+        members.append(pod(f"p{number}", resourceClaims=claims))
+    return members
+
+
+def given(there: Living) -> list[str]:
+    """What claims have got."""
+    claims = [each.get("status") or {} for each in there.call("GET", DEVICE_CLAIMS)["items"]]
+    return sorted(each["allocation"]["devices"]["results"][0]["request"] for each in claims if each)
+
+
+def in_small_steps(monkeypatch: pytest.MonkeyPatch, first: Callable[[], object] = list) -> None:
+    """Searches take many turns; `first` is called in the first of them."""
+    run, calls = GangSearch.run, []
+
+    def step(search: GangSearch) -> bool:
+        calls.append(search)
+        if len(calls) == 1:
+            first()
+        return run(search, 20)
+
+    monkeypatch.setattr(GangSearch, "run", step)
+
+
+@pytest.mark.parametrize("turns", ("one", "many"))
 @virtual_time
-async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it() -> None:
+async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
+    turns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two divided devices on a node, and on another one a device that fits one member alone."""
+    if turns == "many":
+        in_small_steps(monkeypatch)
+    async with living() as there:
+        divided_devices(there, n1=2, n2=1)
+        members = sized(there, *[("full", "half")] * 3, ("full",))
+        after = await create(there, node("n1", "8"), node("n2", "1"), group(4), *members)
+        assert bound(after) == ["p0", "p1", "p2", "p3"]
+        assert given(there) == ["r/full", "r/full", "r/half", "r/half"]
+        assert not there.reports.attempts["unschedulable"], "in one attempt"
+
+
+@virtual_time
+async def test_a_gang_is_tried_anew_if_a_member_goes_while_devices_are_searched_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with living() as there:
 
-        def post(path: str, name: str, spec: dict[str, Any]) -> None:
-            there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
+        def goes() -> None:
+            gone = there.call("DELETE", f"{PODS}/p1")
+            there.fast_path.cluster.delete_pod(gone["metadata"]["uid"])
 
-        selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
-        post(f"{RESOURCE}/deviceclasses", "any", {"selectors": [selector]})
-        for each in (*divided("n1", 2), *divided("n2", 1)):
-            post(f"{RESOURCE}/resourceslices", each["metadata"]["name"], each["spec"])
-        sizes = {"a": ("full", "half"), "b": ("full", "half"), "c": ("full", "half"), "d": ("full",)}
-        members = []
-        for name, some in sizes.items():
-            post(DEVICE_CLAIMS, name, {"devices": {"requests": [first_of(*some)]}})
-            members.append(pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]))
-        after = await create(there, node("n1", "8"), node("n2", "1"), group(4), *members)
-        assert bound(after) == ["p-a", "p-b", "p-c", "p-d"]
-        found = [
-            each["status"]["allocation"]["devices"]["results"][0]["request"]
-            for each in there.call("GET", DEVICE_CLAIMS)["items"]
-        ]
-        assert sorted(found) == ["r/full", "r/full", "r/half", "r/half"]
+        in_small_steps(monkeypatch, goes)
+        divided_devices(there, n1=1)
+        after = await create(there, node("n1", "8"), group(2), *sized(there, *[("full", "half")] * 3))
+        assert bound(after) == ["p0", "p2"] and given(there) == ["r/half", "r/half"]
+        assert not there.fast_path.queue.places.in_flight
 
 
 @virtual_time

@@ -67,7 +67,7 @@ class GangPlacing:
 
     def run(self) -> bool:
         """Search for one portion. Whether it is over."""
-        return not self._places.stand() or self._search.run(PORTION)
+        return not self._places.stand() or self._search.run()
 
     @property
     def found(self) -> Sequence[tuple[PodInfo, Placement]]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from agent_scheduler.engine.dra import gang_search
 from agent_scheduler.engine.dra.allocator import allocate
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
@@ -166,3 +167,43 @@ def test_a_gang_of_any_claims_is_placed_wherever_it_can_be(drawn: Drawn) -> None
             for there in nodes
         ]
         assert any("asks for all devices, but resource pool" in getattr(each, "reason", "") for each in alone)
+
+
+def test_members_share_claims_have_several_and_are_left_out_where_not_all_are_needed() -> None:
+    n0, n1 = node("n0"), node("n1")
+    claims = [claim_of(name, first_of("full", "half")) for name in ("shared", "a", "b")]
+    slices = [*divided("n0", 2), *divided("n1", 1)]
+    devices = books(*(read_slice(msgspec.json.encode(each)) for each in slices), *claims)
+    found, _ = found_for(devices, [n1, n0], [("shared", "a"), ("b", "shared")])
+    assert [each.node.name for each in found] == ["n0", "n0"]
+    assert [[one.results[0].request for one in each.allocations] for each in found] == [
+        ["r/full", "r/half"],
+        ["r/half"],
+    ]
+    devices = books(
+        *map(read_slice, map(msgspec.json.encode, divided("n0", 1))), *claims, claim_of("c", first_of("full"))
+    )
+    found, _ = found_for(devices, [n0], [("c",), ("a",), ("b",)], needed=2)
+    assert [each.member for each in found] == [1, 2]
+
+
+def test_a_search_ends_within_its_steps_and_is_not_begun_where_there_is_too_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tried(numbers: Sequence[int], *members: Sequence[str]) -> tuple[int, int]:
+        nodes = [node(f"n{index}") for index in range(len(numbers))]
+        slices = [
+            each for there, number in zip(nodes, numbers, strict=True) for each in divided(there.name, number)
+        ]
+        claims = [claim_of(f"c{index}", first_of(*sizes)) for index, sizes in enumerate(members)]
+        devices = books(*(read_slice(msgspec.json.encode(each)) for each in slices), *claims)
+        found, search = found_for(devices, nodes, [[claim.name] for claim in claims])
+        return len(found), search.steps
+
+    sizes = ("full", "half")
+    assert tried([8] * 4, *[sizes] * 65) < (0, 2_000), "no more than what the selectors cost"
+    number, steps = tried([8] * 4, *[sizes] * 64)
+    assert number == 64 and steps < 64 * 250
+    monkeypatch.setattr(gang_search, "STEPS_A_MEMBER", 20)
+    number, steps = tried([8] * 4, *[sizes] * 64)
+    assert number == 0 and steps < 64 * 20 + 300
