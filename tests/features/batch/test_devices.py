@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent_scheduler.binding.groups import GroupJudge, Member
+from agent_scheduler.engine.dra.gang_search import GangSearch
 from agent_scheduler.engine.state.gpus import RESOURCE as GPUS
 from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.process.runtime import Runtime
@@ -195,8 +196,14 @@ async def test_members_get_devices_for_extended_resources_that_no_node_offers() 
         await until(lambda: world.has_placed("h", 2))
 
 
-async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it() -> None:
-    """Two divided devices, and a gang of three: one whole, and two halves."""
+@pytest.mark.parametrize("roles", ({}, {"minTaskMember": {"m": 1, "w": 2}}))
+async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
+    roles: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two divided devices, and a gang of three: one whole, and two halves. A search takes more than one step of the
+    session."""
+    run = GangSearch.run
+    monkeypatch.setattr(GangSearch, "run", lambda search: run(search, 50))
     async with device_gangs("a") as world:
         selectors = [{"cel": {"expression": f"device.driver == '{OF_DIVIDED}'"}}]
         await world.add(
@@ -207,7 +214,10 @@ async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_i
             await world.add(f"{RESOURCE}/resourceslices", {"metadata": name, "spec": each["spec"]})
         spec = {"spec": {"devices": {"requests": [first_of("full", "half")]}}}
         await world.add(TEMPLATES, {"metadata": {"name": "first"}, "spec": spec})
-        await world.device_gang("g", 3, template="first")
+        await add_group(world, "g", minMember=3, queue="q", **roles)
+        for number, role in enumerate("wmww" if roles else "mww"):
+            labelled = {"annotations": {"volcano.sh/task-spec": role}}
+            await world.device_member(f"g-{number}", "g", template="first", **labelled)
         await until(lambda: world.has_placed("g", 3))
         await world.audit()
         devices = [device for _, device in await world.devices_in_use()]

@@ -59,15 +59,18 @@ class GangPlacing:
     ) -> None:
         """`pods` in the order in which they are tried, as many of which as are `needed` get places, or none."""
         devices = snapshot.handle.devices
-        # Large shares of GPUs first: these are given by best fit, not searched for.
-        self._pods = sorted(pods, key=lambda pod: -pod.cls.gpu)
+        self._pods = list(pods)
+        if needed == len(pods):
+            # Large shares of GPUs first: these are given by best fit, not searched for.
+            self._pods.sort(key=lambda pod: -pod.cls.gpu)
         self._places = _Places(trial, snapshot, self._pods, taken)
+        self._gpus = sum(sorted(pod.cls.gpu for pod in pods)[:needed])
         members = [_wanting(pod, trial, snapshot) for pod in self._pods]
         self._search = GangSearch(members, needed, devices, self._places)
 
     def run(self) -> bool:
         """Search for one portion. Whether it is over."""
-        return not self._places.stand() or self._search.run()
+        return not self._places.stand() or self._gpus > self._places.free_gpus() or self._search.run()
 
     @property
     def found(self) -> Sequence[tuple[PodInfo, Placement]]:
@@ -105,6 +108,10 @@ class _Places:
         """Whether all these nodes are where they were."""
         nodes = self._snapshot.columns.nodes
         return all((node := nodes[row]) is not None and node.name == name for name, row in self._rows.items())
+
+    def free_gpus(self) -> int:
+        """Thousandths, of all nodes together."""
+        return sum(sum(left for left in free if left > 0) for free in self._snapshot.columns.gpus.values())
 
     def nodes(self, member: int) -> Sequence[NodeInfo]:
         pod, columns = self._pods[member], self._snapshot.columns
