@@ -153,7 +153,7 @@ def divided(node_name: str, number: int) -> tuple[dict[str, Any], dict[str, Any]
         for each in range(6 // SIZES[size])
     ]
     sets = [{"name": f"{index}", "counters": {"k": {"value": "6"}}} for index in range(number)]
-    where = {"nodeName": node_name, "pool": {"name": node_name, "resourceSliceCount": 2}}
+    where: Any = {"nodeName": node_name, "pool": {"name": node_name, "resourceSliceCount": 2}}
     counters = slice_json(f"{node_name}-counters", **where, sharedCounters=sets)
     del counters["spec"]["devices"]
     return slice_json(node_name, *parts, **where), counters

@@ -11,7 +11,6 @@ import pytest
 
 from agent_scheduler.binding.groups import GroupJudge, Member
 from agent_scheduler.engine.dra.gang_search import GangSearch
-from agent_scheduler.engine.state.gpus import RESOURCE as GPUS
 from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
@@ -224,21 +223,6 @@ async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_i
         assert sorted(device.split("-", 1)[1] for device in devices) == ["full-0", "half-0", "half-1"]
         await world.rest()
         assert nothing_assumed(world)
-
-
-async def test_members_get_shares_of_gpus_that_fit_in_another_order_than_their_own() -> None:
-    """By best fit in their order the small ones would have one GPU, and one of the large ones none."""
-    async with device_gangs() as world:
-        await world.add("/api/v1/nodes", objects.node("a", cpu="16", extended={GPUS: "2000"}))
-        await add_group(world, "g", minMember=4, queue="q")
-        for number, amount in enumerate(("300", "300", "700", "700")):
-            await world.member(
-                f"g-{number}",
-                "g",
-                cpu="1",
-                containers=[objects.container(requests={"cpu": "1", GPUS: amount}, limits={GPUS: amount})],
-            )
-        await until(lambda: world.has_placed("g", 4))
 
 
 async def test_members_wait_for_claims_that_are_made_after_them() -> None:

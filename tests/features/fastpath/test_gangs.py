@@ -242,16 +242,6 @@ async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when
         running.cancel()
 
 
-def devices(number: int, generation: int) -> dict[str, Any]:
-    """The spec of a slice."""
-    return {
-        "driver": "d.example.com",
-        "nodeName": "n1",
-        "pool": {"name": "n1", "generation": generation, "resourceSliceCount": 1},
-        "devices": [{"name": f"device-{each}"} for each in range(number)],
-    }
-
-
 OURS = {"cel": {"expression": 'device.driver == "d.example.com"'}}
 
 
@@ -259,32 +249,8 @@ def post(there: Living, path: str, name: str, spec: dict[str, Any]) -> None:
     there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
 
 
-@virtual_time
-async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
-    async with living() as there:
-        post(there, f"{RESOURCE}/deviceclasses", "c", {"selectors": [OURS]})
-        post(there, f"{RESOURCE}/resourceslices", "n1", devices(1, 1))
-        request = {"name": "r", "exactly": {"deviceClassName": "c"}}
-        members = []
-        for name in ("a", "b"):
-            post(there, DEVICE_CLAIMS, name, {"devices": {"requests": [request]}})
-            members.append(pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]))
-        assert bound(await create(there, node("n1", "8"), group(2), *members)) == []
-        assert not any(each.get("status") for each in there.call("GET", DEVICE_CLAIMS)["items"])
-        more = {"spec": devices(2, 2)}
-        there.call("PATCH", f"{RESOURCE}/resourceslices/n1", more, "application/merge-patch+json")
-        await asyncio.sleep(3)
-        assert bound(there.after()) == ["p-a", "p-b"]
-        results = [
-            each["status"]["allocation"]["devices"]["results"][0]["device"]
-            for each in there.call("GET", DEVICE_CLAIMS)["items"]
-        ]
-        assert sorted(results) == ["device-0", "device-1"]
-
-
 def divided_devices(there: Living, **numbers: int) -> None:
     """So many of each node, which can be had as halves."""
-    post(there, f"{RESOURCE}/deviceclasses", "any", {"selectors": [OURS]})
     for name, number in numbers.items():
         for each in divided(name, number):
             post(there, f"{RESOURCE}/resourceslices", each["metadata"]["name"], each["spec"])
@@ -293,6 +259,7 @@ def divided_devices(there: Living, **numbers: int) -> None:
 def sized(there: Living, *sizes: Sequence[str]) -> list[dict[str, Any]]:
     """Members `p0`, `p1`..., each with a claim to a device of the first of its sizes that there is."""
     members = []
+    post(there, f"{RESOURCE}/deviceclasses", "any", {"selectors": [OURS]})
     for number, some in enumerate(sizes):
         post(there, DEVICE_CLAIMS, f"c{number}", {"devices": {"requests": [first_of(*some)]}})
         claims = [{"name": "r", "resourceClaimName": f"c{number}"}]
@@ -319,14 +286,23 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch, first: Callable[[], object] 
     monkeypatch.setattr(GangSearch, "run", step)
 
 
-@pytest.mark.parametrize("turns", ("one", "many"))
+@virtual_time
+async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
+    async with living() as there:
+        divided_devices(there, n1=1)
+        after = await create(there, node("n1", "8"), group(2), *sized(there, ("full",), ("full",)))
+        assert bound(after) == [] and given(there) == []
+        divided_devices(there, n2=1)
+        await create(there, node("n2"))
+        assert bound(there.after()) == ["p0", "p1"] and given(there) == ["r/full", "r/full"]
+
+
 @virtual_time
 async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
-    turns: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two divided devices on a node, and on another one a device that fits one member alone."""
-    if turns == "many":
-        in_small_steps(monkeypatch)
+    in_small_steps(monkeypatch)
     async with living() as there:
         divided_devices(there, n1=2, n2=1)
         members = sized(there, *[("full", "half")] * 3, ("full",))
