@@ -152,16 +152,16 @@ class GangCycle:
         _, trial, worker, group, searching, started = unfinished
         cluster = self._cluster
         stands = trial is self._trial and cluster.groups.get(group.key) is group
-        if stands and searching.have == self._scheduled(group) and all(map(self._waits, searching.members)):
+        if stands and searching.have == self._scheduled(group) and all(map(self._stands, searching.members)):
             return self._tried(worker, group, searching.members, started, lambda: trial.go_on(searching))
         for member in searching.members:
-            if self._waits(member):
+            if self._stands(member):
                 self._failures.outdated(member.entry)
             else:
                 cluster.queue.done(member.entry.uid)
         return None
 
-    def _waits(self, member: Member) -> bool:
+    def _stands(self, member: Member) -> bool:
         """Whether the pod is as it was, and has no node."""
         cluster, uid = self._cluster, member.pod.uid
         return cluster.pods.get(uid) is member.pod and uid not in cluster.ledger.placements
