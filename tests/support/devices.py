@@ -134,3 +134,39 @@ def draws(size: int | str) -> dict[str, Any]:
 def counter(size: int | str) -> dict[str, Any]:
     """Of a slice: that counter."""
     return {"sharedCounters": [{"name": "set", "counters": {"k": {"value": str(size)}}}]}
+
+
+#: What a device is divided into, of a counter of 6: how much of it each partition takes.
+SIZES = {"full": 6, "half": 3, "third": 2}
+
+
+def divided(node_name: str, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Slices with so many devices of a node, each of which can be divided. No two of them have the same attributes."""
+    parts = [
+        device(
+            f"{index}-{size}-{each}",
+            attributes=attributes(size=SIZES[size], uid=f"{node_name}{index}"),
+            consumesCounters=[{"counterSet": f"{index}", "counters": {"k": {"value": str(SIZES[size])}}}],
+        )
+        for index in range(number)
+        for size in SIZES
+        for each in range(6 // SIZES[size])
+    ]
+    sets = [{"name": f"{index}", "counters": {"k": {"value": "6"}}} for index in range(number)]
+    where: Any = {"nodeName": node_name, "pool": {"name": node_name, "resourceSliceCount": 2}}
+    counters = slice_json(f"{node_name}-counters", **where, sharedCounters=sets)
+    del counters["spec"]["devices"]
+    return slice_json(node_name, *parts, **where), counters
+
+
+def first_of(*sizes: str, name: str = "r") -> dict[str, Any]:
+    """A request for a partition, of the first of these sizes that can be had."""
+    options = [
+        {
+            "name": size,
+            "deviceClassName": "any",
+            "selectors": [{"cel": {"expression": f"device.attributes['{DRIVER}'].size == {SIZES[size]}"}}],
+        }
+        for size in sizes
+    ]
+    return {"name": name, "firstAvailable": options}

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
 from agent_scheduler.binding.preemption import Attempt
 from agent_scheduler.cluster.cluster import Cluster, Entry
-from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews
+from agent_scheduler.engine.decide.classview import ClassView
+from agent_scheduler.engine.decide.decide import CandidateNode, CandidateNodes, ClassViews
+from agent_scheduler.engine.decide.gang_placing import GangPlacing, given, may_help
 from agent_scheduler.engine.decide.refusals import Refusal
 from agent_scheduler.engine.decide.reserving import Reservations
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.decide.trial import START, Trial
 from agent_scheduler.engine.dra.catalogue import PORTION
+from agent_scheduler.engine.dra.gang_search import Placement
 from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PodUnrankable
 from agent_scheduler.engine.framework.prebind import Writes
+from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 
@@ -47,6 +52,14 @@ class Tried(NamedTuple):
     reservations: Reservations = ()
 
     @property
+    def plugins(self) -> Collection[str]:
+        """Those that refused nodes; empty for one that has a place."""
+        decision = self.decided.decision
+        if isinstance(decision, Attempt):
+            decision = decision.refusal
+        return decision.plugins if isinstance(decision, Refusal) else ()
+
+    @property
     def attempt(self) -> Attempt | None:
         """Who would be evicted for it, if anybody."""
         decision = self.decided.decision
@@ -61,6 +74,18 @@ class Failed(Exception):
         self.pod = pod
 
 
+@dataclass(slots=True)
+class Searching:
+    """A group that was tried, some of whose members found no devices, while these are searched for all of them."""
+
+    decide: Decide
+    members: Sequence[Member]
+    have: int
+    minimum: int
+    tried: Sequence[Tried]
+    placing: GangPlacing
+
+
 class GroupTrial:
     """Owner of the trial on the workers' snapshot, which is there while a group is tried, and empty before and after.
 
@@ -69,38 +94,101 @@ class GroupTrial:
     """
 
     def __init__(
-        self, cluster: Cluster, snapshot: Snapshot, views: Mapping[str, ClassViews], writes: Writes
+        self,
+        cluster: Cluster,
+        snapshot: Snapshot,
+        views: Mapping[str, ClassViews],
+        writes: Writes,
+        nominations: Nominations | None = None,
     ) -> None:
+        """`nominations`: those that pods leave room for; None: nobody's."""
         self._cluster = cluster
         self._snapshot = snapshot
+        self._views = views
+        self._nominations = nominations
         self._trial = Trial(cluster.ledger, snapshot, views, writes, cluster.events.muted)
         snapshot.trial = None
 
-    def run(self, decide: Decide, members: Sequence[Member], *, have: int, minimum: int) -> Sequence[Tried]:
+    def run(
+        self, decide: Decide, members: Sequence[Member], *, have: int, minimum: int
+    ) -> Sequence[Tried] | Searching:
         """`have` of the group have a node already, of `minimum`. Raises Failed."""
-        snapshot, trial = self._snapshot, self._trial
+        tried, found = self._tried(decide, [(each, None) for each in members], have=have, minimum=minimum)
+        if found >= minimum or minimum - have < 2:
+            return tried
+        placed = [each.member.pod for each in tried if each.node_name is not None]
+        refused = [(each.member.pod, each.plugins) for each in tried if each.node_name is None]
+        if not may_help(placed, refused):
+            return tried
+        pods = [member.pod for member in members]
+        placing = GangPlacing(self._trial, self._snapshot, pods, minimum - have, self._taken)
+        return self.go_on(Searching(decide, members, have, minimum, tried, placing))
+
+    def go_on(self, searching: Searching) -> Sequence[Tried] | Searching:
+        """Search for a portion more. Raises Failed."""
+        decide, members, placing = searching.decide, searching.members, searching.placing
+        have, minimum = searching.have, searching.minimum
+        with self._in_place() as placed:
+            for member in members:
+                placed(member.pod)
+            if not placing.run():
+                return searching
+        if not placing.found:
+            return searching.tried
+        others = {member.pod.uid: member for member in members}
+        first = [(others.pop(pod.uid), placement) for pod, placement in placing.found]
+        left = [(member, None) for member in others.values()]
+        tried, found = self._tried(decide, [*first, *left], have=have, minimum=minimum)
+        return tried if found >= minimum else searching.tried
+
+    @contextmanager
+    def _in_place(self) -> Iterator[Callable[[PodInfo], None]]:
+        """The trial on the snapshot as it is now, and at the end what was before."""
+        snapshot = self._snapshot
         snapshot.refresh()
-        tried = []
         with not_nominated(self._cluster) as placed:
-            snapshot.trial = trial
+            snapshot.trial = self._trial
             try:
-                for member in members:
-                    each = self._try(decide, member)
-                    if each.node_name is not None:
-                        placed(member.pod)
-                        have += 1
-                        each = each._replace(waited=have < minimum)
-                    tried.append(each)
-                if is_feasible(tried):
-                    return [each._replace(reservations=trial.hand_over(each.member.pod)) for each in tried]
-                return tried
+                yield placed
             finally:
-                trial.rollback(START)
+                self._trial.rollback(START)
                 snapshot.trial = None
 
-    def _try(self, decide: Decide, member: Member) -> Tried:
+    def _taken(self, pod: PodInfo, view: ClassView) -> Sequence[int]:
+        nominations = self._nominations
+        if nominations is None or not (against := nominations.against(pod)):
+            return ()
+        return nominations.taken(pod, view, self._snapshot.columns, against)
+
+    def _tried(
+        self,
+        decide: Decide,
+        members: Sequence[tuple[Member, Placement | None]],
+        *,
+        have: int,
+        minimum: int,
+    ) -> tuple[Sequence[Tried], int]:
+        """What came of each, those of whom it is known where they are to be placed, too; and how many of the group have
+        a place then."""
+        tried: list[Tried] = []
+        with self._in_place() as placed:
+            for member, placement in members:
+                each = self._try(decide, member, placement)
+                if each.node_name is not None:
+                    placed(member.pod)
+                    have += 1
+                    each = each._replace(waited=have < minimum)
+                tried.append(each)
+            if is_feasible(tried):
+                hand_over = self._trial.hand_over
+                tried = [each._replace(reservations=hand_over(each.member.pod)) for each in tried]
+        return tried, have
+
+    def _try(self, decide: Decide, member: Member, placement: Placement | None) -> Tried:
         pod, trial = member.pod, self._trial
         try:
+            if placement is not None:
+                return self._place_as_found(member, placement)
             cls = self._snapshot.handle.class_of(pod, beside=trial.beside)
             decided = self._decided(decide, pod, cls)
             decision = decided.decision
@@ -121,6 +209,17 @@ class GroupTrial:
             if self._trial.try_place(member.pod, candidate.row, view):
                 placement = CandidateNodes((candidate,), decision.seen)
                 return Tried(member, Decided(view, placement), candidate.node_name)
+        return Tried(member, Decided(view, _NOT_RESERVED, True), None)
+
+    def _place_as_found(self, member: Member, placement: Placement) -> Tried:
+        pod, columns, node_name = member.pod, self._snapshot.columns, placement.node.name
+        row = self._cluster.ledger.rows.get(node_name)
+        view = self._trial.view_of(pod)
+        if row is not None:
+            with given(placement, view, self._cluster.devices):
+                if self._trial.try_place(pod, row, view):
+                    candidate = CandidateNode(node_name, row, columns.version[row])
+                    return Tried(member, Decided(view, CandidateNodes((candidate,), view.seen)), node_name)
         return Tried(member, Decided(view, _NOT_RESERVED, True), None)
 
     def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> Decided:

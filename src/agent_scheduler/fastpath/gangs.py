@@ -13,8 +13,8 @@ member, a smaller minimum.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from agent_scheduler.binding import groups as binder
 from agent_scheduler.binding.binder import Binder
@@ -35,9 +35,9 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.wantingpods import Together
 from agent_scheduler.engine.verdicts import by_queue
 
-from .gang_trial import Failed, GroupTrial, Member, Tried, is_feasible, is_reached, not_nominated
+from .gang_trial import Failed, GroupTrial, Member, Searching, Tried, is_feasible, is_reached, not_nominated
 from .gang_waits import GangWaits, of_gang
-from .worker import Decide
+from .worker import Decide, GoesOn
 
 WAITING: Final = (
     f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled, "
@@ -57,6 +57,18 @@ class GroupMessenger(Protocol):
 class GroupObserver(Protocol):
     def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
         """A cycle raised. The group's pods are in backoff."""
+
+
+class _Unfinished(NamedTuple):
+    cycle: GangCycle
+    trial: GroupTrial
+    worker: int
+    group: NativeGroup
+    searching: Searching
+    started: float
+
+    def go_on(self) -> GoesOn | None:
+        return self.cycle.go_on(self)
 
 
 class GangCycle:
@@ -92,7 +104,8 @@ class GangCycle:
         self.reconfigure(views)
 
     def reconfigure(self, views: Mapping[str, ClassViews]) -> None:
-        self._trial = GroupTrial(self._cluster, self._snapshot, views, self._writes)
+        nominations = self._preemption.nominations if self._preemption is not None else None
+        self._trial = GroupTrial(self._cluster, self._snapshot, views, self._writes, nominations)
         self._views = views
         self._seen.clear()
 
@@ -100,44 +113,85 @@ class GangCycle:
         """Whether the pod is decided on with others."""
         return native_key(pod) is not None and self._views[pod.scheduler_name].profile.gangs
 
-    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> None:
-        """Decide on the group of a pod that was popped, and carry it out."""
+    def run(
+        self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
+    ) -> GoesOn | None:
+        """Decide on the group of a pod that was popped, and carry it out, unless that is still to be gone on with."""
         popped, key = Member(entry, pod), native_key(pod)
         assert key is not None, "the pod names a group"
         group = self._cluster.groups.get(key)
         if group is None:
             # It went a moment ago: PreEnqueue keeps the pod from now on.
             self._failures.outdated(popped.entry)
-            return
+            return None
         backed_off = entry.consecutive_errors_count and not entry.rejectors
         if backed_off and self._seen.get(key) == self._state(group):
             self._failures.unchanged(entry, _TOGETHER if self._others_back_off(entry, group) else ())
-            return
+            return None
         members = self._members(popped, group)
         if self._lacks_others(members, group, started):
-            return
+            return None
         have = self._scheduled(group)
         if self._is_held_by_queue(members, group, group.minimum - have, started):
-            return
+            return None
         members = [each for each in members if self._may_be_tried(each, started)]
         if not members:
-            return
+            return None
         names = sorted({pod.scheduler_name for _, pod in members})
         if len(names) > 1:
             one = "all pods in a single pod group should have the same .spec.schedulerName set"
             message = f'{one}, got: "{names[0]}" and "{names[1]}"'
             self._error(group, members, Failed(members[0].pod, message), message, started)
-            return
+            return None
         self._seen.pop(key, None)
+        trial = self._trial
+        return self._tried(
+            worker,
+            group,
+            members,
+            started,
+            lambda: trial.run(decide, members, have=have, minimum=group.minimum),
+        )
+
+    def go_on(self, unfinished: _Unfinished) -> GoesOn | None:
+        """After another portion of the search. A group that is no longer what it was is tried anew."""
+        _, trial, worker, group, searching, started = unfinished
+        cluster = self._cluster
+        stands = trial is self._trial and cluster.groups.get(group.key) is group
+        if stands and searching.have == self._scheduled(group) and all(map(self._stands, searching.members)):
+            return self._tried(worker, group, searching.members, started, lambda: trial.go_on(searching))
+        for member in searching.members:
+            if self._stands(member):
+                self._failures.outdated(member.entry)
+            else:
+                cluster.queue.done(member.entry.uid)
+        return None
+
+    def _stands(self, member: Member) -> bool:
+        """Whether the pod is as it was, and has no node."""
+        cluster, uid = self._cluster, member.pod.uid
+        return cluster.pods.get(uid) is member.pod and uid not in cluster.ledger.placements
+
+    def _tried(
+        self,
+        worker: int,
+        group: NativeGroup,
+        members: Sequence[Member],
+        started: float,
+        attempt: Callable[[], Sequence[Tried] | Searching],
+    ) -> GoesOn | None:
         try:
-            tried = self._trial.run(decide, members, have=have, minimum=group.minimum)
+            tried = attempt()
         except Failed as error:
             if isinstance(error.__cause__, Exception):
                 self._observer.cycle_failed(worker, error.pod, error.__cause__)
             message = f"failed to schedule other pod from a pod group: {error}"
             self._error(group, members, error, message, started)
-            return
+            return None
+        if isinstance(tried, Searching):
+            return _Unfinished(self, self._trial, worker, group, tried, started)
         self._carry_out(tried, group, started)
+        return None
 
     def _members(self, popped: Member, group: NativeGroup) -> Sequence[Member]:
         """Those that wait, in flight from here on, in the order in which they are tried."""

@@ -56,14 +56,20 @@ class Decided(msgspec.Struct, frozen=True):
     is_partial: bool = False
 
 
-class Unfinished(NamedTuple):
+class GoesOn(Protocol):
     """A decision that another cycle has to go on with."""
+
+    def go_on(self) -> GoesOn | None: ...
+
+
+class Unfinished(NamedTuple):
+    """One on a pod."""
 
     worker: Worker
     entry: Entry
     began: float
 
-    def go_on(self) -> Unfinished | None:
+    def go_on(self) -> GoesOn | None:
         return self.worker.cycle(self.entry, began=self.began)
 
 
@@ -75,7 +81,9 @@ class Gangs(Protocol):
     """Decides on pods that are placed with others or not at all; see `gangs.GangCycle`."""
 
     def concerns(self, pod: PodInfo) -> bool: ...
-    def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> None: ...
+    def run(
+        self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
+    ) -> GoesOn | None: ...
 
 
 class WorkerObserver(Protocol):
@@ -136,7 +144,7 @@ class Worker:
         self._views = views
         self._candidates = candidates
 
-    def cycle(self, entry: Entry, *, began: float | None = None) -> Unfinished | None:
+    def cycle(self, entry: Entry, *, began: float | None = None) -> GoesOn | None:
         """Decide on one popped pod. What a plugin raises is reported, and the pod backs off.
 
         What it returns is still to be decided, by another cycle with the same `entry` and `began`.
@@ -160,8 +168,7 @@ class Worker:
             self._failures.queue_full(entry, pod, short, started=started)
             return None
         if pod.batch is not None and self._gangs is not None and self._gangs.concerns(pod):
-            self._gangs.run(self._index, self._decide, entry, pod, started=started)
-            return None
+            return self._gangs.run(self._index, self._decide, entry, pod, started=started)
         try:
             decided = self._decide(pod, cycle_began - started)
         except PodUnrankable as why:
@@ -346,7 +353,7 @@ class WorkerPool:
         self._binder = binder
         self._clock = clock
         #: Pods that are in flight, in the order in which they are gone on with.
-        self._unfinished: deque[Unfinished] = deque()
+        self._unfinished: deque[GoesOn] = deque()
 
     async def run(self) -> None:
         """Until the queue is closed, or cancelled."""

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from agent_scheduler.binding.groups import GroupJudge, Member
+from agent_scheduler.engine.dra.gang_search import GangSearch
 from agent_scheduler.kube.transport import Response, Transport
 from agent_scheduler.process.runtime import Runtime
 from embedded_kubernetes.device_driver import EXTENDED_RESOURCE
 from tests.support import objects
 from tests.support.batched import add_group, install
-from tests.support.device_cluster import Devices, devices, nothing_assumed
+from tests.support.device_cluster import RESOURCE, TEMPLATES, Devices, devices, nothing_assumed
+from tests.support.devices import DRIVER as OF_DIVIDED
+from tests.support.devices import divided, first_of
 from tests.support.embedded import EmbeddedCluster, until
 from tests.support.installation import Installation, process
 from tests.support.transports import Refusing, Through, failure
@@ -191,6 +194,36 @@ async def test_members_get_devices_for_extended_resources_that_no_node_offers() 
         assert await world.count_placed("h") == 0 and nothing_assumed(world)
         await world.add_node("c")
         await until(lambda: world.has_placed("h", 2))
+
+
+@pytest.mark.parametrize("roles", ({}, {"minTaskMember": {"m": 1, "w": 2}}))
+async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
+    roles: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two divided devices, and a gang of three: one whole, and two halves. A search takes more than one step of the
+    session."""
+    run = GangSearch.run
+    monkeypatch.setattr(GangSearch, "run", lambda search: run(search, 50))
+    async with device_gangs("a") as world:
+        selectors = [{"cel": {"expression": f"device.driver == '{OF_DIVIDED}'"}}]
+        await world.add(
+            f"{RESOURCE}/deviceclasses", {"metadata": {"name": "any"}, "spec": {"selectors": selectors}}
+        )
+        for each in divided("a", 2):
+            name = {"name": each["metadata"]["name"]}
+            await world.add(f"{RESOURCE}/resourceslices", {"metadata": name, "spec": each["spec"]})
+        spec = {"spec": {"devices": {"requests": [first_of("full", "half")]}}}
+        await world.add(TEMPLATES, {"metadata": {"name": "first"}, "spec": spec})
+        await add_group(world, "g", minMember=3, queue="q", **roles)
+        for number, role in enumerate("wmww" if roles else "mww"):
+            labelled = {"annotations": {"volcano.sh/task-spec": role}}
+            await world.device_member(f"g-{number}", "g", template="first", **labelled)
+        await until(lambda: world.has_placed("g", 3))
+        await world.audit()
+        devices = [device for _, device in await world.devices_in_use()]
+        assert sorted(device.split("-", 1)[1] for device in devices) == ["full-0", "half-0", "half-1"]
+        await world.rest()
+        assert nothing_assumed(world)
 
 
 async def test_members_wait_for_claims_that_are_made_after_them() -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.dra.gang_search import GangSearch
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.state.gpus import RESOURCE as GPUS
 from embedded_kubernetes import controllers
 from embedded_kubernetes.volume_binding import VolumeBinding
 from tests.decisions.kube_gangs.replay import Living, living
 from tests.support import objects
 from tests.support.device_cluster import CLAIMS as DEVICE_CLAIMS
 from tests.support.device_cluster import RESOURCE
+from tests.support.devices import divided, first_of
+from tests.support.embedded import PODS
 from tests.support.terms import HOSTNAME, term
 from tests.support.virtual import virtual_time
 from tests.support.volume_cluster import CLAIMS, NOBODY, STORAGE, VOLUMES, using
@@ -237,42 +242,105 @@ async def test_members_with_volumes_reserve_them_in_the_trial_and_are_bound_when
         running.cancel()
 
 
-def devices(number: int, generation: int) -> dict[str, Any]:
-    """The spec of a slice."""
-    return {
-        "driver": "d.example.com",
-        "nodeName": "n1",
-        "pool": {"name": "n1", "generation": generation, "resourceSliceCount": 1},
-        "devices": [{"name": f"device-{each}"} for each in range(number)],
-    }
+OURS = {"cel": {"expression": 'device.driver == "d.example.com"'}}
+
+
+def post(there: Living, path: str, name: str, spec: dict[str, Any]) -> None:
+    there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
+
+
+def divided_devices(there: Living, **numbers: int) -> None:
+    """So many of each node, which can be had as halves."""
+    for name, number in numbers.items():
+        for each in divided(name, number):
+            post(there, f"{RESOURCE}/resourceslices", each["metadata"]["name"], each["spec"])
+
+
+def sized(there: Living, *sizes: Sequence[str]) -> list[dict[str, Any]]:
+    """Members `p0`, `p1`..., each with a claim to a device of the first of its sizes that there is."""
+    members = []
+    post(there, f"{RESOURCE}/deviceclasses", "any", {"selectors": [OURS]})
+    for number, some in enumerate(sizes):
+        post(there, DEVICE_CLAIMS, f"c{number}", {"devices": {"requests": [first_of(*some)]}})
+        claims = [{"name": "r", "resourceClaimName": f"c{number}"}]
+        members.append(pod(f"p{number}", resourceClaims=claims))
+    return members
+
+
+def given(there: Living) -> list[str]:
+    """What claims have got."""
+    claims = [each.get("status") or {} for each in there.call("GET", DEVICE_CLAIMS)["items"]]
+    return sorted(each["allocation"]["devices"]["results"][0]["request"] for each in claims if each)
+
+
+def in_small_steps(monkeypatch: pytest.MonkeyPatch, first: Callable[[], object] = list) -> None:
+    """Searches take many turns; `first` is called in the first of them."""
+    run, calls = GangSearch.run, []
+
+    def step(search: GangSearch) -> bool:
+        calls.append(search)
+        if len(calls) == 1:
+            first()
+        return run(search, 20)
+
+    monkeypatch.setattr(GangSearch, "run", step)
 
 
 @virtual_time
 async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
     async with living() as there:
+        divided_devices(there, n1=1)
+        after = await create(there, node("n1", "8"), group(2), *sized(there, ("full",), ("full",)))
+        assert bound(after) == [] and given(there) == []
+        divided_devices(there, n2=1)
+        await create(there, node("n2"))
+        assert bound(there.after()) == ["p0", "p1"] and given(there) == ["r/full", "r/full"]
 
-        def post(path: str, name: str, spec: dict[str, Any]) -> None:
-            there.call("POST", path, {"metadata": {"name": name}, "spec": spec})
 
-        selector = {"cel": {"expression": 'device.driver == "d.example.com"'}}
-        post(f"{RESOURCE}/deviceclasses", "c", {"selectors": [selector]})
-        post(f"{RESOURCE}/resourceslices", "n1", devices(1, 1))
-        request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+@virtual_time
+async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two divided devices on a node, and on another one a device that fits one member alone."""
+    in_small_steps(monkeypatch)
+    async with living() as there:
+        divided_devices(there, n1=2, n2=1)
+        members = sized(there, *[("full", "half")] * 3, ("full",))
+        after = await create(there, node("n1", "8"), node("n2", "1"), group(4), *members)
+        assert bound(after) == ["p0", "p1", "p2", "p3"]
+        assert given(there) == ["r/full", "r/full", "r/half", "r/half"]
+        assert not there.reports.attempts["unschedulable"], "in one attempt"
+
+
+@virtual_time
+async def test_a_gang_is_tried_anew_if_a_member_goes_while_devices_are_searched_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with living() as there:
+
+        def goes() -> None:
+            gone = there.call("DELETE", f"{PODS}/p1")
+            there.fast_path.cluster.delete_pod(gone["metadata"]["uid"])
+
+        in_small_steps(monkeypatch, goes)
+        divided_devices(there, n1=1)
+        after = await create(there, node("n1", "8"), group(2), *sized(there, *[("full", "half")] * 3))
+        assert bound(after) == ["p0", "p2"] and given(there) == ["r/half", "r/half"]
+        assert not there.fast_path.queue.places.in_flight
+
+
+@virtual_time
+async def test_members_get_shares_of_gpus_that_fit_in_another_order_than_their_own() -> None:
+    """The last one is popped: by best fit the small ones would have one GPU, and one of the large ones none."""
+    async with living() as there:
         members = []
-        for name in ("a", "b"):
-            post(DEVICE_CLAIMS, name, {"devices": {"requests": [request]}})
-            members.append(pod(f"p-{name}", resourceClaims=[{"name": "r", "resourceClaimName": name}]))
-        assert bound(await create(there, node("n1", "8"), group(2), *members)) == []
-        assert not any(each.get("status") for each in there.call("GET", DEVICE_CLAIMS)["items"])
-        more = {"spec": devices(2, 2)}
-        there.call("PATCH", f"{RESOURCE}/resourceslices/n1", more, "application/merge-patch+json")
-        await asyncio.sleep(3)
-        assert bound(there.after()) == ["p-a", "p-b"]
-        results = [
-            each["status"]["allocation"]["devices"]["results"][0]["device"]
-            for each in there.call("GET", DEVICE_CLAIMS)["items"]
-        ]
-        assert sorted(results) == ["device-0", "device-1"]
+        for number, amount in enumerate(("300", "700", "700", "300")):
+            amounts = {GPUS: amount}
+            asks = objects.container(requests={"cpu": "1", **amounts}, limits=amounts)
+            members.append(pod(f"p{number}", containers=[asks]))
+        gpus = objects.node("n1", cpu="16", extended={GPUS: "2000"})
+        assert bound(await create(there, gpus, group(4), *members)) == ["p0", "p1", "p2", "p3"]
+        assert not there.reports.attempts["unschedulable"], "in one attempt"
 
 
 @virtual_time

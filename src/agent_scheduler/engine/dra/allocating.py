@@ -26,32 +26,54 @@ class Allocating:
     """`index` is that of one of `slots`."""
 
     def __init__(self, claims: Sequence[ClaimPlan], slots: Sequence[DeviceSlot]) -> None:
-        self._claims = claims
+        self._claims: list[ClaimPlan] = []
         self._slots = slots
         #: Why a request for all devices could not be met though they are there; empty if that never happened.
         self.problem = ""
         #: By claim.
-        self.chosen: list[list[Choice]] = [[] for _ in claims]
+        self.chosen: list[list[Choice]] = []
         #: Bits of slots that are taken exclusively; and by claim, of slots that it has in any way.
         self._taken = 0
-        self._used = [0] * len(claims)
+        self._used: list[int] = []
         #: By claim and constraint: the values of its devices.
-        self._values: list[list[list[Attribute]]] = [[[] for _ in claim.spec.constraints] for claim in claims]
+        self._values: list[list[list[Attribute]]] = []
         #: (pool, counter) -> what the devices taken here use of it.
         self._counters: dict[CounterKey, int] = {}
         #: Slot -> what is taken of a shared device here, one entry a use.
         self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
-        self._has_admin = any(request.option.admin for claim in claims for request in claim.subrequests)
+        self._has_admin = False
+        for claim in claims:
+            self.begin(claim)
 
-    def rest(self, claim_index: int, request_index: int) -> Hashable:
-        """Equal where all that is left to be done has the same choice."""
+    def begin(self, claim: ClaimPlan) -> None:
+        """One claim more, behind the others."""
+        self._claims.append(claim)
+        self.chosen.append([])
+        self._used.append(0)
+        self._values.append([[] for _ in claim.spec.constraints])
+        self._has_admin = self._has_admin or any(request.option.admin for request in claim.subrequests)
+
+    def drop(self) -> None:
+        """Undo the last `begin`, once all devices of the claim are given back."""
+        for each in (self._claims, self.chosen, self._used, self._values):
+            each.pop()
+
+    def rest(self, claim_index: int, request_index: int, known: int = 0) -> Hashable:
+        """Equal where all that is left to be done has the same choice. `known`: bits of slots of which the caller knows
+        itself whether they are taken."""
         return (
             claim_index,
             request_index,
-            self._taken,
-            self._used[claim_index],
+            self._used[claim_index] & ~known,
             len(self.chosen[claim_index]),
             tuple(map(tuple, self._values[claim_index])),
+            self.taken(known),
+        )
+
+    def taken(self, known: int = 0) -> Hashable:
+        """Equal where the same is taken of the same devices."""
+        return (
+            self._taken & ~known,
             # What else is in use follows from the slots that are taken.
             tuple(sorted(self._counters.items())) if self._has_admin else (),
             tuple((slot, tuple(uses)) for slot, uses in sorted(self._shares.items()) if uses),

@@ -7,7 +7,8 @@ from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +34,7 @@ LEFT_OVER: Final = "cannot schedule extended resource claim"
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 
 #: What it costs to ask about a node at all.
-_VISIT: Final = 15
+VISIT: Final = 15
 #: `FirstAvailableDeviceRequestMaxSize`.
 _ALTERNATIVES: Final = 8
 
@@ -65,7 +66,7 @@ def allocate(
     that devices stand for on this node. Pure: it takes nothing, see `Devices.assume`. `begun`: what came of it before,
     if nothing has changed since."""
     budget = budget or SearchBudget()
-    budget.left -= _VISIT
+    budget.left -= VISIT
     plan = plan_of(demand, devices)
     if plan.problem:
         return CannotAllocate(plan.problem)
@@ -92,7 +93,7 @@ def allocate(
     if not found:
         return CannotAllocate(search.allocating.problem or _why(there))
     return tuple(
-        _allocation(claim, choices, node)
+        allocation_of(claim, choices, node)
         for claim, choices in zip(claims, search.allocating.chosen, strict=True)
     )
 
@@ -106,7 +107,7 @@ def _why(there: NodeDevices) -> str:
     return f"{INVALID_POOLS}: {unreadable[0]}" if unreadable else INVALID_POOLS
 
 
-def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> Allocation:
+def allocation_of(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> Allocation:
     chosen = {choice.request.index: choice.request for choice in choices}
     return Allocation(
         results=tuple(
@@ -123,7 +124,7 @@ def _allocation(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -> 
             for choice in choices
         ),
         configuration=_configuration(claim, [request for _, request in sorted(chosen.items())]),
-        selector=_selector(choices, node),
+        selector=selector_of(choices, node),
         preference=sum(
             _ALTERNATIVES - request.subindex
             for index, request in chosen.items()
@@ -157,7 +158,7 @@ def _configuration(claim: ClaimPlan, chosen: Sequence[RequestData]) -> tuple[Con
     return tuple(each._replace(requests=()) if len(each.requests) == every else each for each in found)
 
 
-def _selector(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | None:
+def selector_of(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | None:
     """Where the claim can be used: on this node alone if one of its devices can, else wherever all of them can."""
     fields: list[Requirement] = []
     labels: list[Requirement] = []
@@ -226,15 +227,7 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
     on with when the node is asked about again.
     """
     plan = plan_of(demand, devices)
-    stamp, freed = devices.pools.stamp(node.name), devices.pools.freed_stamp(node.name)
-    kept: MutableMapping[Any, _Kept] = plan.answers
-    key: str | NodeDevices = node.name
-    if not (plan.problem or demand.allocated or demand.extended):
-        there = devices_of(devices, node)
-        if there.shared:
-            # None of these nodes has pools of its own, and no answer is about one of them alone.
-            kept, key = plan.shared_answers, there
-            stamp, freed = (0, stamp[1]), (0, freed[1])
+    kept, key, stamp, freed = _place_of(demand, devices, node)
     found, begun = kept.get(key), NOT_ASKED
     if found is not None and (key is not node.name or found.node is node or _alike(found.node, node)):
         if found.stamp == stamp:
@@ -250,6 +243,39 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
     new = allocate(demand, devices, node, budget, begun)
     kept[key] = _Kept(stamp, freed, node, new)
     return new
+
+
+def _place_of(
+    demand: Demand, devices: Devices, node: NodeInfo
+) -> tuple[MutableMapping[Any, _Kept], str | NodeDevices, tuple[int, int], tuple[int, int]]:
+    """Where the answer is kept, under which key, and the stamps of one that is given now."""
+    plan = plan_of(demand, devices)
+    stamp, freed = devices.pools.stamp(node.name), devices.pools.freed_stamp(node.name)
+    if not (plan.problem or demand.allocated or demand.extended):
+        there = devices_of(devices, node)
+        if there.shared:
+            # None of these nodes has pools of its own, and no answer is about one of them alone.
+            return plan.shared_answers, there, (0, stamp[1]), (0, freed[1])
+    return plan.answers, node.name, stamp, freed
+
+
+@contextmanager
+def answering(
+    demand: Demand, devices: Devices, node: NodeInfo, allocations: tuple[Allocation, ...]
+) -> Iterator[None]:
+    """Meanwhile, until anything changes, `answer` says this of the node, which somebody has found out who looks at more
+    than one pod."""
+    kept, key, stamp, freed = _place_of(demand, devices, node)
+    before = kept.get(key)
+    kept[key] = _Kept(stamp, freed, node, allocations)
+    try:
+        yield
+    finally:
+        # It is not what the pod would be given by itself.
+        if before is None:
+            del kept[key]
+        else:
+            kept[key] = before
 
 
 def _holds(found: Answer, devices: Devices) -> bool:

@@ -25,8 +25,8 @@ DEVICES_AT_MOST: Final = 32
 _SHORT: Final = 50
 
 #: Passing a device by takes so much less time than trying it, and to ask an expression so much more.
-_PASSED_A_STEP: Final = 16
-_EVALUATION: Final = 5
+PASSED_A_STEP: Final = 16
+EVALUATION: Final = 5
 
 #: Levels of the search; each yields the next one to be tried, or one of these. None: everything has been found.
 Level = Iterator[Any]
@@ -105,14 +105,14 @@ class Search:
 
     def _is_over(self) -> bool:
         """Whether it has taken its steps."""
-        if self._passed >= _PASSED_A_STEP:
-            self.steps += self._passed // _PASSED_A_STEP
-            self._passed %= _PASSED_A_STEP
+        if self._passed >= PASSED_A_STEP:
+            self.steps += self._passed // PASSED_A_STEP
+            self._passed %= PASSED_A_STEP
         return self.steps > self._limit
 
     def _selects(self, request: RequestData, slot: DeviceSlot) -> bool:
         if request.selectors and request.selectors not in slot.facts.answers:
-            self.steps += _EVALUATION * len(request.selectors)
+            self.steps += EVALUATION * len(request.selectors)
         return request.selects(slot.facts)
 
     def _first(self) -> Choice | None:

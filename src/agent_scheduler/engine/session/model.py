@@ -379,6 +379,15 @@ class Job(_Counts):
         self.fit_errors[task.uid] = why
         self._failed_roles.setdefault(task.sub_job, set()).add(task.role)
 
+    def forget_errors(self, tasks: Iterable[Task]) -> None:
+        """They found a node after all."""
+        for task in tasks:
+            self.fit_errors.pop(task.uid, None)
+        self._failed_roles.clear()
+        for uid in self.fit_errors:
+            failed = self.tasks[uid]
+            self._failed_roles.setdefault(failed.sub_job, set()).add(failed.role)
+
     def failed_roles(self, sub_job: SubJob | None) -> Collection[str]:
         """Roles of the tasks that found no node."""
         return self._failed_roles.get(sub_job, ())

@@ -14,10 +14,12 @@ import numpy as np
 
 from ..decide.classview import ClassView
 from ..decide.compiled import CompiledFilter
+from ..decide.gang_placing import GangPlacing, given
 from ..decide.ranking import REFUSED, best_of
 from ..decide.snapshot import Snapshot
 from ..decide.trial import Mark, Trial
 from ..dra.catalogue import PORTION
+from ..dra.gang_search import Placement
 from ..plugins.node_resources_fit import NodeResourcesFit
 from ..preemption.nominated import Nominations
 from ..quotas.vector import COMMON, Total, of_requests
@@ -26,6 +28,7 @@ from ..state.columns import Ints, Rows
 from ..state.gpus import NO_GPUS, Free, fits
 from ..state.nodeinfo import NodeInfo, is_ready
 from ..state.podclass import PODS, PodClass
+from ..state.podinfo import PodInfo
 from .fit import FitErrors, first_short, fit_message
 from .model import Job, Task, TaskStatus
 from .nominated import Nominated
@@ -244,6 +247,24 @@ class SessionNodes:
             self.is_partial |= row is None and bool(self._devices.undecided)
         return row
 
+    def placing(self, pods: Sequence[PodInfo], needed: int) -> GangPlacing:
+        """The search for places for so many of these, all of which have room there now."""
+        return GangPlacing(self._trial, self._snapshot, pods, needed, self._not_now)
+
+    def as_found(
+        self, task: Task, found: Placement, allocate: Callable[[Task, int, ClassView], bool]
+    ) -> bool:
+        """Have a task allocated as such a search found it; False, and nothing is changed, where that can no longer
+        be."""
+        view, row = self.view(task), self.row(found.node.name)
+        with given(found, view, self._devices):
+            return allocate(task, row, view)
+
+    def _not_now(self, pod: PodInfo, view: ClassView) -> Sequence[int]:
+        """Rows that are others' by nomination, or only will have room."""
+        later = [row for row in self._waiting if not self._has_room(pod, row)]
+        return [*later, *self._nominated.taken(pod, view, self.columns)]
+
     def _look_again(self) -> None:
         """Have the nodes asked about again that searches came to no end for."""
         before = self._trial.sequence
@@ -281,31 +302,34 @@ class SessionNodes:
 
     def has_room(self, task: Task, row: int) -> bool:
         """Whether a row that has room to come has it now."""
+        return self._has_room(task.pod, row)
+
+    def _has_room(self, pod: PodInfo, row: int) -> bool:
         waiting = self._waiting.get(row)
         if waiting is None:
             return True
         now = {resource: -amount for resource, amount in waiting.items()}
-        return self._fits(task, row, now) and _fits_gpus(task, lambda: self._trial.gpus_now(row))
+        return self._fits(pod, row, now) and _fits_gpus(pod, lambda: self._trial.gpus_now(row))
 
     def fits_without(self, task: Task, row: int, leaving: Sequence[Task] = ()) -> bool:
         """Whether there is the room to come for a task on a row once others have left, too. GPUs are looked at one by
         one when they have."""
         freed: dict[str, int] = {}
-        if not leaving and not _fits_gpus(task, lambda: self.columns.gpus.get(row, NO_GPUS)):
+        if not leaving and not _fits_gpus(task.pod, lambda: self.columns.gpus.get(row, NO_GPUS)):
             return False
         for each in leaving:
             for resource, amount in each.pod.cls.requests.items():
                 freed[resource] = freed.get(resource, 0) + amount
-        return self._fits(task, row, freed)
+        return self._fits(task.pod, row, freed)
 
-    def _fits(self, task: Task, row: int, freed: Mapping[str, int]) -> bool:
-        """Whether a row has the room to come for a task and those nominated there, with so much more of it."""
+    def _fits(self, pod: PodInfo, row: int, freed: Mapping[str, int]) -> bool:
+        """Whether a row has the room to come for a pod and those nominated there, with so much more of it."""
         columns, nominated = self.columns, self._nominated
         known, offers, taken = columns.interns.resources, columns.offers[row], columns.taken[row]
-        for resource, amount in task.pod.cls.requests.items():
+        for resource, amount in pod.cls.requests.items():
             index = known.get(resource, columns.resources)
             offered, used = (offers[index], taken[index]) if index < columns.resources else (0, 0)
-            kept = nominated.amount(row, task.pod, resource)
+            kept = nominated.amount(row, pod, resource)
             if offered - used - kept + freed.get(resource, 0) < amount:
                 return False
         return True
@@ -429,8 +453,8 @@ def _is_room(entry: CompiledFilter) -> bool:
     return isinstance(entry.plugin, NodeResourcesFit)
 
 
-def _fits_gpus(task: Task, free: Callable[[], Free]) -> bool:
-    return not task.pod.cls.gpu or fits(free(), task.pod.cls.gpu)
+def _fits_gpus(pod: PodInfo, free: Callable[[], Free]) -> bool:
+    return not pod.cls.gpu or fits(free(), pod.cls.gpu)
 
 
 def _asks_devices(task: Task) -> bool:

@@ -13,6 +13,7 @@ from ..lending import may_hold, wanted_next
 from ..model import READY, Job, SubJob, Task, TaskStatus
 from ..settled import STRIDE
 from ..statement import Statement
+from ..together import place_together
 from ..worklist import Worklist
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def _place(
     to be free is; then all is taken back."""
     session = statement.session
     tiers, nodes, queue = session.tiers, session.nodes, session.queues[job.queue]
+    refused: list[Task] = []
     while tasks:
         task = tasks.popleft()
         if not tiers.allocatable(queue, task):
@@ -152,6 +154,7 @@ def _place(
         row = nodes.best(task, view)
         if row is None:
             job.fail(task, nodes.why_not(task, view))
+            refused.append(task)
             if view.rejection is None and _goes_on(job, sub_job):
                 continue
             break
@@ -165,8 +168,17 @@ def _place(
         yield
     if tiers.sub_job_ready(job, sub_job) or tiers.sub_job_pipelined(job, sub_job):
         return True
+    placed = [operation.task for operation in statement.operations]
     statement.discard()
-    return False
+    if not refused:
+        return False
+    left = [*refused, *(task for task in tasks if not task.gated)]
+    together = yield from place_together(statement, job, sub_job, placed, left)
+    if together:
+        kept = [task for task in (*placed, *refused, *tasks) if task not in together]
+        tasks.clear()
+        tasks.extend(kept)
+    return bool(together)
 
 
 def _goes_on(job: Job, sub_job: SubJob | None) -> bool:

@@ -1,0 +1,147 @@
+"""A gang that found no places for all of its members one after the other, because of devices: the search for all of
+them together (`dra.gang_search`) on a trial, and what it found put into that.
+
+    members are tried one by one ──> one is refused for devices, and others have some ──> all is taken back
+      ──> the search, a portion at a time ──> each member at its place, with exactly these devices; or all as it was
+
+Nothing is reserved while it is searched, so others may have turns between two portions. What they take meanwhile is
+found out when members are placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+
+from ..dra.allocator import answering
+from ..dra.catalogue import PORTION, Devices
+from ..dra.demand import to_allocate
+from ..dra.gang_search import GangSearch, Placement, Wanting
+from ..plugins.dynamic_resources import NAME as DYNAMIC_RESOURCES
+from ..plugins.gpu_share import GPUShare
+from ..rules.spreading import HOSTNAME
+from ..state.columns import Amounts
+from ..state.gpus import Free
+from ..state.nodeinfo import NodeInfo
+from ..state.podinfo import PodInfo
+from .classview import ClassView
+from .ranking import REFUSED
+from .snapshot import Snapshot
+from .trial import Mark, Trial
+
+#: Rows that are not to be used, though no filter refuses them.
+Taken = Callable[[PodInfo, ClassView], Sequence[int]]
+
+_OF_DEVICES = frozenset((DYNAMIC_RESOURCES, GPUShare.name))
+
+
+def asks_devices(pod: PodInfo) -> bool:
+    return bool(pod.claims or pod.cls.extended or pod.cls.gpu)
+
+
+def may_help(placed: Iterable[PodInfo], refused: Iterable[tuple[PodInfo, Collection[str]]]) -> bool:
+    """Whether others at other places may leave devices to those that are `refused`, by these plugins."""
+    lacking = [pod for pod, plugins in refused if asks_devices(pod) and not _OF_DEVICES.isdisjoint(plugins)]
+    having = [pod for pod in placed if asks_devices(pod)] if lacking else []
+    if any(pod.claims or pod.cls.extended for pod in (*lacking, *having)):
+        return bool(having)
+    # Equal shares of GPUs are in nobody's way where another order would do.
+    return len({pod.cls for pod in (*lacking, *having)}) > 1 and bool(having)
+
+
+class GangPlacing:
+    """Of a trial without reservations, in which what is searched stands during `run`, and nothing of it afterwards."""
+
+    def __init__(
+        self, trial: Trial, snapshot: Snapshot, pods: Sequence[PodInfo], needed: int, taken: Taken
+    ) -> None:
+        """`pods` in the order in which they are tried, as many of which as are `needed` get places, or none."""
+        devices = snapshot.handle.devices
+        self._pods = list(pods)
+        if needed == len(pods):
+            # Large shares of GPUs first: these are given by best fit, not searched for.
+            self._pods.sort(key=lambda pod: -pod.cls.gpu)
+        self._places = _Places(trial, snapshot, self._pods, taken)
+        self._gpus = sum(sorted(pod.cls.gpu for pod in pods)[:needed])
+        members = [_wanting(pod, trial, snapshot) for pod in self._pods]
+        self._search = GangSearch(members, needed, devices, self._places)
+
+    def run(self) -> bool:
+        """Search for one portion. Whether it is over."""
+        return not self._places.stand() or self._gpus > self._places.free_gpus() or self._search.run()
+
+    @property
+    def found(self) -> Sequence[tuple[PodInfo, Placement]]:
+        """In the order in which they are to be placed; nothing if there is no way, or none was found."""
+        return [(self._pods[each.member], each) for each in self._search.found]
+
+
+def given(found: Placement, view: ClassView, devices: Devices) -> AbstractContextManager[None]:
+    """What is reserved meanwhile at its node for a member, whose `view` is as of now, is what was found for it."""
+    claims = view.pod.claims
+    return nullcontext() if claims is None else answering(claims, devices, found.node, found.allocations)
+
+
+def _wanting(pod: PodInfo, trial: Trial, snapshot: Snapshot) -> Wanting:
+    handle = snapshot.handle
+    cls = handle.class_of(pod, beside=trial.beside)
+    claims = to_allocate(pod.claims, handle.devices, pod.group) if pod.claims else ()
+    return Wanting((cls, pod.priority), cls.claims, tuple(each.key for each in claims))
+
+
+class _Places:
+    """The trial as `GangSearch` asks for it."""
+
+    def __init__(self, trial: Trial, snapshot: Snapshot, pods: Sequence[PodInfo], taken: Taken) -> None:
+        self._trial = trial
+        self._snapshot = snapshot
+        self._pods = pods
+        self._taken = taken
+        self._marks: list[Mark] = []
+        #: Of nodes that were among the answers; and what was taken of those that were so before anybody was placed.
+        self._rows: dict[str, int] = {}
+        self._before: dict[str, tuple[Amounts, Free | None]] = {}
+
+    def stand(self) -> bool:
+        """Whether all these nodes are where they were."""
+        nodes = self._snapshot.columns.nodes
+        return all((node := nodes[row]) is not None and node.name == name for name, row in self._rows.items())
+
+    def free_gpus(self) -> int:
+        """Thousandths, of all nodes together."""
+        return sum(sum(left for left in free if left > 0) for free in self._snapshot.columns.gpus.values())
+
+    def nodes(self, member: int) -> Sequence[NodeInfo]:
+        pod, columns = self._pods[member], self._snapshot.columns
+        self._snapshot.handle.devices.budget.left = PORTION
+        view = self._trial.view_of(pod)
+        ranked = view.ranked(columns, self._taken(pod, view))
+        rows = np.flatnonzero(ranked != REFUSED)
+        found = []
+        for row in rows[np.argsort(-ranked[rows], kind="stable")].tolist():
+            node = columns.nodes[row]
+            assert node is not None, "a feasible row has a node"
+            if node.name not in self._rows:
+                self._rows[node.name] = row
+                if not self._marks:
+                    self._before[node.name] = columns.taken[row], columns.gpus.get(row)
+            found.append(node)
+        return found
+
+    def place(self, member: int, node: NodeInfo) -> None:
+        pod, row = self._pods[member], self._rows[node.name]
+        self._marks.append(self._trial.mark())
+        self._trial.place(pod, row)
+
+    def take_back(self) -> None:
+        self._trial.rollback(self._marks.pop())
+
+    def alike(self, node: NodeInfo) -> Hashable:
+        """By all that the gang's other rules may go by, whichever these are."""
+        before = self._before.get(node.name)
+        if before is None:
+            return node.name
+        labels = frozenset(each for each in node.labels.items() if each[0] != HOSTNAME)
+        return self._snapshot.columns.offers[self._rows[node.name]], before, labels

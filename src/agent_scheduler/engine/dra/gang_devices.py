@@ -1,0 +1,272 @@
+"""The devices that a gang might have on each node, and which of them are alike to all of its members.
+
+Slots that draw on the same counters are a group: the partitions of one device. A slot without counters is a group by
+itself. Two slots are equal to a search if their groups have the same slots, as far as the gang can tell them apart, as
+much left, and the same is taken of both. Not told so are devices that several can share, those of which admin access is
+asked for, and partitions of devices that more than one node can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from ..state.nodeinfo import NodeInfo
+from .allocating import wanted_of
+from .allocator import VISIT
+from .catalogue import PORTION, Devices
+from .devices import DeviceId
+from .node_devices import DeviceSlot, NodeDevices, devices_of
+from .plans import ClaimPlan, Failed, Plan, RequestData
+from .search import EVALUATION, PASSED_A_STEP
+
+#: For a number of slots: more than a slice has devices.
+_SHIFT: Final = 16
+
+
+class Steps:
+    """Counted as by a search for one pod."""
+
+    __slots__ = ("_passed", "taken")
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._passed = 0
+
+    def passed(self) -> None:
+        """A device was passed by, which costs a part of a step."""
+        self._passed += 1
+        if self._passed == PASSED_A_STEP:
+            self._passed = 0
+            self.taken += 1
+
+
+class _Group:
+    __slots__ = ("kind", "taken")
+
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+        #: How many of each sort of its slots are taken, each in `_SHIFT` bits.
+        self.taken = 0
+
+
+@dataclass(slots=True, eq=False)
+class There:
+    """What a node has for the gang. Indices are those of `GangDevices.slots`."""
+
+    #: Of each plan; those that cannot be made there are left out.
+    claims: Mapping[Plan, Sequence[ClaimPlan]]
+    candidates: Mapping[RequestData, Sequence[int]]
+    #: Of requests for all devices; None where it cannot be said which these are.
+    everything: Mapping[RequestData, Sequence[int] | None]
+    #: That no other node can have.
+    groups: Sequence[_Group]
+    #: Equal for nodes with equal devices.
+    alike: Hashable
+
+    def taken(self) -> Hashable:
+        """Equal where the same is taken of nodes that are `alike`."""
+        return tuple(sorted([(group.kind, group.taken) for group in self.groups if group.taken]))
+
+
+class GangDevices:
+    """Owner: a search. What it has taken is `note`d here."""
+
+    def __init__(self, plans: Iterable[Plan], devices: Devices, steps: Steps) -> None:
+        self._devices = devices
+        self._plans = list(dict.fromkeys(plans))
+        self._steps = steps
+        claims = [claim for plan in self._plans for claim in plan.claims]
+        self._attributes = sorted({each.attribute for one in claims for each in one.spec.constraints})
+        self._has_admin = any(request.option.admin for claim in claims for request in claim.subrequests)
+        #: Each device that any node has, once.
+        self.slots: list[DeviceSlot] = []
+        self._index: dict[DeviceId, int] = {}
+        #: Index of a slot -> its group, one of its sort in that, and which part of the group it is at least.
+        self._groups: dict[int, tuple[_Group, int, float]] = {}
+        #: Those of which several nodes can have slots.
+        self._common: dict[_Group, None] = {}
+        #: Bits of slots that are in groups.
+        self.grouped = 0
+        #: Groups that are taken, as a sum of parts.
+        self.spent = 0.0
+        self._kinds: dict[Hashable, int] = {}
+        self._there: dict[Hashable, There] = {}
+
+    def forget(self) -> None:
+        """Nothing is taken."""
+        self.spent = 0.0
+        for group, _, _ in self._groups.values():
+            group.taken = 0
+
+    def note(self, index: int, sign: int) -> None:
+        """A slot is taken (1), or no longer (-1)."""
+        found = self._groups.get(index)
+        if found is not None:
+            group, one, part = found
+            group.taken += sign * one
+            self.spent += sign * part
+
+    def kind(self, index: int) -> Hashable:
+        """Equal of two slots of a node that are equal to the search as things stand. None: it has no equal."""
+        found = self._groups.get(index)
+        return None if found is None else (found[0].kind, found[0].taken, found[1])
+
+    def taken_of_common(self) -> Hashable:
+        """As `There.taken`, of devices that several nodes can have."""
+        return tuple(sorted([(group.kind, group.taken) for group in self._common if group.taken]))
+
+    def on(self, node: NodeInfo) -> There:
+        there = devices_of(self._devices, node)
+        claims: dict[Plan, Sequence[ClaimPlan]] = {}
+        for plan in self._plans:
+            with suppress(Failed):
+                claims[plan] = plan.claims_on(node, self._devices)
+        known = (there, tuple(claims.values()))
+        found = self._there.get(known)
+        if found is None:
+            found = self._there[known] = self._look(there, claims)
+        return found
+
+    def least_parts(self, nodes: Collection[NodeInfo]) -> tuple[Mapping[RequestData, float], float]:
+        """Which part of a group each request takes at least, and how many groups there are: unlimited where there are
+        so many nodes that it would take too long to look at them."""
+        groups: dict[_Group, None] = {}
+        least: dict[RequestData, float] = {}
+        until = self._steps.taken + PORTION
+        for node in nodes:
+            self._steps.taken += VISIT
+            if self._steps.taken > until:
+                return {}, inf
+            for request, some in self.on(node).candidates.items():
+                found = [self._groups.get(index) for index in some]
+                parts = [0.0 if each is None else each[2] for each in found]
+                least[request] = min(least.get(request, inf), *parts, inf)
+                groups.update((each[0], None) for each in found if each is not None)
+        return {request: part * request.option.number for request, part in least.items()}, len(groups)
+
+    # ---- inside
+
+    def _look(self, there: NodeDevices, claims: Mapping[Plan, Sequence[ClaimPlan]]) -> There:
+        first = len(self.slots)
+        indices = []
+        for slot in there.slots:
+            index = self._index.setdefault(slot.id, len(self.slots))
+            if index == len(self.slots):
+                self.slots.append(slot)
+            indices.append(index)
+        requests = dict.fromkeys(
+            request for each in claims.values() for claim in each for request in claim.subrequests
+        )
+        candidates = {each: self._candidates(each, indices) for each in requests if not each.option.takes_all}
+        everything = {
+            each: self._everything(each, indices, there) for each in requests if each.option.takes_all
+        }
+        told: dict[int, list[RequestData]] = {}
+        for request, some in (*candidates.items(), *everything.items()):
+            for index in some or ():
+                told.setdefault(index, []).append(request)
+        if not self._has_admin:
+            self._classify({index: tuple(by) for index, by in told.items() if index >= first})
+        groups = dict.fromkeys(self._groups[index][0] for index in told if index in self._groups)
+        mine = [group for group in groups if group not in self._common]
+        others = [group.kind for group in groups if group in self._common]
+        apart = [index for index in told if index not in self._groups]
+        alike = (tuple(sorted(group.kind for group in mine)), tuple(others), tuple(apart))
+        return There(claims, candidates, everything, mine, alike)
+
+    def _selects(self, request: RequestData, slot: DeviceSlot) -> bool:
+        self._steps.passed()
+        if request.selectors and request.selectors not in slot.facts.answers:
+            self._steps.taken += EVALUATION * len(request.selectors)
+        return request.selects(slot.facts)
+
+    def _candidates(self, request: RequestData, indices: Sequence[int]) -> list[int]:
+        """Slots that the request could have beside what others have, up to one that it cannot be asked about."""
+        found = []
+        for index in indices:
+            slot = self.slots[index]
+            try:
+                if not (request.option.admin or slot.is_open) or not self._selects(request, slot):
+                    continue
+            except Failed:
+                break
+            if (
+                slot.has_counters()
+                and request.tolerates(slot.device.taints)
+                and wanted_of(request, slot) is not None
+            ):
+                found.append(index)
+        return found
+
+    def _everything(
+        self, request: RequestData, indices: Sequence[int], there: NodeDevices
+    ) -> list[int] | None:
+        if there.unusable:
+            return None
+        slots = self.slots
+        try:
+            return [
+                index
+                for index in indices
+                if self._selects(request, slots[index]) and wanted_of(request, slots[index]) is not None
+            ]
+        except Failed:
+            return None
+
+    def _classify(self, told: Mapping[int, Hashable]) -> None:
+        """`told`: for which requests each slot can be had, which is what can be told of it."""
+        beside: dict[Hashable, list[int]] = {}
+        for index in told:
+            slot = self.slots[index]
+            sets = {counter_set for (counter_set, _), _ in slot.device.consumes}
+            if slot.facts.shared or len(sets) > 1 or (sets and not slot.place.node_name):
+                continue
+            if slot.is_open and slot.has_counters():
+                beside.setdefault((slot.pool.id, *(sets or (index,))), []).append(index)
+        for together in beside.values():
+            self._add_group(together, told)
+
+    def _add_group(self, together: Sequence[int], told: Mapping[int, Hashable]) -> None:
+        slots = [self.slots[index] for index in together]
+        pool, place = slots[0].pool, slots[0].place
+        left = {
+            counter: pool.counters.get(counter, 0) - pool.counters_used.get(counter, 0)
+            for slot in slots
+            for counter, _ in slot.device.consumes
+        }
+        sorts = [
+            (
+                told[index],
+                tuple(map(slot.facts.attribute, self._attributes)),
+                tuple((name, size) for (_, name), size in slot.device.consumes),
+            )
+            for index, slot in zip(together, slots, strict=True)
+        ]
+        kind = (
+            None if place.node_name else id(place),
+            tuple(sorts),
+            tuple((name, size) for (_, name), size in sorted(left.items())),
+        )
+        group = _Group(self._kinds.setdefault(kind, len(self._kinds)))
+        if not place.node_name:
+            self._common[group] = None
+        parts = _parts(slots, left)
+        for index, sort, part in zip(together, sorts, parts, strict=True):
+            self._groups[index] = group, 1 << _SHIFT * sorts.index(sort), part
+            self.grouped |= 1 << index
+
+
+def _parts(slots: Sequence[DeviceSlot], left: Mapping[tuple[str, str], int]) -> list[float]:
+    """Of each slot, so that those that are had at the same time are one together at most: by the counter of which they
+    draw most, or one each where there is none."""
+    if not left:
+        return [1.0]
+    drawn = [dict(slot.device.consumes) for slot in slots]
+    by_counter = [
+        [each.get(counter, 0) / size if size else 0.0 for each in drawn] for counter, size in left.items()
+    ]
+    return max(by_counter, key=min)

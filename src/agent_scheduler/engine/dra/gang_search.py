@@ -1,0 +1,482 @@
+"""The search for devices of a gang whose members, one after the other, did not get them: each member's node, the
+alternatives of its requests and its devices are gone through together.
+
+    a member ──> its first alternatives on each of its nodes, then the others (it falls back) ──> the next member
+       └─ none leads to the end: the member before it gets something else
+
+It is depth first, as the search for one pod (`search`), and keeps to the same rules (`allocating`). It is short since:
+
+- Of devices, and of nodes, that are alike (`gang_devices`) one is tried at each place.
+- What members so far have left to the others, and was found not to do, is not tried again.
+- What is left has to be as much as the others need at least, as parts of devices, however these are divided.
+- A member is tried on as many nodes that have devices for it as there are members: of more, one is in nobody's way.
+
+What it promises: if it ends within its steps, the gang has places if there is any way, and as few members as possible
+fall back; of equal ones the last. For members that are not alike that is so as far as it is found out in about as many
+steps again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
+from math import inf
+from typing import Any, Final, NamedTuple, Protocol
+
+from ..state.nodeinfo import NodeInfo
+from ..state.nodeselection import reaches
+from ..state.podclaims import ClaimKey, Demand
+from ..state.reach import reach_of
+from .allocating import Allocating
+from .allocation import Allocation
+from .allocator import VISIT, allocation_of, selector_of
+from .catalogue import PORTION, Devices
+from .gang_devices import GangDevices, Steps, There
+from .plans import ClaimPlan, Plan, RequestData, plan_of
+from .search import DEVICES_AT_MOST
+
+#: Steps for each member. Gangs of up to four that have up to four devices, each in halves or thirds, need half of it
+#: for all ways that there are; larger ones of members that are alike, as many as it takes to place each of them twice.
+STEPS_A_MEMBER: Final = 2_500
+
+#: What it costs to ask for the nodes of a member beside those that are placed.
+_ASK: Final = 50
+#: What sums of parts may be off by.
+_ROUNDED: Final = 1e-6
+
+#: Levels of the search; each yields the next one to be tried, or one of these. None: all that are needed have a place.
+_Level = Iterator[Any]
+_PAUSE: Final[Any] = object()
+_END: Final[Any] = object()
+
+
+class Wanting(NamedTuple):
+    """A member. Those of one `kind` are alike in all that matters to where they can go."""
+
+    kind: Hashable
+    demand: Demand | None
+    #: The claims that `demand.to_allocate` is about, in its order.
+    claims: tuple[ClaimKey, ...]
+
+
+class Places(Protocol):
+    """Where members can go, as far as it is not about devices."""
+
+    def nodes(self, member: int) -> Sequence[NodeInfo]:
+        """Those that would take a member beside those that are placed, the best first. Devices may be looked at, as if
+        those placed had none."""
+
+    def place(self, member: int, node: NodeInfo) -> None: ...
+
+    def take_back(self) -> None:
+        """Undo the last `place` that is not undone."""
+
+    def alike(self, node: NodeInfo) -> Hashable:
+        """Equal for nodes that are the same to each member that both would take."""
+
+
+class Placement(NamedTuple):
+    member: int
+    node: NodeInfo
+    #: For each claim that none of the members placed before it has, in the order of its demand, and for its extended
+    #: resources.
+    allocations: tuple[Allocation, ...]
+
+
+class _Member(NamedTuple):
+    """One that has a node, while its claims are gone through."""
+
+    #: In the order in which they are tried.
+    place: int
+    node: NodeInfo
+    there: There
+    claims: Sequence[tuple[ClaimPlan, ClaimKey | None]]
+    falls_back: bool
+
+
+class _Placed(NamedTuple):
+    member: _Member
+    #: Of its claims, the first in `Allocating.chosen`.
+    first: int
+
+
+class GangSearch:
+    """For as many of the `members` as are `needed`."""
+
+    def __init__(self, members: Sequence[Wanting], needed: int, devices: Devices, places: Places) -> None:
+        """`members` in the order in which they come first where not all are needed."""
+        self._members = members
+        self._needed = needed
+        self._places = places
+        self._steps = Steps()
+        #: The best that was found, in the order in which it is to be placed; empty if nothing was.
+        self.found: Sequence[Placement] = ()
+        #: How many fall back in it.
+        self.fallen = 0
+        self._plans: list[Plan | None] = [
+            plan_of(each.demand, devices) if each.demand is not None else None for each in members
+        ]
+        self._flexible = [
+            plan is not None and any(len(each) > 1 for claim in plan.claims for each in claim.requests)
+            for plan in self._plans
+        ]
+        self._devices = GangDevices([plan for plan in self._plans if plan is not None], devices, self._steps)
+        #: By member: a number of its kind. And of each kind the nodes that take one with nobody placed.
+        kinds: dict[Hashable, int] = {}
+        self._kinds = [kinds.setdefault(each.kind, len(kinds)) for each in members]
+        self._alone: list[frozenset[str]] = []
+        #: Members in the order in which they are tried; and by place in it, which parts of devices each needs at least.
+        self._order = list(range(len(members)))
+        self._least = [0.0] * len(members)
+        self._there_are = inf
+        self._alike: dict[str, int] = {}
+        self._sorts_of_nodes: dict[Hashable, int] = {}
+        #: Steps after which there is a pause, and after which what is tried is given up.
+        self._limit = self._until = 0
+        #: How many may fall back.
+        self._most = len(members)
+        self._programme = self._tries()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._devices.forget()
+        self._allocating = Allocating((), self._devices.slots)
+        self._stack: list[_Level] = []
+        self._placed: list[_Placed] = []
+        self._fallen = 0
+        #: Alternatives behind the first that the member has whose turn it is.
+        self._later = 0
+        #: By place: whether the member's claims could be met on the node that it was tried on last.
+        self._served = [False] * len(self._members)
+        #: Shared claim -> index of it in `Allocating.chosen`, and the node for which it was allocated.
+        self._shared: dict[ClaimKey, tuple[int, NodeInfo]] = {}
+        self._dead: set[Hashable] = set()
+
+    # ---- what is tried
+
+    @property
+    def steps(self) -> int:
+        """So many it has taken."""
+        return self._steps.taken
+
+    def run(self, steps: int = PORTION) -> bool:
+        """Whether it is over after so many steps more; what came of it is in `found`. Nothing of it stays placed."""
+        self._limit = self.steps + steps
+        return next(self._programme, True)
+
+    def _tries(self) -> Generator[bool, None, None]:
+        """False for each pause."""
+        budget = STEPS_A_MEMBER * len(self._members)
+        if self._is_hopeless():
+            return
+        yield from self._try(budget)
+        kinds = {kind for kind, plan in zip(self._kinds, self._plans, strict=True) if plan is not None}
+        until = min(budget, 2 * self.steps + STEPS_A_MEMBER)
+        while self.found and self.fallen and len(kinds) > 1:
+            # Fewer might fall back, if others of them did.
+            self._most = self.fallen - 1
+            if not (yield from self._try(until)):
+                return
+
+    def _try(self, until: int) -> Generator[bool, None, bool]:
+        """Whether a way was found by that step."""
+        self._begin_anew()
+        self._until = until
+        found, stack = False, self._stack
+        stack.append(self._member(0))
+        while stack:
+            level = next(stack[-1], _END)
+            if level is _END:
+                stack.pop()
+            elif level is None:
+                found = True
+                self._keep()
+                break
+            elif level is not _PAUSE:
+                stack.append(level)
+            elif self.steps < until:
+                yield from self._pause()
+            else:
+                break
+        for _ in self._placed:
+            self._places.take_back()
+        return found
+
+    def _pause(self) -> Iterator[bool]:
+        for _ in self._placed:
+            self._places.take_back()
+        yield False
+        for each in self._placed:
+            self._places.place(self._order[each.member.place], each.member.node)
+
+    def _keep(self) -> None:
+        found = []
+        for member, first in self._placed:
+            chosen = self._allocating.chosen[first : first + len(member.claims)]
+            allocations = tuple(
+                allocation_of(claim, choices, member.node)
+                for (claim, _), choices in zip(member.claims, chosen, strict=True)
+            )
+            found.append(Placement(self._order[member.place], member.node, allocations))
+        self.found, self.fallen = found, self._fallen
+
+    @property
+    def _is_over(self) -> bool:
+        return self.steps >= self._limit or self.steps >= self._until
+
+    # ---- levels
+
+    def _member(self, place: int) -> _Level:
+        missing = self._needed - len(self._placed)
+        if not missing:
+            yield None
+            return
+        if not self._may_suffice(place, missing):
+            return
+        key = self._left_to(place)
+        if key in self._dead:
+            return
+        self._steps.taken += _ASK
+        nodes = self._places.nodes(self._order[place])
+        for falls_back in self._ways(place):
+            tried: set[Hashable] = set()
+            served = 0
+            for node in nodes:
+                self._steps.taken += VISIT
+                if self._is_over:
+                    yield _PAUSE
+                member = self._on(place, node, falls_back=falls_back)
+                if member is None or (alike := self._node_as_it_is(member)) in tried:
+                    continue
+                tried.add(alike)
+                self._served[place] = False
+                yield self._claims_of(member)
+                served += self._served[place]
+                if served >= len(self._members):
+                    break
+        if len(self._members) - place > missing:
+            yield self._member(place + 1)
+        self._dead.add(key)
+
+    def _ways(self, place: int) -> Sequence[bool]:
+        """Whether the member falls back."""
+        can = self._flexible[self._order[place]] and self._fallen < self._most
+        return (False, True) if can else (False,)
+
+    def _on(self, place: int, node: NodeInfo, *, falls_back: bool) -> _Member | None:
+        """None where what claims have already keeps the member from the node, or it cannot be asked about it."""
+        index = self._order[place]
+        member, plan = self._members[index], self._plans[index]
+        there = self._devices.on(node)
+        if plan is None or member.demand is None:
+            return _Member(place, node, there, (), False)
+        if plan.problem or member.demand.left_over or plan not in there.claims:
+            return None
+        for each in member.demand.allocated:
+            if each.binding_failed or (each.reach is not None and not reaches(each.reach, node)):
+                return None
+        claims = there.claims[plan]
+        keys = (*member.claims, *[None] * (len(claims) - len(member.claims)))
+        mine = []
+        for claim, key in zip(claims, keys, strict=True):
+            shared = self._shared.get(key) if key is not None else None
+            if shared is None:
+                mine.append((claim, key))
+                continue
+            selector = selector_of(self._allocating.chosen[shared[0]], shared[1])
+            if selector is not None and not reaches(reach_of(selector), node):
+                return None
+        return _Member(place, node, there, mine, falls_back)
+
+    def _claims_of(self, member: _Member) -> _Level:
+        self._places.place(self._order[member.place], member.node)
+        self._placed.append(_Placed(member, len(self._allocating.chosen)))
+        later, self._later = self._later, 0
+        yield self._claim(member, 0)
+        self._later = later
+        self._placed.pop()
+        self._places.take_back()
+
+    def _claim(self, member: _Member, number: int) -> _Level:
+        if number == len(member.claims):
+            if member.falls_back and not self._later:
+                return
+            self._served[member.place] = True
+            self._fallen += member.falls_back
+            yield self._member(member.place + 1)
+            self._fallen -= member.falls_back
+            return
+        self._allocating.begin(member.claims[number][0])
+        yield self._request(member, number, 0)
+        self._allocating.drop()
+
+    def _request(self, member: _Member, claim_number: int, number: int) -> _Level:
+        claim, shared_as = member.claims[claim_number]
+        index = len(self._allocating.chosen) - 1
+        if number == len(claim.requests):
+            if shared_as is not None:
+                self._shared[shared_as] = index, member.node
+            yield self._claim(member, claim_number + 1)
+            if shared_as is not None:
+                del self._shared[shared_as]
+            return
+        key: Hashable = None
+        if claim_number or number:
+            # What is left to the first request is left to the member.
+            key = (
+                self._node_as_it_is(member),
+                claim_number,
+                member.falls_back,
+                self._later > 0,
+                self._allocating.rest(index, number, self._devices.grouped),
+                self._left_to(member.place),
+            )
+            if key in self._dead:
+                return
+        for request in claim.requests[number]:
+            if request.subindex and not member.falls_back:
+                break
+            self._later += request.subindex > 0
+            if request.option.takes_all:
+                yield self._take_all(member, claim_number, request)
+            else:
+                yield self._take_some(member, claim_number, request, request.option.number, 0)
+            self._later -= request.subindex > 0
+        if key is not None:
+            self._dead.add(key)
+
+    def _take_some(
+        self, member: _Member, claim_number: int, request: RequestData, left: int, start: int
+    ) -> _Level:
+        if not left:
+            yield self._request(member, claim_number, request.index + 1)
+            return
+        allocating, devices = self._allocating, self._devices
+        claim, candidates = len(allocating.chosen) - 1, member.there.candidates[request]
+        if len(allocating.chosen[claim]) + left > DEVICES_AT_MOST:
+            return
+        failed: set[Hashable] = set()
+        for at in range(start, len(candidates) - left + 1):
+            index = candidates[at]
+            kind = devices.kind(index)
+            if kind in failed or not allocating.is_free(claim, request, index, devices.slots[index]):
+                self._steps.passed()
+                continue
+            self._steps.taken += 1
+            if self._is_over:
+                yield _PAUSE
+            if allocating.take(claim, request, index):
+                devices.note(index, 1)
+                yield self._take_some(member, claim_number, request, left - 1, at + 1)
+                devices.note(index, -1)
+                allocating.give_back(claim, index)
+            if kind is not None:
+                failed.add(kind)
+
+    def _take_all(self, member: _Member, claim_number: int, request: RequestData) -> _Level:
+        allocating, devices = self._allocating, self._devices
+        claim, wanted = len(allocating.chosen) - 1, member.there.everything[request]
+        if not wanted or len(allocating.chosen[claim]) + len(wanted) > DEVICES_AT_MOST:
+            return
+        taken = []
+        for index in wanted:
+            self._steps.taken += 1
+            free = allocating.is_free(claim, request, index, devices.slots[index])
+            if not free or not allocating.take(claim, request, index):
+                break
+            devices.note(index, 1)
+            taken.append(index)
+        if len(taken) == len(wanted):
+            yield self._request(member, claim_number, request.index + 1)
+        for index in reversed(taken):
+            devices.note(index, -1)
+            allocating.give_back(claim, index)
+
+    # ---- what is alike
+
+    def _left_to(self, place: int) -> Hashable:
+        """Equal where the members from this one on find the same."""
+        on: dict[str, tuple[_Member, list[int]]] = {}
+        for member, _ in self._placed:
+            on.setdefault(member.node.name, (member, []))[1].append(self._kinds[self._order[member.place]])
+        nodes = [
+            (self._sort_of(member), tuple(sorted(kinds)), member.there.taken())
+            for member, kinds in on.values()
+        ]
+        return (
+            place,
+            len(self._placed),
+            self._fallen if self._most < len(self._members) else 0,
+            tuple(sorted(nodes)),
+            self._devices.taken_of_common(),
+            self._allocating.taken(self._devices.grouped),
+            tuple((key, node.name, index) for key, (index, node) in self._shared.items()),
+        )
+
+    def _node_as_it_is(self, member: _Member) -> Hashable:
+        """Equal for nodes that a member, and all that are placed after it, find alike."""
+        name = member.node.name
+        if self._shared:
+            return name
+        kinds = [self._kinds[self._order[each.place]] for each, _ in self._placed if each.node.name == name]
+        return self._sort_of(member), tuple(sorted(kinds)), member.there.taken()
+
+    def _sort_of(self, member: _Member) -> int:
+        """The same for nodes that were alike before anybody was placed."""
+        node = member.node
+        found = self._alike.get(node.name)
+        if found is None:
+            takes = tuple(node.name in names for names in self._alone)
+            alike = (takes, self._places.alike(node), member.there.alike)
+            found = self._sorts_of_nodes.setdefault(alike, len(self._sorts_of_nodes))
+            self._alike[node.name] = found
+        return found
+
+    # ---- whether it can be
+
+    def _is_hopeless(self) -> bool:
+        """Whether too many members have no node even by themselves, or there are too few devices for all."""
+        nodes: dict[int, Sequence[NodeInfo]] = {}
+        for index, kind in enumerate(self._kinds):
+            if kind not in nodes:
+                self._steps.taken += _ASK
+                nodes[kind] = self._places.nodes(index)
+        if sum(bool(nodes[kind]) for kind in self._kinds) < self._needed:
+            return True
+        self._alone = [frozenset(node.name for node in each) for each in nodes.values()]
+        self._measure({node.name: node for each in nodes.values() for node in each})
+        return not self._may_suffice(0, self._needed)
+
+    def _measure(self, nodes: dict[str, NodeInfo]) -> None:
+        parts, self._there_are = self._devices.least_parts(nodes.values())
+        shared = _named_twice(key for member in self._members for key in member.claims)
+        least = [
+            0.0
+            if plan is None
+            else sum(
+                min(parts.get(each, 0.0) for each in alternatives)
+                for claim, key in zip(plan.claims, member.claims, strict=False)
+                if key not in shared
+                for alternatives in claim.requests
+            )
+            for plan, member in zip(self._plans, self._members, strict=True)
+        ]
+        if self._needed == len(self._members):
+            # Who needs most has the fewest ways.
+            self._order.sort(key=lambda index: -least[index])
+        self._least = [least[index] for index in self._order]
+
+    def _may_suffice(self, place: int, missing: int) -> bool:
+        """Whether so many of the members from this one on might have enough, however devices are divided."""
+        least = self._least[place:]
+        if len(least) > missing:
+            least.sort()
+        left = self._there_are - self._devices.spent + _ROUNDED
+        return len(least) >= missing and sum(least[:missing]) <= left
+
+
+def _named_twice(keys: Iterable[ClaimKey]) -> set[ClaimKey]:
+    once: set[ClaimKey] = set()
+    twice: set[ClaimKey] = set()
+    for key in keys:
+        (twice if key in once else once).add(key)
+    return twice
