@@ -244,12 +244,17 @@ class Standing:
             return False
         if not read.is_batch(pending[0]):
             return True
-        queue = self.queue_of(pending[0])
-        if self.divides == "capacity":
-            total, held = self._total(), self.holds(without=pending)[queue]
-            asked = read.largest(pending).items()
-            return all(held[name] + needed * amount <= total[name] for name, amount in asked if amount)
-        return self.divides != "proportion" or self._is_enough_for_all()
+        is_offered = self._is_offered(self.queue_of(pending[0]), pending, needed)
+        return is_offered and (self.divides != "proportion" or self._is_enough_for_all())
+
+    def _is_offered(self, queue: str, pending: list[Json], needed: int) -> bool:
+        """Where the cluster is divided by capacity, whether all nodes offer as much as the queue would hold with so
+        many more of the batch scheduler's."""
+        if self.divides != "capacity" or not read.is_batch(pending[0]):
+            return True
+        total, held = self._total(), self.holds(without=pending)[queue]
+        asked = read.largest(pending).items()
+        return all(held[name] + needed * amount <= total[name] for name, amount in asked if amount)
 
     def declares_room(
         self,
