@@ -94,13 +94,19 @@ class Waiting(Standing):
         wanted = Counter({each: needed * amount for each, amount in read.largest(waiting).items()})
         if name and not read.is_native(name):
             wanted |= self._more(self.groups[name], [pod for pod in self.members[name] if read.is_ready(pod)])
+        is_full = self._lacks_beside(queue, waiting, wanted, name)
+        return not is_full and self._is_offered(queue, waiting, needed)
+
+    def _lacks_beside(self, queue: str, mine: list[Json], wanted: Counter[str], name: str) -> str:
+        """What the queue, or one above, lacks for so much beside those who are not `mine`, nor of the group `name`."""
+        waiting = [pod for pod in mine if read.waits(pod)]
         stuck = filter(self._is_stuck, self.reserved)
         holds = self._above(queue, without=(*waiting, *stuck))
         for other, more in self._promised.items():
             if other != name:
                 for above in holds.keys() & read.chain(read.queue_of_group(self.groups[other]), self.queues):
                     holds[above].update(more)
-        return not read.is_above(holds, self.queues, wanted) and self._is_offered(queue, waiting, needed)
+        return read.is_above(holds, self.queues, wanted)
 
     # -- who should have been placed
 
@@ -114,16 +120,44 @@ class Waiting(Standing):
             members = self.members.get(name, [])
             waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
             least = read.minimum(group, members)
+            if self._is_kept_out(name, group, members):
+                found.append(f"{name} is not let in, with {len(waiting)} pods that wait")
+                continue
             if not waiting or least.lacks([*waiting, *ready]) or self.is_stopped(waiting, group):
                 continue
             needed = read.needed(least, len(ready), waiting)
             if self._rests(waiting, needed, name):
-                phase = read.phase_of_group(group) or "in no phase"
-                found.append(f"{name} ({phase}) fits with {needed} more of {len(waiting)} that wait")
+                what = "" if self.is_let_in(name, group) else ", and is not let in"
+                found.append(
+                    f"{name} fits with {needed} more of {len(waiting)} that wait{what}{self._beyond}"
+                )
         for pod in filter(_may_go, self.pods):
             if not read.gang_of(pod) and not self.is_stopped([pod]) and self._rests([pod], 1, ""):
-                found.append(f"{name_of(pod)} fits")  # noqa: PERF401
+                found.append(f"{name_of(pod)} fits{self._beyond}")  # noqa: PERF401
         return found
+
+    @property
+    def _beyond(self) -> str:
+        """What may have kept those that fit, to tell failures apart: shares of all that anybody asks for."""
+        is_shared = self.divides == "proportion" and not self._is_enough_for_all()
+        return ", perhaps beyond its queue's share" if is_shared else ""
+
+    def _is_kept_out(self, name: str, group: Json, members: list[Json]) -> bool:
+        """Whether a group stays Pending, maybe for want of pods that are made when it is let in, and its queue has room
+        for what it is to be let in with."""
+        if (
+            not self._enqueues
+            or read.is_native(name)
+            or self.fault
+            or read.phase_of_group(group) != "Pending"
+        ):
+            return False
+        asked, queue = self._more(group, members), read.queue_of_group(group)
+        return (
+            bool(asked)
+            and read.is_open(self.queues.get(queue))
+            and not self._lacks_beside(queue, members, asked, name)
+        )
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
         return (
@@ -237,7 +271,7 @@ def _account(process: Process) -> Account:
 def _standing(world: World) -> dict[str, str]:
     """What is to stay as it is: where pods are and what they say, and the phases of groups."""
     assert world.gangs is not None, "it has queues"
-    found = {name_of(pod): _says(pod) for pod in world.gangs.pods()}
+    found = {name_of(pod): _says(pod) for pod in world.gangs.pods() if not read.has_ended(pod)}
     groups = world.gangs.groups().items()
     return found | {f"group {name}": read.phase_of_group(group) for name, group in groups}
 
