@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from random import Random
 from typing import Any
+from uuid import UUID
 
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 from embedded_kubernetes import kubelet
+from embedded_kubernetes.autoscaler import Autoscaler
 from embedded_kubernetes.builtin import BUILTIN
+from embedded_kubernetes.controllers import Controller, run
 from embedded_kubernetes.errors import ApiError
 from embedded_kubernetes.handlers import Api
 from embedded_kubernetes.inproc import Door
+from embedded_kubernetes.node_groups import read_rules
 from embedded_kubernetes.requests import Disturbance, Request
 from embedded_kubernetes.resource import Resource
 from embedded_kubernetes.server import Server
@@ -158,18 +163,24 @@ async def embedded_cluster(
     *,
     kubelets: bool = False,
     controllers: bool = True,
+    autoscaler: Sequence[str] = (),
     kinds: Iterable[Resource] = BUILTIN,
     **server: Any,
 ) -> AsyncIterator[EmbeddedCluster]:
-    """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`.
+    """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`. `autoscaler`: rules of its node
+    groups.
 
     `server`: options of `Server`; in
     virtual time only `disturb`."""
     numbers = itertools.count(1)
     clock = time_of_day if is_virtual() else time.time
-    store = Store(clock=clock, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012d}")
+    # The order of UIDs is not that of creation, on a real API server either.
+    store = Store(clock=clock, uid=lambda: str(UUID(int=Random(next(numbers)).getrandbits(128), version=4)))
     api = Api(store, kinds, controllers=controllers)
-    playing = asyncio.create_task(kubelet.run(kubelet.Kubelets(store), clock=clock)) if kubelets else None
+    played: list[Controller] = [kubelet.Kubelets(store)] if kubelets else []
+    if autoscaler:
+        played.append(Autoscaler(api, read_rules(autoscaler), kubelets=kubelets))
+    playing = [asyncio.create_task(run(each, clock=clock)) for each in played]
     try:
         if is_virtual():
             door = Door(api, **server)
@@ -185,7 +196,7 @@ async def embedded_cluster(
             finally:
                 await transport.close()
     finally:
-        if playing is not None:
-            playing.cancel()
+        for each in playing:
+            each.cancel()
             with suppress(asyncio.CancelledError):
-                await playing
+                await each

@@ -135,10 +135,10 @@ async def batch_cluster(nodes: int) -> AsyncIterator[SharedCluster]:
 
 @asynccontextmanager
 async def batch(
-    shared: SharedCluster, name: str, mode: str = "hard", **other: Any
+    shared: SharedCluster, name: str, mode: str = "hard", sessions: str = "", **other: Any
 ) -> AsyncIterator[Installation]:
     """A process of the shard `name`, whose batch scheduler is called `batch-<name>` and has a queue `q-<name>`."""
-    more = f"batch: {{schedulerName: batch-{name}, defaultQueue: q-{name}, schedulePeriod: 50ms}}"
+    more = f"batch: {{schedulerName: batch-{name}, defaultQueue: q-{name}, schedulePeriod: 50ms{sessions}}}"
     async with scheduler(shared, name, mode, more=more, **other) as runtime:
         world = Installation(shared, runtime)
         await world.queue(f"q-{name}")

@@ -21,9 +21,10 @@ class Whole(BatchWorld):
     """Owner of the scheduler's process, too."""
 
     _scheduler: tuple[Runtime, asyncio.Task[int]] | None = None
+    configuration = CONFIGURATION
 
     def start_scheduler(self) -> None:
-        runtime = Runtime(load_text(CONFIGURATION), **self.way())
+        runtime = Runtime(load_text(self.configuration), **self.way())
         self._scheduler = runtime, asyncio.create_task(runtime.run(signals=False))
 
     async def stop_scheduler(self) -> None:
@@ -91,9 +92,16 @@ def stage(name: str, replicas: int, minimum: int, *, cpu: str = "1", gated: bool
 
 
 @asynccontextmanager
-async def whole(*controllers: str, made: type[Whole] = Whole, kubelets: bool = True) -> AsyncIterator[Any]:
+async def whole(
+    *controllers: str,
+    made: type[Whole] = Whole,
+    kubelets: bool = True,
+    configuration: str = CONFIGURATION,
+    **cluster: Any,
+) -> AsyncIterator[Any]:
     """Without `kubelets`, pods start when the test says so."""
-    async with batch_world(made, kubelets=kubelets) as it:
+    async with batch_world(made, kubelets=kubelets, **cluster) as it:
+        it.configuration = configuration
         it.start(*controllers)
         it.start_scheduler()
         try:

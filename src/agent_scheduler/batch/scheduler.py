@@ -63,6 +63,9 @@ _TURNS_AT_MOST: Final = 8
 #: How often leftovers in the unschedulable pool are looked for at least.
 _FLUSH_SECONDS: Final = 30.0
 _SHORTEST_PAUSE: Final = 0.005
+#: So long a group that was let into its queue may lack members while others wait for the room that it was promised. The
+#: pods of a large Job take seconds to be made.
+_MEMBERS_SECONDS: Final = 30.0
 
 
 class _Stopped(Exception):
@@ -145,6 +148,7 @@ class BatchScheduler:
         self.explainer = self._explaining()
         #: Rules that the next session begins by.
         self._next: tuple[BatchSettings, Profile] | None = None
+        self._let_in(settings)
         self._begin_anew()
         self._stopping = asyncio.Event()
         self._grace = 0.0
@@ -175,6 +179,11 @@ class BatchScheduler:
             now=self._timing.now,
         )
 
+    def _let_in(self, settings: BatchSettings) -> None:
+        """Without the action enqueue groups are in their queues from the start."""
+        self._lets_in = "enqueue" in settings.sessions.actions
+        self.waiting.groups.let_in_by_sessions(self._lets_in)
+
     def _begin_anew(self) -> None:
         """A snapshot of which nothing is kept."""
         ledger, name = self._cluster.ledger, self._profile.scheduler_name
@@ -193,6 +202,7 @@ class BatchScheduler:
     def _adopt(self, settings: BatchSettings, profile: Profile) -> None:
         self._settings, self._profile = settings, profile
         self._messages.set_rates(settings)
+        self._let_in(settings)
         self._committer.profile = profile
         self.waiting.queue.reconfigure(
             hint_maps={profile.scheduler_name: profile.hint_map()}, pre_enqueue={}, settings=settings.queue
@@ -278,6 +288,7 @@ class BatchScheduler:
                 ),
                 now=trial.at,
                 book=self._cluster.ledger.usage.book,
+                promises=self._cluster.ledger.usage.promises if self._lets_in else None,
             )
             spent: dict[Stage, float] = {}
             steps = hold(session, self._cluster.ledger.usage, clock=timing.clock, spent=spent)
@@ -288,6 +299,8 @@ class BatchScheduler:
             await self._worked_off(self.waiting.end(refused_by))
             self._settled = result.settled
             await self._worked_off(self.waiting.decided(result.groups))
+            if session.let_in_late:
+                self.waiting.activate()
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1
@@ -374,4 +387,6 @@ class BatchScheduler:
             queue.flush_backoff()
             queue.flush_unschedulable_leftovers()
             queue.go_on()
+            if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
+                self.waiting.due.set()
             self._messages.statuses.look()

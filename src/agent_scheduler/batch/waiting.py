@@ -41,6 +41,8 @@ from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStat
 NOT_TRIED: Final = "QueueAdmission"
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
+#: Phases of groups that were not let in when a session began.
+_OUTSIDE: Final = (PENDING, "")
 
 
 class Kind(NamedTuple):
@@ -107,6 +109,7 @@ class WaitingPods:
         cluster.subscribe(self, (self._name,))
         cluster.queue.given_up = self.given_up
         cluster.ledger.usage.on_unreserved = self.unreserved
+        cluster.ledger.usage.promises.on_let_in = self.let_in
 
     def tell(
         self,
@@ -138,6 +141,7 @@ class WaitingPods:
             if old is None and pod.stands_by and self._cluster is not None:
                 # An earlier process kept room for it, which is nobody else's before a session has looked at it.
                 self._cluster.queue.nominate(pod, pod.nominated_node_name)
+                self._cluster.ledger.usage.stand_by(pod)
         else:
             self.nominated.pop(pod.uid, None)
         if self.queue.where(pod.uid) is not None:
@@ -182,6 +186,10 @@ class WaitingPods:
             behind = lambda pod: pod.priority <= nominated.priority  # noqa: E731
             self.queue.move_all(ASSIGNED_POD_DELETE, nominated, pre_check=behind)
 
+    def let_in(self, key: GroupKey) -> None:
+        """A queue has room for a group that waited to be let in."""
+        self.due.set()
+
     def unreserved(self) -> None:
         """A queue has room again that was kept for a pod without a node."""
         if self._some_not_tried:
@@ -225,8 +233,13 @@ class WaitingPods:
     def decided(self, groups: Iterable[GroupResult]) -> Generator[None, None, None]:
         """What a session came to of all groups."""
         decided = {}
+        assert self._cluster is not None
+        promises = self._cluster.ledger.usage.promises
         for number, each in enumerate(groups):
-            decided[each.group.key] = each.status
+            key, phase = each.group.key, each.status.phase
+            decided[key] = each.status
+            if promises.is_let_in(key) and (phase not in _OUTSIDE or each.group.status.phase not in _OUTSIDE):
+                promises.settle(key, phase, roles_wait=bool(each.group.waiting_roles))
             if each.write and each.status.phase == PENDING and each.group.status.phase not in (PENDING, ""):
                 # It has lost its members, and the next session may let it in. Nothing else may happen before.
                 self.due.set()

@@ -17,6 +17,7 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import CleanupReservations
+from agent_scheduler.engine.quotas.standings import State
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
@@ -39,7 +40,7 @@ def explain(cluster: Cluster, pod: PodInfo) -> dict[str, Any]:
     held = gated.explain(pod)
     if held is not None:
         return {"queue_gate": {"standing": "held", **held._asdict()}}
-    if pod.uid in gated.reserved and pod.uid not in cluster.ledger.placements:
+    if cluster.ledger.usage.state_of(pod) is State.LET_IN:
         return {"queue_gate": {"standing": "reserved", "queue": cluster.ledger.usage.queue_of(pod)}}
     return {}
 

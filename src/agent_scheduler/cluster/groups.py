@@ -89,6 +89,16 @@ class Groups:
         self._usage = usage
         usage.batch_schedulers = self._schedulers
 
+    def let_in_by_sessions(self, are: bool) -> None:
+        """Whether sessions let groups into their queues."""
+        if self._usage is not None:
+            found = [
+                (group.object, group.members.values())
+                for group in self._groups.values()
+                if isinstance(group.object, batch.PodGroup)
+            ]
+            self._usage.promises.ask_for_groups(are, found)
+
     # ---- questions
 
     @property
@@ -177,6 +187,8 @@ class Groups:
         group.object = found
         if isinstance(found, batch.PodGroup):
             self._tell_of_queue(group, found.spec.queue)
+            if self._usage is not None:
+                self._usage.promises.see(found, group.members.values())
         self._group_changed(key)
 
     def delete_group(self, gone: batch.PodGroup | batch.NativePodGroup) -> None:
@@ -187,6 +199,8 @@ class Groups:
             return
         group.object = None
         self._tell_of_queue(group, None)
+        if self._usage is not None and not key.native:
+            self._usage.promises.gone(key)
         self._drop_if_empty(group)
         self._group_changed(key)
 

@@ -8,7 +8,7 @@ an operator who asks for a rule would otherwise run without it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, field
 from msgspec.structs import fields
@@ -176,6 +176,9 @@ class Batch(SessionsFile, frozen=True, kw_only=True):
         Meta(gt=0, extra={"duration": True}),
         flag("--schedule-period", "least time between the beginnings of two sessions", "DURATION"),
     ] = 1.0
+    #: `queue`: a group is let into its queue when what the queue declares has room for it, so that an autoscaler hears
+    #: of nodes that it lacks. `cluster`: as Volcano, when the nodes that there are have room, too.
+    enqueue_by: Literal["queue", "cluster"] = "queue"
     default_queue: Annotated[Name, flag("--default-queue", "queue of groups that name none", "QUEUE")] = (
         "default"
     )
@@ -187,6 +190,7 @@ class Batch(SessionsFile, frozen=True, kw_only=True):
             actions=tuple(_named(self.actions)),
             tiers=tuple(tuple(each.option for each in tier.plugins) for tier in self.tiers),
             configurations={each.name: each.arguments for each in self.configurations},
+            enqueue_by=self.enqueue_by,
         )
 
 

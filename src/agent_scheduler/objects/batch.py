@@ -31,6 +31,8 @@ GROUP_MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
 PREEMPTABLE: Final = "volcano.sh/preemptable"
 TASK_SPEC: Final = "volcano.sh/task-spec"
+#: How the names of groups begin that the podgroup controller makes for pods that name none.
+GROUP_OF_PODS: Final = "podgroup-"
 #: An annotation of a PodGroup: names of its roles, with commas between, that wait for others and have not run yet.
 WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
 #: A gate of pods whose turn comes once others of their Job have run. They are given nodes like others, with their gang,
@@ -162,6 +164,11 @@ class PodGroup(Wire, frozen=True):
     metadata: Metadata
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
+
+    @property
+    def waiting_roles(self) -> frozenset[str]:
+        """Roles of its members that wait for others, and have not had their minimum yet."""
+        return frozenset(filter(None, (self.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")))
 
 
 # ---- bus.volcano.sh/v1alpha1

@@ -59,7 +59,8 @@ async def test_without_its_shard_a_hard_scheduler_tells_members_so_in_words_that
 
 
 async def test_no_group_is_let_in_for_what_the_cluster_has_and_a_hard_shard_has_not() -> None:
-    async with batch_cluster(3) as shared, batch(shared, "a", nodes="n0") as world:
+    by_cluster = ", enqueueBy: cluster"
+    async with batch_cluster(3) as shared, batch(shared, "a", nodes="n0", sessions=by_cluster) as world:
         await world.gang("g", 2, cpu="3", queue="q-a", scheduler="batch-a", minResources={"cpu": "6"})
         await until(lambda: shared.condition("g-0"))
         await world.rest()

@@ -72,6 +72,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     status: batch.PodGroupStatus = batch.PodGroupStatus()
 
     @property
+    def is_object(self) -> bool:
+        """Whether it is a PodGroup of Volcano's, of which others read the phase."""
+        return bool(self.uid) and not self.key.native and self.key.name != self.uid
+
+    @property
     def name(self) -> str:
         """Of no other group."""
         return self.key.text
@@ -128,7 +133,7 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
         priority_class=spec.priority_class_name,
         minimum=spec.min_member,
         role_minimums=spec.min_task_member or NO_MINIMUMS,
-        waiting_roles=frozenset(filter(None, annotations.get(batch.WAITING_ROLES, "").split(","))),
+        waiting_roles=group.waiting_roles,
         sub_groups=tuple(_sub_group(*each) for each in enumerate(spec.sub_group_policy or ())),
         min_resources=None if spec.min_resources is None else of_resources(spec.min_resources),
         listed_resources=spec.min_resources,

@@ -10,28 +10,40 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .queues import QueueInfo
 from .shortfall import Shortfall
-from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, minus
+from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, minus, plus, take_from
 
 
 class Standing(Enum):
-    """How far a pod has come. reserved: let past its gate, and waits for room. assumed: a node is chosen, the bind is
-    not confirmed. bound: the cluster says that it is on a node."""
+    """As what room of a queue is counted; `engine.quotas.standings` has how one follows the other.
 
+    promised: of a group that was let into its queue, what it needs and none of its members holds. reserved: of a pod
+    that was let past its queue's gate and has no node. stands_by: of a pod whose stage has not come, which an earlier
+    process chose a node for. assumed: a node is chosen, the bind is not confirmed. bound: the cluster says that the pod
+    is on a node."""
+
+    PROMISED = "promised"
     RESERVED = "reserved"
+    STANDS_BY = "stands_by"
     ASSUMED = "assumed"
     BOUND = "bound"
 
 
+#: Room that is kept for somebody who has no node.
+KEPT: Final = frozenset((Standing.PROMISED, Standing.RESERVED, Standing.STANDS_BY))
+
+
 class Entry(NamedTuple):
-    """What a pod counts as. `queue` need not exist."""
+    """What a pod, or the promise to a group, counts as. `queue` need not exist. `turn`: of what is kept, which is
+    first where more is kept than there is."""
 
     queue: str
     vector: Vector
     standing: Standing
+    turn: tuple[Any, ...] = ()
 
 
 class _Queue:
@@ -91,24 +103,36 @@ def _covers(reserved: Vector, wanted: Vector) -> bool:
     return all(amount <= reserved.get(resource, 0) for resource, amount in wanted.items())
 
 
-def _reserved_from(
+def _kept_from(
     pods: Collection[str], queue: _Queue, entries: Mapping[str, Entry], queues: Mapping[str, _Queue]
 ) -> Vector:
-    """What is reserved in a queue for these pods, and for others after the last of them.
+    """What is kept in a queue for these pods and promises, and for others after the last of them.
 
-    Where more is reserved than there is, since a limit was lowered or pods came without a gate, those for whom it was
-    reserved first go first: else all would wait for one another.
+    Where more is kept than there is, since a limit was lowered or pods came without a gate, it is for those whose turn
+    is first: else all would wait for one another.
     """
     own: Total = {}
     later: Total = {}
-    for uid, entry in entries.items():
-        if entry.standing is not Standing.RESERVED or queue not in queues[entry.queue].chain:
-            continue
+    kept = [
+        (uid, entry)
+        for uid, entry in entries.items()
+        if entry.standing in KEPT and queue in queues[entry.queue].chain
+    ]
+    for uid, entry in sorted(kept, key=lambda each: each[1].turn):
         if uid in pods:
             later.clear()
         add_to(own if uid in pods else later, entry.vector)
     add_to(own, later)
     return own
+
+
+class Taken(NamedTuple):
+    """What a `Headroom` counts for somebody: so much of the queue, and so much of what was promised to a group."""
+
+    queue: str
+    amount: Vector
+    group: str
+    promised: Vector
 
 
 class Headroom:
@@ -119,40 +143,58 @@ class Headroom:
         self._entries = entries
         #: By queue, what was taken here, less what it counts in the queue for whom it was taken.
         self._taken: dict[str, Total] = {}
+        #: By group, what was taken here of what is promised to it.
+        self._promised: dict[str, Total] = {}
 
-    def shortfall(self, queue: str, wanted: Vector, uids: Iterable[str] = ()) -> Shortfall | None:
+    def shortfall(
+        self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = ""
+    ) -> Shortfall | None:
         """The first queue, from `queue` up to the root, in which there is not so much left; None if there is in all.
-        `uids`: of pods that it is for, whose own room may be reserved there."""
+        `uids`: of pods that it is for, whose own room may be kept there. `group`: theirs, to which room may be
+        promised."""
         at = self._queues.get(queue)
         if at is None or at.info is None:
             return Shortfall(queue, {})
         if not at.info.open:
             return Shortfall(queue, {}, at.info.state)
         pods = tuple(uids)
-        reserved = self._reserved(queue, pods)
+        kept = self._kept(queue, pods)
+        kept = plus(kept, self._of_promise(queue, group, minus(wanted, kept)))
         for each in at.chain:
             taken = self._taken.get(each.name)
             if each.limits:
                 more = wanted if taken is None else _both(wanted, taken)
-                missing = _missing(each, more, reserved)
-                if missing and _covers(reserved, wanted):
-                    missing = _missing(each, more, _reserved_from(pods, each, self._entries, self._queues))
+                missing = _missing(each, more, kept)
+                if missing and _covers(kept, wanted):
+                    whose = (*pods, group) if group in self._entries else pods
+                    missing = _missing(each, more, _kept_from(whose, each, self._entries, self._queues))
                 if missing:
                     return Shortfall(each.name, missing)
         return None
 
-    def take(self, queue: str, wanted: Vector, uids: Iterable[str] = ()) -> Shortfall | None:
+    def take(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> Shortfall | None:
         """Takes it where there is so much left in the queue and its ancestors; else what is short."""
-        short = self.shortfall(queue, wanted, uids)
+        short = self.shortfall(queue, wanted, uids, group)
         if short is None:
-            self.count(queue, wanted, uids)
+            self.count(queue, wanted, uids, group)
         return short
 
-    def count(self, queue: str, wanted: Vector, uids: Iterable[str] = ()) -> Vector:
-        """Takes it, whether or not there is so much left. Returns what that is more than what is reserved for it."""
-        more = minus(wanted, self._reserved(queue, uids))
+    def count(self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = "") -> Taken:
+        """Takes it, whether or not there is so much left: first what is kept for the pods, then what is promised to
+        their group."""
+        more = minus(wanted, self._kept(queue, uids))
+        promised = self._of_promise(queue, group, more)
+        if promised:
+            more = minus(more, promised)
+            add_to(self._promised.setdefault(group, {}), promised)
         self._add(queue, more)
-        return more
+        return Taken(queue, more, group, promised)
+
+    def give_back(self, taken: Taken) -> None:
+        """What was counted is free again, or the book counts it from now on."""
+        self.give(taken.queue, taken.amount)
+        if taken.promised:
+            take_from(self._promised[taken.group], taken.promised)
 
     def give(self, queue: str, amount: Vector) -> None:
         """So much of what the queue holds, or was taken, is free."""
@@ -163,23 +205,40 @@ class Headroom:
         for each in () if at is None else at.chain:
             add_to(self._taken.setdefault(each.name, {}), amount)
 
-    def _reserved(self, queue: str, uids: Iterable[str]) -> Vector:
+    def _kept(self, queue: str, uids: Iterable[str]) -> Vector:
         total: Total = {}
         for uid in uids:
             entry = self._entries.get(uid)
-            if entry is not None and entry.standing is Standing.RESERVED and entry.queue == queue:
+            if entry is not None and entry.standing in KEPT and entry.queue == queue:
                 add_to(total, entry.vector)
         return total
 
-    def is_reserved(self, uid: str) -> bool:
+    def _of_promise(self, queue: str, group: str, wanted: Vector) -> Vector:
+        """So much of what is wanted is promised to the group, and not taken here."""
+        entry = self._entries.get(group) if group else None
+        if entry is None or entry.standing is not Standing.PROMISED or entry.queue != queue:
+            return EMPTY
+        taken = self._promised.get(group, EMPTY)
+        return _part(minus(entry.vector, taken), wanted)
+
+    def is_kept(self, uid: str) -> bool:
         """Whether room is kept for the pod, which has no node."""
         entry = self._entries.get(uid)
-        return entry is not None and entry.standing is Standing.RESERVED
+        return entry is not None and entry.standing in KEPT
 
     def limits(self, queue: str) -> bool:
         """Whether there is anything that the queue or one above it would refuse."""
         at = self._queues.get(queue)
         return at is None or at.info is None or not at.info.open or any(each.limits for each in at.chain)
+
+
+def _part(kept: Vector, wanted: Vector) -> Vector:
+    """What of `wanted` is in `kept`."""
+    return {
+        resource: min(amount, kept[resource])
+        for resource, amount in wanted.items()
+        if amount > 0 and kept.get(resource, 0) > 0
+    }
 
 
 def _both(wanted: Vector, taken: Vector) -> Vector:
@@ -294,9 +353,11 @@ class QuotaBook:
 
     # -- pods
 
-    def set(self, uid: str, queue: str, vector: Vector, standing: Standing) -> None:
+    def set(
+        self, uid: str, queue: str, vector: Vector, standing: Standing, turn: tuple[Any, ...] = ()
+    ) -> None:
         """From now on the pod counts so, whatever it was before."""
-        entry = Entry(queue, vector, standing)
+        entry = Entry(queue, vector, standing, turn)
         before = self._entries.get(uid)
         if before == entry:
             return
@@ -334,26 +395,30 @@ class QuotaBook:
 
     # -- questions
 
-    def shortfall(self, queue: str, wanted: Vector, uid: str = "") -> Shortfall | None:
+    def shortfall(self, queue: str, wanted: Vector, uid: str = "", group: str = "") -> Shortfall | None:
         """The first queue, from `queue` up to the root, that cannot hold `wanted` more; None if all can.
 
         Of what is wanted, each resource that a queue declares a limit for counts, but pods, which Volcano does not
-        limit by queues. The pod `uid` is not counted twice, nor does what was reserved after it count where that is
-        reserved. A queue that does not exist takes nothing.
+        limit by queues. The pod `uid` is not counted twice, and one that is not counted yet has what is promised to its
+        `group`; nor does what was kept after it count where that is kept. A queue that does not exist takes nothing.
         """
         at = self._queues.get(queue)
         if at is None or at.info is None:
             return Shortfall(queue, {})
         if not at.info.open:
             return Shortfall(queue, {}, at.info.state)
-        own = self._entries.get(uid) if uid else None
+        own, whose = (self._entries.get(uid), uid) if uid else (None, "")
+        if own is None and group:
+            own, whose = self._entries.get(group), group
         for each in at.chain:
             if not each.limits:
                 continue
             counted = own.vector if own is not None and each in self._queues[own.queue].chain else EMPTY
+            if whose == group:
+                counted = _part(counted, wanted)
             missing = _missing(each, wanted, counted)
-            if missing and own is not None and own.standing is Standing.RESERVED and _covers(counted, wanted):
-                missing = _missing(each, wanted, _reserved_from((uid,), each, self._entries, self._queues))
+            if missing and own is not None and own.standing in KEPT and _covers(counted, wanted):
+                missing = _missing(each, wanted, _kept_from((whose,), each, self._entries, self._queues))
             if missing:
                 return Shortfall(each.name, missing)
         return None

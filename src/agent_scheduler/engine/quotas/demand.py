@@ -10,6 +10,7 @@ from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, exceeding, is_em
 
 INQUEUE: Final = "Inqueue"
 RUNNING: Final = "Running"
+UNKNOWN: Final = "Unknown"
 
 
 class Demand(Protocol):

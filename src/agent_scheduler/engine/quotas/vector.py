@@ -119,6 +119,15 @@ def minus(left: Vector, right: Vector) -> Total:
     return total
 
 
+def rest(wanted: Vector, held: Vector) -> Total:
+    """What of `wanted` is not in `held`; resources of which nothing is left are left out."""
+    return {
+        resource: amount - held.get(resource, 0)
+        for resource, amount in wanted.items()
+        if amount > held.get(resource, 0)
+    }
+
+
 def names(vector: Vector) -> Iterator[str]:
     """The resources of which there is any."""
     return (resource for resource, amount in vector.items() if amount >= NOTHING)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from .book import Headroom, QuotaBook
 from .shortfall import Shortfall
+from .turns import Turn
 from .vector import Vector
 
 #: By queue, what there has to be room for. A gang whose members name several waits for all of these at once.
@@ -36,14 +37,6 @@ class _Kind(NamedTuple):
         return any(book.reaches(queue, above) for queue, _ in self.wanted)
 
 
-class _Turn(NamedTuple):
-    """Less comes first: of higher priority, then who was created first."""
-
-    priority: int
-    created: str
-    uid: str
-
-
 class _Line:
     """The pods of one kind. Those that have left are in the heap until they are its first."""
 
@@ -51,10 +44,10 @@ class _Line:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.heap: list[_Turn] = []
-        self.turns: dict[str, _Turn] = {}
+        self.heap: list[Turn] = []
+        self.turns: dict[str, Turn] = {}
 
-    def first(self) -> _Turn | None:
+    def first(self) -> Turn | None:
         heap = self.heap
         while heap and self.turns.get(heap[0].uid) is not heap[0]:
             heapq.heappop(heap)
@@ -83,19 +76,19 @@ class WaitingPods:
         """What the pod waits for room for."""
         return self._lines[self._kinds[uid]].wanted
 
-    def add(self, uid: str, wanted: Wanted, *, priority: int, created: str) -> None:
-        """The pod waits for these queues from now on, one at least, as it may have done already."""
+    def add(self, uid: str, wanted: Wanted, own: Turn) -> None:
+        """The pod waits for these queues from now on, one at least, as it may have done already. `own`: its turn, in
+        which it has this UID."""
         kind = _Kind(tuple((queue, tuple(sorted(each.items()))) for queue, each in wanted.items()))
-        turn = _Turn(-priority, created, uid)
-        if self._kinds.get(uid) == kind and self._lines[kind].turns[uid] == turn:
+        if self._kinds.get(uid) == kind and self._lines[kind].turns[uid] == own:
             return
         self.remove(uid)
         self._kinds[uid] = kind
         line = self._lines.get(kind)
         if line is None:
             line = self._lines[kind] = _Line(wanted)
-        line.turns[uid] = turn
-        heapq.heappush(line.heap, turn)
+        line.turns[uid] = own
+        heapq.heappush(line.heap, own)
 
     def remove(self, uid: str) -> None:
         """The pod waits no more; nothing if it did not."""
@@ -114,13 +107,13 @@ class WaitingPods:
         kind = self._kinds[uid]
         own = self._lines[kind].turns[uid]
         turns = (
-            turn
+            other
             for each, line in self._lines.items()
             if each.reaches(book, (queue,))
-            for turn in line.turns.values()
-            if turn < own
+            for other in line.turns.values()
+            if other < own
         )
-        return [turn.uid for turn in sorted(turns)]
+        return [other.uid for other in sorted(turns)]
 
     def all(self) -> list[str]:
         """Takes them all out."""
@@ -143,12 +136,12 @@ class WaitingPods:
         ]
         heapq.heapify(lines)
         while lines:
-            turn, line, queue = lines[0]
+            foremost, line, queue = lines[0]
             if take_all(headroom, line.wanted) is not None:
                 heapq.heappop(lines)
                 continue
-            found.append((turn.uid, queue))
-            self.remove(turn.uid)
+            found.append((foremost.uid, queue))
+            self.remove(foremost.uid)
             following = line.first()
             if following is None:
                 heapq.heappop(lines)

@@ -17,6 +17,11 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 QUEUE_ADMISSION_GATES: Final = "SchedulingGatesQueueAdmission"
 
 
+#: How groups are let into their queues: by what these declare alone, or by the room of the cluster, too, as in Volcano.
+QUEUE: Final = "queue"
+CLUSTER: Final = "cluster"
+
+
 class PluginOption(Struct, frozen=True):
     """`switches` are by their key in Volcano's file, such as `enableJobOrder`."""
 
@@ -38,6 +43,8 @@ class SessionConf(Struct, frozen=True, kw_only=True):
     #: Action -> its arguments.
     configurations: Mapping[str, Mapping[str, Any]] = _NOTHING
     features: frozenset[str] = frozenset()
+    #: QUEUE or CLUSTER.
+    enqueue_by: str = QUEUE
 
     def option(self, plugin: str) -> PluginOption | None:
         """The first of its name."""

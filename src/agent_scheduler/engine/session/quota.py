@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..quotas.book import Headroom, QuotaBook
+from ..quotas.book import Headroom, QuotaBook, Taken
 from ..quotas.queues import QueueInfo
-from ..quotas.vector import Vector
 from .hooks import Hooks
 from .model import Task
 
@@ -27,21 +26,29 @@ class QueueQuota:
         self._book = book
         self._headroom: Headroom = book.headroom()
         #: By UID, what was taken for tasks that the book does not count yet.
-        self._taken: dict[str, Vector] = {}
+        self._taken: dict[str, Taken] = {}
 
     def allocatable(self, queue: QueueInfo, task: Task) -> bool:
-        return not self._book or self._headroom.shortfall(queue.name, task.request, (task.uid,)) is None
+        if not self._book:
+            return True
+        return self._headroom.shortfall(queue.name, task.request, (task.uid,), task.job.uid) is None
 
     def allocated(self, task: Task) -> None:
-        self._taken[task.uid] = self._headroom.count(task.job.queue, task.request, (task.uid,))
+        job = task.job
+        self._taken[task.uid] = self._headroom.count(job.queue, task.request, (task.uid,), job.uid)
 
     def deallocated(self, task: Task) -> None:
         taken = self._taken.pop(task.uid, None)
-        self._headroom.give(task.job.queue, task.request if taken is None else taken)
+        if taken is None:
+            self._headroom.give(task.job.queue, task.request)
+        else:
+            self._headroom.give_back(taken)
 
     def committed(self, task: Task) -> None:
         """The book counts it from now on."""
-        self._headroom.give(task.job.queue, self._taken.pop(task.uid, {}))
+        taken = self._taken.pop(task.uid, None)
+        if taken is not None:
+            self._headroom.give_back(taken)
 
 
 def hooks_of(quota: QueueQuota) -> Hooks:

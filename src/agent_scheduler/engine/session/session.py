@@ -15,7 +15,7 @@ from agent_scheduler.objects.batch import ResourceQuotaStatus
 
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
-from ..gangs.group import Group
+from ..gangs.group import INQUEUE, Group
 from ..preemption.pdbs import PDBs
 from ..quotas.book import QuotaBook
 from ..quotas.demand import JobDemand, QueueDemand
@@ -23,7 +23,8 @@ from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from .conf import QUEUE_ADMISSION_GATES, PluginOption, SessionConf
+from ..state.promises import Promises
+from .conf import CLUSTER, QUEUE_ADMISSION_GATES, PluginOption, SessionConf
 from .demand import demand_of
 from .hooks import Hooks
 from .model import Job, Task, TaskStatus
@@ -100,15 +101,18 @@ class Session:
         uid: str,
         now: str = "",
         book: QuotaBook | None = None,
+        promises: Promises | None = None,
     ) -> None:
         """`uid` names the session in conditions; `now` is the time of what it writes, RFC 3339. `book`: of all
-        schedulers; None: the plugins alone say what queues hold."""
+        schedulers; None: the plugins alone say what queues hold. `promises`: by which groups are let in; None: the
+        plugins alone say which are."""
         self.conf = conf
         self.nodes = nodes
         self.view = view
         self.uid = uid
         self.now = now
         self._book = book
+        self.promises = promises
         self._committer = committer
         self._evictor = evictor
         self.queues: dict[str, QueueInfo] = {queue.name: queue for queue in view.queues}
@@ -144,6 +148,8 @@ class Session:
         #: How often members that were sent were refused, and how often pods were chosen to make room for another.
         self.refused = 0
         self.preemptions = 0
+        #: Whether groups were let in when actions were over that would have placed their pods.
+        self.let_in_late = False
         self.stage = Stage(OPENING, "")
         self.tiers = Tiers(())
         self._take_hooks()
@@ -204,6 +210,11 @@ class Session:
         of_queue.add(demand)
 
     @property
+    def asks_cluster(self) -> bool:
+        """Whether groups are let in only as far as the cluster has room for them, too."""
+        return self.promises is None or self.conf.enqueue_by == CLUSTER
+
+    @property
     def asks_book(self) -> bool:
         """Whether queues are asked for what they declare, beside Volcano's plugins, and waiting is told accordingly."""
         return self._book is not None
@@ -223,6 +234,9 @@ class Session:
             priority=view.priorities.get(group.priority_class, view.default_priority),
             roles={pod.batch.role for pod in pods if pod.batch is not None} if group.waiting_roles else (),
         )
+        if self.promises is not None and not group.is_object and job.is_pending:
+            # Nothing of it lasts that could be let in.
+            job.phase = INQUEUE
         for pod in pods:
             request, best_effort = requests.of(pod)
             task = Task(pod, job, request, best_effort=best_effort)

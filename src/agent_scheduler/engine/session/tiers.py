@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ..gangs.group import needed
 from ..quotas.queues import QueueInfo
+from ..quotas.turns import number_of
 from .conf import PluginOption
 from .hooks import REJECT, Hooks, Invalid, Victims
 from .model import READY, Job, SubJob, Task, TaskStatus
@@ -93,7 +94,9 @@ class Tiers:
 
     def in_task_order(self, tasks: Iterable[Task]) -> list[Task]:
         """By the plugins, then by the number at the end of their names, creation and UID (`CompareTask`)."""
-        keyed = [([order(task) for order in self._task_orders], number_of(task), task) for task in tasks]
+        keyed = [
+            ([order(task) for order in self._task_orders], number_of(task.pod.name), task) for task in tasks
+        ]
         if all(number is not None for _, number, _ in keyed):
             keyed.sort(key=lambda each: (each[0], each[1], each[2].pod.created, each[2].uid))
         elif all(number is None for _, number, _ in keyed):
@@ -232,14 +235,6 @@ def _victims(tiers: Sequence[Sequence[Victims]], preemptor: Task, tasks: Sequenc
         if victims is not None:
             return victims
     return []
-
-
-def number_of(task: Task) -> int | None:
-    """The number behind the last dash of a name of three parts or more, which a controller gave it."""
-    parts = task.pod.name.split("-")
-    last = parts[-1]
-    digits = last[1:] if last[:1] in ("+", "-") else last
-    return int(last) if len(parts) >= 3 and digits.isascii() and digits.isdecimal() else None
 
 
 _Keyed = tuple[list[Any], int | None, Task]

@@ -139,9 +139,9 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
         # Some are above the minimum: always the same, or their conditions would change with each session.
         waiting = session.tiers.in_task_order(waiting)
         # For whom room is kept need nobody else's.
-        waiting = sorted(waiting, key=lambda task: not headroom.is_reserved(task.uid))
+        waiting = sorted(waiting, key=lambda task: not headroom.is_kept(task.uid))
     first, others = _needed(job, waiting)
-    short = headroom.take(job.queue, _wanted(job, first), [task.uid for task in first])
+    short = headroom.take(job.queue, _wanted(job, first), [task.uid for task in first], job.uid)
     if short is not None:
         hold = _hold(short)
         return {task.uid: hold for task in waiting}
@@ -152,7 +152,7 @@ def _held_each(job: Job, tasks: Iterable[Task], headroom: Headroom) -> Mapping[s
     """Those for which, one after another, there is no room."""
     found = {}
     for task in tasks:
-        short = headroom.take(job.queue, task.request, (task.uid,))
+        short = headroom.take(job.queue, task.request, (task.uid,), job.uid)
         if short is not None:
             found[task.uid] = _hold(short)
     return found

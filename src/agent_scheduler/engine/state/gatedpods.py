@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
-from ..quotas.vector import EMPTY, Total, Vector, add_to
+from ..quotas.turns import Turn, turn
+from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, rest
 from ..quotas.waiting import take_all
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
@@ -58,9 +59,9 @@ class Held(NamedTuple):
 Choose = Callable[[GroupKey, Collection[PodInfo], Collection[str]], Choice | None]
 
 
-def in_turn(pod: PodInfo) -> tuple[int, str, str]:
-    """Less comes first: of higher priority, then who was created first."""
-    return -pod.priority, pod.created, pod.uid
+def in_turn(pod: PodInfo) -> Turn:
+    """Less comes first."""
+    return turn(pod.priority, pod.created, pod.name, pod.uid)
 
 
 def _alone(_key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> Choice:
@@ -228,15 +229,20 @@ class GatedPods:
         """Each is told of once, or a queue that is full for long would have all that wait for it told of again and
         again; and once more if it comes to wait for another queue."""
         usage = self._usage
+        if key in self._gangs and (short := usage.promises.shortfall(key)) is not None:
+            self._tell_of(short.queue, list(self._gangs[key].values()), str(short))
         for name in self._waits_as.get(key, ()):
             queue, wanted = usage.waiting.queue_of(name), usage.waiting.wanted(name)
             uids = self._chosen[name].uids
-            new = [self.held[uid] for uid in uids if self._told.get(uid) != queue]
-            if new:
-                self._told.update((pod.uid, queue) for pod in new)
-                short = take_all(usage.book.headroom(), wanted)
-                why = f"others come first in queue {queue}" if short is None else str(short)
-                self.on_held(new, f"{why}, for {len(uids)} pods together" if len(uids) > 1 else why)
+            short = take_all(usage.book.headroom(), wanted)
+            why = f"others come first in queue {queue}" if short is None else str(short)
+            self._tell_of(queue, [self.held[uid] for uid in uids], why)
+
+    def _tell_of(self, queue: str, pods: Sequence[PodInfo], why: str) -> None:
+        new = [pod for pod in pods if self._told.get(pod.uid) != queue]
+        if new:
+            self._told.update((pod.uid, queue) for pod in new)
+            self.on_held(new, f"{why}, for {len(pods)} pods together" if len(pods) > 1 else why)
 
     def _put(self, key: GroupKey, members: Mapping[str, PodInfo]) -> None:
         """Have members wait for their queue, or let them past where there is none to wait for."""
@@ -244,9 +250,9 @@ class GatedPods:
             choice = self.choose(key, members.values(), self.reserved.keys())
         else:
             choice = _alone(key, members.values(), ())
-        if choice is None:
-            return
         usage = self._usage
+        if choice is None or (self.asks_queues and usage.promises.keeps_out(key)):
+            return
         turns: list[tuple[str, Sequence[PodInfo]]]
         if choice.needed:
             # Those above the minimum come after those that are needed.
@@ -266,6 +272,12 @@ class GatedPods:
             for total in wanted.values():
                 for resource, amount in choice.at_least.items():
                     total[resource] = max(total.get(resource, 0), amount)
+            promised = usage.promises.queue_of(key)
+            if promised in wanted:
+                # What a group was promised when it was let in is nobody else's.
+                wanted[promised] = rest(wanted[promised], usage.promises.left(key))
+                if is_empty(wanted[promised]):
+                    del wanted[promised]
             if usage.active and wanted and self.asks_queues:
                 usage.wait_for(name, wanted, first)
             else:
@@ -316,6 +328,16 @@ class GatedPods:
         usage, key = self._usage, _gang_of(pod)
         queue = usage.queue_of(pod)
         names = [name for name in self._waits_as.get(key, ()) if pod.uid in self._chosen[name].uids]
+        if not names and self.admits and usage.promises.asks_for(key):
+            short = usage.promises.shortfall(key)
+            others = usage.promises.before(key, queue if short is None else short.queue)
+            beside = sorted(each.key for each in self._gangs[key].values() if each.uid != pod.uid)
+            return Held(
+                queue,
+                "" if short is None else str(short),
+                tuple(beside),
+                tuple(map(self._called, others)),
+            )
         if not names:
             return Held(queue, self._why_not_in_line(key), (), ())
         name = names[0]
@@ -333,12 +355,14 @@ class GatedPods:
             return "its gang's minimum comes first"
         if self.choose(key, self._gangs[key].values(), self.reserved.keys()) is None:
             return f"group {key.text} does not exist, or has not its minimum of members"
+        if self._usage.promises.keeps_out(key):
+            return f"group {key.text} is not let into its queue"
         return ""
 
     def _called(self, name: str) -> str:
         """What people call what waits under this name."""
         pod = self.held.get(name)
-        return name if pod is None else pod.key
+        return self._usage.promises.called(name) if pod is None else pod.key
 
 
 def _gang_of(pod: PodInfo) -> GroupKey:

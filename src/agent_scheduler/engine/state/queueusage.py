@@ -14,12 +14,14 @@ from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 from ..quotas.book import QuotaBook, Standing
 from ..quotas.queues import queue_info
 from ..quotas.shortfall import Shortfall
+from ..quotas.standings import State
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import WaitingPods, Wanted
 from .batchinfo import GroupKey
-from .gatedpods import GatedPods
+from .gatedpods import GatedPods, in_turn
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
+from .promises import Promises
 from .wantingpods import Together, WantingPods
 
 #: Classes of which the vector is kept.
@@ -30,7 +32,8 @@ class QueueUsage:
     """Owner of the quota book and of the pods that wait for a queue. Told by the ledger of each placement.
 
     Invariant, while there are queues: a placed pod of a queue stands in the book, assumed or bound as its placement is;
-    of the others those do that were let past the gate of their queue.
+    of the others those do that were let past the gate of their queue, and those that stand by where an earlier process
+    kept room for them. Besides, what is promised to groups stands there.
     """
 
     def __init__(self, placements: Mapping[str, Placement]) -> None:
@@ -48,6 +51,9 @@ class QueueUsage:
         self.book = QuotaBook()
         self.waiting = WaitingPods()
         self.gated = GatedPods(self)
+        self.promises = Promises(self)
+        #: By UID: pods whose stage has not come, for which an earlier process chose a node.
+        self.standing_by: dict[str, PodInfo] = {}
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
         #: Group of Volcano's -> the queue that it names, of those that are known.
@@ -157,12 +163,17 @@ class QueueUsage:
         if over:
             self.on_room([*over])
         self.gated.decide_all_anew()
+        asks = self.promises.step_aside()
         if self.waiting:
             self.on_room(self.waiting.all())
+        self.promises.come_again(asks)
 
     def _reserve_all(self) -> None:
         for pod in self.gated.reserved.values():
             self.reserve(pod)
+        for pod in self.standing_by.values():
+            self._count_standing_by(pod)
+        self.promises.count_all()
 
     # ---- placements
 
@@ -172,11 +183,14 @@ class QueueUsage:
         queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
         self._called.pop(uid, None)
         self.wanting.drop(uid)
+        self.standing_by.pop(uid, None)
         vector = self._vector(placement.cls)
         before = self.book.entry(uid)
         if queue:
             standing = Standing.ASSUMED if placement.assumed else Standing.BOUND
             self.book.set(uid, queue, vector, standing)
+            if isinstance(pod, PodInfo):
+                self.promises.spend(pod, vector)
         else:
             self.book.remove(uid)
         other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.batch_schedulers
@@ -203,6 +217,8 @@ class QueueUsage:
             self.gated.set(pod)
         elif pod.uid in self.gated:
             self.gated.drop(pod.uid)
+        if pod.uid in self.standing_by:
+            self.stand_by(pod)
         self.wanting.look_again(pod.uid, pod)
         if not self.active:
             return
@@ -215,11 +231,35 @@ class QueueUsage:
         """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
         pod = self.gated.reserved.get(uid)
         if pod is None or not self.gated.asks_queues:
-            self.book.remove(uid)
+            self._remove(uid)
         else:
             self.reserve(pod)
         self._set_other(uid, None)
         self.call()
+
+    def _remove(self, uid: str) -> None:
+        """The pod counts no more. Where it was bound it has run, and its group is promised nothing for it again."""
+        entry = self.book.entry(uid)
+        self.book.remove(uid)
+        if entry is not None and entry.standing is not Standing.BOUND:
+            self.promises.restore(uid)
+
+    # ---- stages
+
+    def stand_by(self, pod: PodInfo) -> None:
+        """Count a pod whose stage has not come as long as its status nominates a node, until it is placed."""
+        if pod.nominated_node_name and pod.uid not in self._placements:
+            self.standing_by[pod.uid] = pod
+            self._count_standing_by(pod)
+        elif self.standing_by.pop(pod.uid, None) is not None:
+            self._remove(pod.uid)
+            self.call()
+            self.on_unreserved()
+
+    def _count_standing_by(self, pod: PodInfo) -> None:
+        if self.active and pod.uid not in self.gated.reserved and (queue := self.queue_of(pod)):
+            self.book.set(pod.uid, queue, self.vector(pod), Standing.STANDS_BY, in_turn(pod))
+            self.promises.spend(pod, self.vector(pod))
 
     # ---- gates
 
@@ -230,9 +270,10 @@ class QueueUsage:
             return
         before = self.book.entry(pod.uid)
         if queue:
-            self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED)
+            self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED, in_turn(pod))
+            self.promises.spend(pod, self.vector(pod))
         else:
-            self.book.remove(pod.uid)
+            self._remove(pod.uid)
         self.wanting.look_again(pod.uid)
         if queue and (before is None or (before.queue, before.vector) != (queue, self.vector(pod))):
             self._holds_more(queue)
@@ -244,17 +285,31 @@ class QueueUsage:
     def unreserve(self, uid: str) -> None:
         """The pod counts no more, unless it is placed."""
         if uid not in self._placements:
-            self.book.remove(uid)
+            self._remove(uid)
             self.wanting.look_again(uid)
             self.call()
             self.on_unreserved()
 
     def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
         """What waits under this name does so for these queues until so much fits, in the turn of `first`."""
-        self.waiting.add(name, wanted, priority=first.priority, created=first.created)
+        self.waiting.add(name, wanted, in_turn(first)._replace(uid=name))
         self.book.fallen.update(wanted)
 
     # ---- questions
+
+    def state_of(self, pod: PodInfo) -> State:
+        """How far the pod has come with room of its queue."""
+        uid = pod.uid
+        if uid in self._placements or uid in self.standing_by:
+            return State.STANDS_BY if pod.stands_by else State.PLACED
+        if uid in self.gated.held:
+            return State.GATED
+        if uid in self.gated.reserved:
+            return State.LET_IN
+        return State.GIVEN_BACK if uid in self.gated.given_back else State.WAITS
+
+    def state_of_group(self, key: GroupKey) -> State:
+        return State.PROMISED if self.promises.is_let_in(key) else State.WAITS
 
     def others(self) -> dict[str, Vector]:
         """By queue, what placed pods hold in it that are not the batch scheduler's."""
@@ -282,7 +337,7 @@ class QueueUsage:
         """Why the pod's queue, or one above it, cannot hold it now. Then it waits until `on_room` names it."""
         queue = self.queue_of(pod)
         vector = self._vector(pod.cls)
-        short = self.book.shortfall(queue, vector, pod.uid) if queue else None
+        short = self.book.shortfall(queue, vector, pod.uid, _group_of(pod)) if queue else None
         uid = pod.uid
         self.wanting.drop(uid)
         self._over.pop(uid, None)
@@ -293,7 +348,7 @@ class QueueUsage:
             if uid in self.gated.reserved:
                 self._over[uid] = None
             else:
-                self.waiting.add(uid, {queue: vector}, priority=pod.priority, created=pod.created)
+                self.waiting.add(uid, {queue: vector}, in_turn(pod))
         return short
 
     def is_held(self, uid: str) -> bool:
@@ -326,7 +381,7 @@ class QueueUsage:
                 self._over[pod.uid] = None
             elif queue:
                 vector = wanted.get(queue) or self._vector(pod.cls)
-                self.waiting.add(pod.uid, {queue: vector}, priority=pod.priority, created=pod.created)
+                self.waiting.add(pod.uid, {queue: vector}, in_turn(pod))
         return next(short for short in shorts if short is not None)
 
     def admit(self, pod: PodInfo) -> str:
@@ -335,10 +390,11 @@ class QueueUsage:
         if not self.active or not queue:
             return ""
         vector = self._vector(pod.cls)
-        short = self.book.shortfall(queue, vector, pod.uid)
+        short = self.book.shortfall(queue, vector, pod.uid, _group_of(pod))
         if short is not None:
             return str(short)
         self.book.set(pod.uid, queue, vector, Standing.ASSUMED)
+        self.promises.spend(pod, vector)
         return ""
 
     def withdraw(self, pod: PodInfo) -> None:
@@ -369,10 +425,13 @@ class QueueUsage:
             over, self._over = self._over, {}
             if over:
                 self.on_room([*over])
+            groups = {name for name, _ in found if self.promises.waits_as(name)}
+            if groups:
+                self.promises.let_in([name for name, _ in found if name in groups])
             gated = [name for name, _ in found if self.gated.waits_as(name)]
             if gated:
                 self.gated.let_past(gated)
-            called = {uid: queue for uid, queue in found if not (gated and uid in gated)}
+            called = {uid: queue for uid, queue in found if uid not in groups and uid not in gated}
             if called:
                 self._called.update(called)
                 self.on_room([*called])
@@ -389,5 +448,12 @@ class QueueUsage:
         self._over.pop(uid, None)
         self.wanting.drop(uid)
         self.gated.drop(uid)
+        if self.standing_by.pop(uid, None) is not None and uid not in self._placements:
+            self._remove(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)
+
+
+def _group_of(pod: PodInfo) -> str:
+    """By what the book names what is promised to the pod's group; empty for a pod in none."""
+    return pod.batch.group.text if pod.batch is not None and pod.batch.group is not None else ""

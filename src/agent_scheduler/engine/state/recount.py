@@ -67,7 +67,7 @@ def _miscounted_rows(ledger: Ledger) -> Iterator[str]:
 
 def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     usage = ledger.usage
-    counted = dict(usage.book.entries())
+    counted = {uid: entry._replace(turn=()) for uid, entry in usage.book.entries()}
     if not usage.active:
         if counted:
             yield "pods count in queues, though there are none"
@@ -76,6 +76,16 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.RESERVED)
         for pod in usage.gated.reserved.values()
         if usage.gated.asks_queues and (queue := usage.queue_of(pod))
+    }
+    expected |= {
+        pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.STANDS_BY)
+        for pod in usage.standing_by.values()
+        if pod.uid not in expected and (queue := usage.queue_of(pod))
+    }
+    expected |= {
+        key.text: Entry(queue, left, Standing.PROMISED)
+        for key, queue, left in usage.promises.promises()
+        if left
     }
     for placement in ledger.placements.values():
         pod = placement.pod

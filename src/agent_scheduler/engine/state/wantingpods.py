@@ -161,10 +161,11 @@ def _is_above_limits(book: QuotaBook, queue: str, wanted: Mapping[str, float]) -
 def _last_of(
     book: QuotaBook, queue: str, wanted: Mapping[str, float], alike: Mapping[str, None]
 ) -> list[str]:
-    """Those of pods that are alike, and have room reserved, who had it reserved after all that it is enough for."""
+    """Those of pods that are alike, and have room reserved, whose turn is after all that it is enough for."""
     found = []
-    for uid, entry in reversed(list(book.entries())):
-        if uid in alike and entry.standing is Standing.RESERVED:
+    reserved = [(entry.turn, uid) for uid, entry in book.entries() if entry.standing is Standing.RESERVED]
+    for _, uid in sorted(reserved, reverse=True):
+        if uid in alike:
             if book.shortfall(queue, wanted, uid) is None:
                 break
             found.append(uid)

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
+from agent_scheduler.engine.quotas.turns import turn
 from agent_scheduler.engine.quotas.vector import Vector, add_to
 from agent_scheduler.engine.quotas.waiting import WaitingPods
 from tests.support.engine import queue_of
@@ -73,7 +74,7 @@ def test_a_queue_that_is_not_open_or_not_there_takes_no_pods() -> None:
         for ask in (found.shortfall, headroom.shortfall):
             assert str(ask(name, {})) == f"queue {name} does not exist"
     assert headroom.limits("named") and headroom.limits("a") and not headroom.limits("root")
-    assert not headroom.is_reserved("nobody") and not headroom.is_reserved("u")
+    assert not headroom.is_kept("nobody") and not headroom.is_kept("u")
 
 
 def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:
@@ -178,7 +179,7 @@ class Book(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_kept_of_pods_and_queues_that_are_gone(self) -> None:
-        assert {uid: tuple(entry) for uid, entry in self.book.entries()} == self.pods
+        assert {uid: entry[:3] for uid, entry in self.book.entries()} == self.pods
         assert set(self.book._queues) <= self.infos.keys() | {queue for queue, _, _ in self.pods.values()}
 
 
@@ -197,7 +198,7 @@ def waiting(*pods: tuple[str, str, int, int]) -> WaitingPods:
     """UID, queue, cpu, priority; created in this order."""
     found = WaitingPods()
     for number, (uid, queue, cpu, priority) in enumerate(pods):
-        found.add(uid, {queue: {"cpu": cpu}}, priority=priority, created=f"{number:03}")
+        found.add(uid, {queue: {"cpu": cpu}}, turn(priority, f"{number:03}", uid, uid))
     return found
 
 
@@ -205,13 +206,13 @@ def test_who_was_called_and_refused_again_has_its_old_turn() -> None:
     found = waiting(("first", "a", 400, 0), ("second", "a", 400, 0))
     empty = limits_of(a=400)
     assert found.fitting(empty, {"a"}) == [("first", "a")]
-    found.add("first", {"a": {"cpu": 400}}, priority=0, created="000")
+    found.add("first", {"a": {"cpu": 400}}, turn(0, "000", "first", "first"))
     assert found.fitting(empty, {"a"}) == [("first", "a")]
 
 
 def test_who_waits_for_several_queues_has_room_in_all_or_takes_none() -> None:
     found = waiting(("next", "a", 400, 0))
-    found.add("both", {"a": {"cpu": 400}, "b": {"cpu": 400}}, priority=5, created="000")
+    found.add("both", {"a": {"cpu": 400}, "b": {"cpu": 400}}, turn(5, "000", "both", "both"))
     assert found.fitting(limits_of(a=400, b=300), {"a"}) == [("next", "a")]
     assert found.fitting(limits_of(a=400, b=400), {"c"}) == []
     assert found.fitting(limits_of(a=400, b=400), {"b"}) == [("both", "a")]
@@ -219,14 +220,14 @@ def test_who_waits_for_several_queues_has_room_in_all_or_takes_none() -> None:
 
 def test_room_in_two_queues_below_one_is_counted_once() -> None:
     found = waiting()
-    found.add("both", {"a": {"cpu": 400}, "b": {"cpu": 400}}, priority=0, created="000")
+    found.add("both", {"a": {"cpu": 400}, "b": {"cpu": 400}}, turn(0, "000", "both", "both"))
     assert found.fitting(limits_of(p=700, a=900, b=900), {"p"}) == []
     assert found.fitting(limits_of(p=800, a=900, b=900), {"p"}) == [("both", "a")]
 
 
 def test_a_pod_waits_for_one_queue_at_a_time() -> None:
     found = waiting(("u", "a", 400, 0))
-    found.add("u", {"b": {"cpu": 400}}, priority=0, created="000")
+    found.add("u", {"b": {"cpu": 400}}, turn(0, "000", "u", "u"))
     assert found.queue_of("u") == "b"
     assert found.fitting(limits_of(a=400), {"a"}) == []
     found.remove("u")
@@ -264,7 +265,7 @@ def test_those_that_may_try_again_fit_and_nobody_before_them_was_passed_over(
     for number, queue, cpu, priority, stays in changes:
         uid = str(number)
         if stays:
-            found.add(uid, {queue: {"cpu": cpu}}, priority=priority, created=uid)
+            found.add(uid, {queue: {"cpu": cpu}}, turn(priority, uid, uid, uid))
             kept[uid] = (-priority, uid, queue, cpu)
         else:
             found.remove(uid)

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_scheduler.engine.plugins.binpack import PER_POINT, Binpack
+from agent_scheduler.engine.quotas.turns import number_of
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.hooks import ABSTAIN, PERMIT, REJECT, Hooks, Invalid
 from agent_scheduler.engine.session.model import HOLDING, READY, Job, Task, TaskStatus, status_of
 from agent_scheduler.engine.session.profile import profile_of
-from agent_scheduler.engine.session.tiers import Tiers, number_of
+from agent_scheduler.engine.session.tiers import Tiers
 from agent_scheduler.engine.session.worklist import JobHeap, QueueHeap
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
 from tests.support.engine import queue_of
@@ -128,8 +129,7 @@ def test_a_plugin_may_abstain_from_naming_victims() -> None:
 def test_the_number_of_a_pod_is_what_its_controller_put_behind_its_name(
     name: str, number: int | None
 ) -> None:
-    (task,) = tasks(name)
-    assert number_of(task) == number
+    assert number_of(name) == number
 
 
 @pytest.mark.parametrize(

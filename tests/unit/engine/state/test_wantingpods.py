@@ -26,16 +26,16 @@ def made(number: int, *, cpu: int = 0, name: str = "") -> PodInfo:
     )
 
 
-def test_of_those_that_have_room_reserved_who_had_it_last_is_refused_first() -> None:
+def test_of_those_that_have_room_reserved_whose_turn_is_last_is_refused_first() -> None:
     world = World(queue("a", "3"))
     early, late = made(1, name="a"), made(9)
-    other = pod("other", "a", annotations={QUEUE_ALLOCATION_GATE: "true"})
+    other = pod("p99", "a", annotations={QUEUE_ALLOCATION_GATE: "true"})
     for each in (early, late, other):
         world.usage.seen(each)
         world.usage.wants_node(each, nominated=False)
     assert world.called == []
     world.usage.set_queue(queue("a", "2"))
-    assert world.called == ["other"]
+    assert world.called == ["p99"]
     world.called.clear()
     assert world.usage.full(other) is not None
     world.ledger.assume(other, 0)

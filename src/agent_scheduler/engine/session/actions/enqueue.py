@@ -1,19 +1,41 @@
-"""Which groups are let into their queues: Pending becomes Inqueue (`pkg/scheduler/actions/enqueue`)."""
+"""Which groups are let into their queues: Pending becomes Inqueue (`pkg/scheduler/actions/enqueue`).
+
+Volcano goes by the order of queues and jobs and asks plugins. Where the room of queues is kept in one account for all
+schedulers and gates, groups are let in there, in its order; plugins say what else may keep one out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
-from ...gangs.group import INQUEUE
+from agent_scheduler.objects.batch import GROUP_OF_PODS
+
+from ...gangs.group import INQUEUE, PENDING, needed
+from ...quotas.accounts import Refusal
+from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
+from ...state.asks import Ask, turn_of_group
+from ...state.promises import Promises
+from ..demand import admitted_minimum, record_refusal
+from ..model import READY, Job, TaskStatus
 from ..worklist import Worklist
 
 if TYPE_CHECKING:
     from ..session import Session
 
+_EVICTING: Final = frozenset(("preempt", "reclaim"))
+
 
 def enqueue(session: Session) -> Iterator[None]:
     """A group that asks for no resources is let in without a question."""
+    if session.promises is None:
+        yield from _as_plugins_say(session)
+    else:
+        yield from _by_account(session, session.promises)
+
+
+def _as_plugins_say(session: Session) -> Iterator[None]:
     tiers = session.tiers
     work = Worklist(tiers, session.queues)
     for job in session.fresh:
@@ -27,8 +49,86 @@ def enqueue(session: Session) -> Iterator[None]:
         if not jobs:
             continue
         job = jobs.pop()
-        if job.min_resources is None or tiers.enqueueable(job):
-            tiers.enqueued(job)
-            job.phase = INQUEUE
+        if _is_let_in(session, job):
+            _let_in(session, job)
         work.queues.push(queue)
         yield
+
+
+def _is_let_in(session: Session, job: Job) -> bool:
+    return job.min_resources is None or session.tiers.enqueueable(job)
+
+
+def _let_in(session: Session, job: Job) -> None:
+    session.tiers.enqueued(job)
+    job.phase = INQUEUE
+    session.let_in_late |= bool(job.tasks) and session.conf.actions[0] != "enqueue"
+
+
+def _by_account(session: Session, promises: Promises) -> Iterator[None]:
+    """Groups that other processes have let in without room ask again, and so do those that need more than before."""
+    asking: list[Job] = []
+    asks: list[Ask] = []
+    for job in session.fresh:
+        if not job.group.is_object or not (job.is_pending or job.is_inqueue):
+            continue
+        if not job.tasks and job.name.startswith(GROUP_OF_PODS):
+            # It was made for pods that do not name it yet, and may have their room.
+            continue
+        if promises.is_let_in(job.group.key) or _is_let_in(session, job):
+            asks.append(_ask(session, job))
+        else:
+            promises.withdraw(job.group.key)
+        asking.append(job)
+        yield
+    promises.ask(asks, _may_go(session))
+    yield
+    for job in asking:
+        key, was_inqueue = job.group.key, job.is_inqueue
+        if not promises.is_let_in(key):
+            job.phase = PENDING
+            short = promises.shortfall(key)
+            if short is not None:
+                record_refusal(session, job, Refusal(short.queue, in_order(short.missing)))
+        elif was_inqueue:
+            continue
+        elif _is_let_in(session, job):
+            _let_in(session, job)
+        else:
+            promises.withdraw(key)
+        yield
+
+
+def _ask(session: Session, job: Job) -> Ask:
+    members = [task.pod for task in job.tasks.values()]
+    own = turn_of_group(members, job.priority, job.created, job.name, job.group.uid)
+    complete = session.tiers.invalid(job) is None
+    return Ask(job.group.key, job.queue, _wanted(job), members, own, complete)
+
+
+def _wanted(job: Job) -> Vector:
+    """What the group says that it needs, less what gates of others hold, and at least what its minimum of members asks
+    for, as far as these are there."""
+    said = admitted_minimum(job)
+    if said is None:
+        return EMPTY
+    waiting = [
+        task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated or task.only_queue_gate
+    ]
+    first, _ = needed(
+        waiting,
+        role_of=attrgetter("role"),
+        more=job.minimum - job.in_statuses(READY),
+        of_roles={role: least - job.in_role(role, READY) for role, least in job.role_minimums.items()},
+    )
+    of_members: Total = dict(job.allocated)
+    for task in first:
+        add_to(of_members, task.request)
+    return at_least(said, of_members)
+
+
+def _may_go(session: Session) -> Mapping[str, Vector]:
+    """By queue, what its jobs hold above their minimums, where others may have it evicted."""
+    if _EVICTING.isdisjoint(session.conf.actions):
+        return {}
+    return {name: demand.elastic() for name, demand in session.queue_demands.items()}

@@ -52,7 +52,7 @@ class _Capacity:
     def job_enqueueable(self, job: Job) -> int:
         if not self.accounts.takes_jobs(job.queue):
             return REJECT
-        if job.min_resources is None:
+        if job.min_resources is None or not self.session.asks_cluster:
             return PERMIT
         refusal = self.accounts.cannot_admit(job.queue, job.min_resources)
         if refusal is None:

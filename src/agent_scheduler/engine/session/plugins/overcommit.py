@@ -1,5 +1,8 @@
 """overcommit: no more groups are let into queues than the cluster has room for, times a factor
-(`pkg/scheduler/plugins/overcommit`)."""
+(`pkg/scheduler/plugins/overcommit`).
+
+Only where groups are let in by what the cluster has; else by what their queues declare alone.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ _DEFAULT_FACTOR: Final = 1.2
 
 
 def overcommit(session: Session, option: PluginOption) -> Hooks:
+    if not session.asks_cluster:
+        return Hooks()
     factor = float(option.arguments.get(FACTOR, _DEFAULT_FACTOR))
     if factor < 1:
         factor = _DEFAULT_FACTOR

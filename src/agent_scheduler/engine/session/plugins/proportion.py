@@ -37,7 +37,7 @@ class _Proportion:
     def job_enqueueable(self, job: Job) -> int:
         if not self.session.queues[job.queue].open:
             return REJECT
-        if job.min_resources is None:
+        if job.min_resources is None or not self.session.asks_cluster:
             return PERMIT
         refusal = self.accounts.cannot_admit(job.queue, job.min_resources)
         if refusal is None:

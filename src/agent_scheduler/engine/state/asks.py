@@ -1,0 +1,74 @@
+"""What groups ask of their queue before they are let in, and what they are promised."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from ..quotas.turns import Turn, turn
+from ..quotas.vector import Total, Vector, add_to, rest, take_from
+from .batchinfo import GroupKey
+from .podinfo import PodInfo
+
+
+class Ask(NamedTuple):
+    """A group that asks to be let into its queue.
+
+    `wanted`: what it needs to run. `members`: its pods, those that have ended, too; what they hold of the queue is not
+    wanted once more. `turn`: when its turn is, among those of others and of pods. `complete`: whether it has its
+    minimum of members.
+    """
+
+    key: GroupKey
+    queue: str
+    wanted: Vector
+    members: Collection[PodInfo]
+    turn: Turn
+    complete: bool = True
+
+
+def turn_of_group(members: Iterable[PodInfo], priority: int, created: str, name: str, uid: str) -> Turn:
+    """That of the first of its members, with the group's priority, or its own where it is older than these."""
+    turns = [turn(priority, pod.created, pod.name, pod.uid) for pod in members]
+    if not turns or (created and created < min(turns).created):
+        turns.append(turn(priority, created, name, uid))
+    return min(turns)
+
+
+class Promise:
+    """Invariant: the book counts for the group what of `wanted` is not in `spent`."""
+
+    __slots__ = ("complete", "incomplete_since", "queue", "spent", "total", "turn", "wanted")
+
+    def __init__(self, ask: Ask) -> None:
+        self.queue = ask.queue
+        self.wanted = ask.wanted
+        self.turn = ask.turn
+        self.complete = ask.complete
+        #: When it was found first that the group lacks members.
+        self.incomplete_since: float | None = None
+        #: By UID, what members of the group took of it. It is not given back when they have run.
+        self.spent: dict[str, Vector] = {}
+        #: The sum of what is spent.
+        self.total: Total = {}
+
+    def spend(self, uid: str, vector: Vector) -> bool:
+        """Whether that is news."""
+        before = self.spent.get(uid)
+        if before == vector:
+            return False
+        if before is not None:
+            take_from(self.total, before)
+        self.spent[uid] = vector
+        add_to(self.total, vector)
+        return True
+
+    def restore(self, uid: str) -> bool:
+        before = self.spent.pop(uid, None)
+        if before is None:
+            return False
+        take_from(self.total, before)
+        return True
+
+    def left(self) -> Vector:
+        return rest(self.wanted, self.total)

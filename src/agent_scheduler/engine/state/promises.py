@@ -1,0 +1,372 @@
+"""PodGroups of Volcano's that are let into their queue, and the room of the queue that is promised to each.
+
+A group is let in when what its queue and those above it declare has room for all that the group needs to run: its
+`minResources`, or what its minimum of members asks for if that is more. It waits for that in the same line as gated
+pods and pods of the fast path (`engine.quotas.waiting`). From then on the room is nobody else's: it is counted in the
+queue as promised until members of the group hold it, past their gate or on a node. So whoever is let in is let past the
+gate, and nobody else is.
+
+A group in phase Inqueue that an earlier process, or another one, has let in has its promise from when it is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from agent_scheduler.objects.batch import PodGroup
+from agent_scheduler.objects.quantity import QuantityError
+
+from ..quotas.book import Standing
+from ..quotas.demand import INQUEUE, RUNNING, UNKNOWN
+from ..quotas.shortfall import Shortfall
+from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest
+from .asks import Ask, Promise, turn_of_group
+from .batchinfo import GroupKey
+from .podinfo import PodInfo
+
+if TYPE_CHECKING:
+    from .queueusage import QueueUsage
+
+#: Phases of groups that were not let in.
+_OUTSIDE: Final = ("", "Pending")
+#: Of groups that keep what they were promised while some of their roles wait for others.
+_BEGUN: Final = (RUNNING, UNKNOWN)
+_NOTHING: Final[Mapping[str, Vector]] = MappingProxyType({})
+
+
+def _line_name(key: GroupKey) -> str:
+    """Under which a group waits to be let in. Its gated members wait under the group's own."""
+    return f"PodGroup {key.text}"
+
+
+class Promises:
+    """Owner of which groups are let in, and of who waits for that. Told by `Groups` of each PodGroup, by the queues'
+    usage of each member that takes room, and by sessions of who asks.
+
+    Invariants: a group is let in, waits in line, or neither. While queues are counted and groups are asked for, what is
+    left of each promise stands in the book under the name of its group, as promised.
+    """
+
+    def __init__(self, usage: QueueUsage) -> None:
+        self._usage = usage
+        #: Called with a group that is let in by others making room.
+        self.on_let_in: Callable[[GroupKey], object] = lambda key: None
+        #: Whether groups ask to be let in: sessions have the action enqueue.
+        self.asks = False
+        self._promises: dict[GroupKey, Promise] = {}
+        #: Groups that a session asks for now, which sees by itself that they are let in.
+        self._in_session: set[GroupKey] = set()
+        #: By the name under which it waits.
+        self._asking: dict[str, Ask] = {}
+        #: UID -> the group from whose promise the pod has taken its room.
+        self._spender: dict[str, GroupKey] = {}
+        #: Of each PodGroup: its UID, and its phase as last seen.
+        self._seen: dict[GroupKey, tuple[str, str]] = {}
+
+    def ask_for_groups(self, asks: bool, groups: Iterable[tuple[PodGroup, Collection[PodInfo]]]) -> None:
+        """Whether sessions let groups in from now on. `groups`: all that there are, with their members."""
+        if asks == self.asks:
+            return
+        self.asks = asks
+        self._seen.clear()
+        for key in [*self._promises, *(each.key for each in self._asking.values())]:
+            self.end(key)
+        for group, members in groups:
+            self.see(group, members)
+        self._usage.gated.decide_all_anew()
+        self._usage.call()
+
+    # ---- objects
+
+    def see(self, group: PodGroup, members: Collection[PodInfo]) -> None:
+        """The PodGroup was added or changed."""
+        if not self.asks:
+            return
+        metadata, phase = group.metadata, group.status.phase
+        key = GroupKey(metadata.namespace, metadata.name)
+        before = self._seen.get(key)
+        self._seen[key] = (metadata.uid, phase)
+        queue = group.spec.queue or self._usage.default_queue
+        promise = self._promises.get(key)
+        if before is not None and before[0] != metadata.uid:
+            # Another one of the same name.
+            self.end(key)
+            before = promise = None
+        elif promise is not None and promise.queue != queue:
+            self.end(key)
+            return
+        changed = before is None or before[1] != phase
+        if not changed:
+            return
+        if phase == INQUEUE or (phase in _BEGUN and group.waiting_roles):
+            if promise is None:
+                self._adopt(key, group, queue, members)
+        elif before is not None and before[1] == INQUEUE:
+            # Somebody says otherwise of it, or it runs.
+            self.end(key)
+
+    def gone(self, key: GroupKey) -> None:
+        """There is no such PodGroup any more."""
+        self._seen.pop(key, None)
+        self.end(key)
+
+    def _adopt(self, key: GroupKey, group: PodGroup, queue: str, members: Collection[PodInfo]) -> None:
+        try:
+            wanted = of_resources(group.spec.min_resources)
+        except QuantityError:
+            # Sessions say so, and let it in no more.
+            return
+        self._stop_asking(key)
+        # What its PriorityClass says is for sessions to know.
+        priority = max((pod.priority for pod in members), default=0)
+        metadata = group.metadata
+        created = metadata.creation_timestamp or ""
+        own = turn_of_group(members, priority, created, key.name, metadata.uid)
+        self._promise(Ask(key, queue, wanted, members, own, complete=False))
+
+    # ---- sessions
+
+    def is_let_in(self, key: GroupKey) -> bool:
+        return key in self._promises
+
+    def ask(self, asks: Iterable[Ask], may_go: Mapping[str, Vector] = _NOTHING) -> None:
+        """Have these groups wait for room in their queue, all at once, and let in those whose turn has come.
+
+        A group that is let in, and needs more than it was promised, is promised that too if there is room. Otherwise it
+        gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
+        wait for one another. `may_go`: by queue, what its pods hold that may be evicted for a group without gated pods.
+        """
+        usage = self._usage
+        usage.gated.admit()
+        asks = list(asks)
+        self._in_session = {ask.key for ask in asks}
+        for ask in asks:
+            promise = self._promises.get(ask.key)
+            if promise is None:
+                self._stand(ask)
+            else:
+                self._adjust(ask, promise)
+        usage.call()
+        for ask in sorted(asks, key=attrgetter("turn")):
+            if _line_name(ask.key) in self._asking:
+                self._let_in_by_eviction(ask, may_go)
+        for ask in asks:
+            if _line_name(ask.key) in self._asking:
+                usage.gated.group_changed(ask.key)
+        self._in_session.clear()
+
+    def _stand(self, ask: Ask) -> None:
+        name, usage = _line_name(ask.key), self._usage
+        known = self._asking.get(name)
+        if known is not None and known.queue != ask.queue:
+            self._stop_asking(ask.key)
+        self._asking[name] = ask
+        wanted = rest(ask.wanted, self._held(ask.members))
+        if is_empty(wanted):
+            del self._asking[name]
+            self._promise(ask)
+            return
+        usage.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
+        usage.book.fallen.add(ask.queue)
+
+    def _adjust(self, ask: Ask, promise: Promise) -> None:
+        promise.complete = ask.complete
+        more = rest(ask.wanted, promise.wanted)
+        if is_empty(more):
+            if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
+                promise.wanted, promise.turn = ask.wanted, ask.turn
+                self._count(ask.key, promise)
+                self._usage.gated.group_changed(ask.key)
+            return
+        left = rest(ask.wanted, promise.total)
+        if self._usage.book.headroom().shortfall(ask.queue, left, (), ask.key.text) is None:
+            promise.wanted, promise.turn = ask.wanted, ask.turn
+            self._count(ask.key, promise)
+            self._usage.gated.group_changed(ask.key)
+        elif not promise.spent:
+            self.end(ask.key)
+            self._stand(ask)
+
+    def _let_in_by_eviction(self, ask: Ask, may_go: Mapping[str, Vector]) -> None:
+        usage = self._usage
+        if not may_go.get(ask.queue) or any(pod.closed_gates for pod in ask.members):
+            return
+        headroom = usage.book.headroom()
+        headroom.give(ask.queue, may_go[ask.queue])
+        wanted = rest(ask.wanted, self._held(ask.members))
+        if headroom.shortfall(ask.queue, wanted) is None:
+            self._stop_asking(ask.key)
+            self._promise(ask)
+
+    def withdraw(self, key: GroupKey) -> None:
+        """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
+        self.end(key)
+
+    def give_way(self, now: float, patience: float) -> bool:
+        """Have groups that lack members give back what they were promised, when they have done so for `patience` and
+        others wait who have theirs. Whether any did; they ask again in the next session."""
+        ended = []
+        for key, promise in self._promises.items():
+            if promise.complete or not promise.left():
+                promise.incomplete_since = None
+            elif promise.incomplete_since is None:
+                promise.incomplete_since = now
+            elif now >= promise.incomplete_since + patience:
+                ended.append(key)
+        lacking = sum(not ask.complete for ask in self._asking.values())
+        if not ended or len(self._usage.waiting) == lacking:
+            return False
+        for key in ended:
+            self.end(key)
+        self._usage.call()
+        return True
+
+    def settle(self, key: GroupKey, phase: str, *, roles_wait: bool) -> None:
+        """What a session has decided of a group that was let in."""
+        if key in self._promises and phase != INQUEUE and not (phase in _BEGUN and roles_wait):
+            self.end(key)
+
+    def asks_for(self, key: GroupKey) -> bool:
+        """Whether the group waits in line to be let in."""
+        return _line_name(key) in self._asking
+
+    def called(self, name: str) -> str:
+        """What people call what waits under this name."""
+        ask = self._asking.get(name)
+        return name if ask is None else ask.key.text
+
+    def shortfall(self, key: GroupKey) -> Shortfall | None:
+        """What a group that waits to be let in lacks; None for others, and for one before which others come."""
+        name = _line_name(key)
+        ask = self._asking.get(name)
+        if ask is None:
+            return None
+        ((queue, wanted),) = self._usage.waiting.wanted(name).items()
+        return self._usage.book.headroom().shortfall(queue, wanted)
+
+    def before(self, key: GroupKey, queue: str) -> list[str]:
+        """Who comes before a group that waits to be let in, of those that wait for `queue`."""
+        return self._usage.waiting.before(_line_name(key), self._usage.book, queue)
+
+    # ---- the line
+
+    def waits_as(self, name: str) -> bool:
+        """Whether a group waits under this name."""
+        return name in self._asking
+
+    def let_in(self, names: Iterable[str]) -> None:
+        """Their queue has room for the groups that wait under these names."""
+        for name in names:
+            ask = self._asking.pop(name)
+            self._promise(ask)
+            if ask.key not in self._in_session:
+                self.on_let_in(ask.key)
+
+    def step_aside(self) -> list[Ask]:
+        """All leave the line, and are to `come_again`."""
+        asks = list(self._asking.values())
+        for ask in asks:
+            self._stop_asking(ask.key)
+        return asks
+
+    def come_again(self, asks: Iterable[Ask]) -> None:
+        for ask in asks:
+            self._stand(ask)
+
+    # ---- promises
+
+    def end(self, key: GroupKey) -> None:
+        """The group is promised nothing any more, and does not wait."""
+        self._stop_asking(key)
+        promise = self._promises.pop(key, None)
+        if promise is None:
+            return
+        for uid in promise.spent:
+            del self._spender[uid]
+        self._usage.book.remove(key.text)
+        self._usage.gated.group_changed(key)
+
+    def _stop_asking(self, key: GroupKey) -> None:
+        name = _line_name(key)
+        if self._asking.pop(name, None) is not None:
+            self._usage.waiting.remove(name)
+
+    def _promise(self, ask: Ask) -> None:
+        key = ask.key
+        promise = self._promises[key] = Promise(ask)
+        for pod in ask.members:
+            vector = self._of(pod)
+            if vector:
+                promise.spend(pod.uid, vector)
+                self._spender[pod.uid] = key
+        self._count(key, promise)
+        self._usage.gated.group_changed(key)
+
+    def _of(self, pod: PodInfo) -> Vector:
+        """What the pod holds of its queue, or held when it ran."""
+        entry = self._usage.book.entry(pod.uid)
+        if entry is not None:
+            return entry.vector
+        return self._usage.vector(pod) if pod.finished and pod.node_name else EMPTY
+
+    def _held(self, members: Iterable[PodInfo]) -> Vector:
+        total: Total = {}
+        for pod in members:
+            add_to(total, self._of(pod))
+        return total
+
+    def _count(self, key: GroupKey, promise: Promise) -> None:
+        usage = self._usage
+        if not usage.active:
+            return
+        left = promise.left()
+        if left:
+            usage.book.set(key.text, promise.queue, left, Standing.PROMISED, promise.turn)
+        else:
+            usage.book.remove(key.text)
+
+    def count_all(self) -> None:
+        """The book is counted anew."""
+        for key, promise in self._promises.items():
+            self._count(key, promise)
+
+    def left(self, key: GroupKey) -> Vector:
+        """What is promised to the group, and none of its members holds."""
+        promise = self._promises.get(key)
+        return EMPTY if promise is None else promise.left()
+
+    def queue_of(self, key: GroupKey) -> str:
+        """The queue that a group was let into; empty if it was into none."""
+        promise = self._promises.get(key)
+        return "" if promise is None else promise.queue
+
+    def keeps_out(self, key: GroupKey) -> bool:
+        """Whether gated members of the group wait for it to be let in."""
+        seen = self._seen.get(key) if self.asks else None
+        return seen is not None and key not in self._promises and seen[1] in (*_OUTSIDE, INQUEUE)
+
+    # ---- members
+
+    def spend(self, pod: PodInfo, vector: Vector) -> None:
+        """The book counts a pod."""
+        key = pod.batch.group if pod.batch is not None else None
+        before = self._spender.get(pod.uid)
+        if before is not None and before != key:
+            self.restore(pod.uid)
+        promise = self._promises.get(key) if key is not None else None
+        if key is not None and promise is not None and promise.spend(pod.uid, vector):
+            self._spender[pod.uid] = key
+            self._count(key, promise)
+
+    def restore(self, uid: str) -> None:
+        """The book counts the pod no more, and it has not run."""
+        key = self._spender.pop(uid, None)
+        if key is not None and self._promises[key].restore(uid):
+            self._count(key, self._promises[key])
+
+    def promises(self) -> Iterable[tuple[GroupKey, str, Vector]]:
+        """Each group that is let in, its queue, and what is left of its promise."""
+        return [(key, promise.queue, promise.left()) for key, promise in self._promises.items()]

@@ -1,0 +1,238 @@
+"""One account of a queue's room for gates, groups that are let in, sessions and stages: whole processes with the
+shipped configuration, and with actions in each order and each plugin of queues that Volcano allows."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
+from agent_scheduler.objects.job import DEPENDS_ON_GANG, RESERVE
+from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
+from tests.support import objects
+from tests.support.batched import add_group, add_queue
+from tests.support.embedded import PODS, until
+from tests.support.installation import CONFIGURATION, NOWHERE
+from tests.support.whole import Whole, stage, whole
+
+GPU = "nvidia.com/gpu"
+ACTIONS = sorted(
+    {
+        ", ".join(order)
+        for more in ((), ("preempt",), ("reclaim",), ("preempt", "reclaim"))
+        for enqueue in ((), ("enqueue",))
+        for order in permutations((*enqueue, "allocate", "backfill", *more))
+    }
+)
+TIERS = """
+  tiers:
+    - plugins: [{name: priority}, {name: gang}, {name: conformance}]
+    - plugins: [{name: overcommit}, {name: drf}, {name: predicates}, {name: nodeorder}PLUGIN]
+"""
+
+
+def configured(actions: str, plugin: str) -> str:
+    batch = f"batch:\n  schedulePeriod: 50ms\n  actions: {actions}"
+    tiers = TIERS.replace("PLUGIN", f", {{name: {plugin}}}" if plugin else "")
+    return CONFIGURATION.replace("batch: {schedulePeriod: 50ms}", batch + tiers)
+
+
+#: What ships, and what Volcano allows besides.
+EACH_WAY = pytest.mark.parametrize(
+    "configuration",
+    [
+        pytest.param(CONFIGURATION, id="default"),
+        pytest.param(configured("enqueue, allocate, backfill", "capacity"), id="capacity"),
+        pytest.param(configured("backfill, allocate, enqueue", "proportion"), id="enqueue last"),
+        *(
+            pytest.param(configured(actions, plugin), id=f"{actions}; {plugin}", marks=pytest.mark.wide)
+            for actions in ACTIONS
+            for plugin in ("proportion", "capacity", "")
+        ),
+    ],
+)
+
+
+class Queued(Whole):
+    async def pod(self, name: str, *, queue: str = "full", gated: bool = True, **spec: Any) -> None:
+        annotations = objects.in_queue(queue)
+        if gated:
+            annotations[QUEUE_ALLOCATION_GATE] = "true"
+            spec["gates"] = (QUEUE_ALLOCATION_GATE,)
+        spec = {"scheduler": "volcano", "annotations": annotations, "cpu": "1", "memory": "16Mi", **spec}
+        await self.add(PODS, objects.pod(name, **spec))
+
+    async def held(self, *names: str) -> bool:
+        """Whether these pods, and no others, have the gate."""
+        pods = (await self.pods()).items()
+        return set(names) == {name for name, pod in pods if pod["spec"].get("schedulingGates")}
+
+    async def says_only(self, **reasons: str) -> bool:
+        """What those say that have no node."""
+        said = {
+            name.replace("-", "_"): (await self.condition(name) or {}).get("reason")
+            for name in (await self.pods()).keys() - (await self.placed()).keys()
+        }
+        return said == reasons
+
+
+def queued(configuration: str = CONFIGURATION, **more: Any) -> Any:
+    return whole(JOB, PODGROUP, QUEUE, made=Queued, configuration=configuration, **more)
+
+
+@EACH_WAY
+@pytest.mark.promise("GATE-1")
+async def test_the_figure_of_the_design(configuration: str) -> None:
+    """pod-1, pod-2 and pod-3 of one `kubectl apply` in a queue that holds one of them; no node fits pod-2."""
+    async with queued(configuration) as it:
+        await it.add_node("n", cpu="8")
+        await add_queue(it, "full", capability={"cpu": "1", "memory": "1Gi"})
+        await it.pod("pod-1")
+        await it.pod("pod-2", **NOWHERE)
+        await it.pod("pod-3")
+        await until(lambda: it.only_placed("pod-1"))
+        await asyncio.sleep(5)
+        assert await it.held("pod-2", "pod-3")
+        await it.end_pod("pod-1")
+        await until(lambda: it.says_only(pod_2="Unschedulable", pod_3="SchedulingGated"))
+        await asyncio.sleep(5)
+        assert await it.says_only(pod_2="Unschedulable", pod_3="SchedulingGated")
+        await it.delete(f"{PODS}/pod-2")
+        await until(lambda: it.only_placed("pod-3"))
+
+
+@EACH_WAY
+@pytest.mark.promise("GATE-11")
+async def test_who_is_let_into_a_queue_is_let_past_its_gate(configuration: str) -> None:
+    async with queued(configuration) as it:
+        await it.add_node("n", cpu="8")
+        await add_queue(it, "full", capability={"cpu": "1", "memory": "1Gi"})
+        least = {"minMember": 1, "minResources": {"cpu": "1", "memory": "1Gi"}, "queue": "full"}
+        await add_group(it, "early", **least)
+        await asyncio.sleep(3)
+        await add_group(it, "late", **least)
+        await it.pod("late-0", group="late")
+        await asyncio.sleep(3)
+        await it.pod("early-0", group="early")
+        first, second = (
+            ("early", "late")
+            if "enqueue" in configuration or "actions" not in configuration
+            else ("late", "early")
+        )
+        await until(lambda: it.only_placed(f"{first}-0"))
+        await asyncio.sleep(3)
+        assert await it.held(f"{second}-0")
+        await it.end_pod(f"{first}-0")
+        await until(lambda: it.only_placed(f"{second}-0"))
+
+
+@EACH_WAY
+@pytest.mark.promise("GATE-8")
+async def test_an_autoscaler_adds_just_the_nodes_that_a_queue_of_gpus_may_use(configuration: str) -> None:
+    rule = f"cpu=8,memory=32Gi,{GPU}=2,name=gpu,max=8,delay=4,idle=600"
+    async with queued(configuration, autoscaler=[rule]) as it:
+        await it.add_node("n", cpu="8")
+        await add_queue(it, "full", capability={"cpu": "100", "memory": "100Gi", GPU: "4"})
+        limits = {GPU: "1"}
+        containers = [objects.container(requests={"cpu": "1", **limits}, limits=limits)]
+        for number in range(8):
+            await it.pod(f"gpu-{number}", containers=containers)
+        await until(lambda: it.has_placed("gpu", 4), seconds=60)
+        await asyncio.sleep(10)
+        for n, p in (await it.pods()).items():
+            print(
+                "DBG",
+                n,
+                p["spec"].get("nodeName"),
+                p["status"]["phase"],
+                bool(p["spec"].get("schedulingGates")),
+                await it.condition(n),
+            )
+        assert await it.held(*(f"gpu-{number}" for number in range(4, 8)))
+        assert len(await it.items("/api/v1/nodes")) == 3
+        for number in range(4):
+            await it.end_pod(f"gpu-{number}")
+        await until(lambda: it.has_placed("gpu", 4), seconds=60)
+        assert len(await it.items("/api/v1/nodes")) == 3
+
+
+@pytest.mark.promise("GATE-8")
+async def test_a_job_that_is_larger_than_the_cluster_asks_for_nodes() -> None:
+    async with queued(autoscaler=["cpu=4,memory=8Gi,name=more,max=4,delay=4,idle=600"]) as it:
+        await it.add_node("n", cpu="1")
+        await it.make_job("j", stage("only", 3, 3, cpu="2"), minimum=3)
+        await until(lambda: it.has_placed("j-only", 3), seconds=60)
+
+
+@pytest.mark.promise("GATE-21")
+@pytest.mark.parametrize("gated", [False, True])
+async def test_after_a_restart_stages_that_stand_by_have_their_room_of_the_queue(gated: bool) -> None:
+    async with queued(kubelets=False) as it:
+        await it.add_node("n", cpu="8")
+        await add_queue(it, "full", capability={"cpu": "3", "memory": "3Gi"})
+        tasks = [stage("a", 1, 1), stage("b", 2, 2, dependsOn={"name": ["a"]}, gated=gated)]
+        annotations = {DEPENDS_ON_GANG: RESERVE}
+        await it.add(
+            "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs",
+            objects.job("j", *tasks, minimum=3, queue="full", annotations=annotations),
+        )
+        await until(lambda: it.only_placed("j-a-0"))
+        for name in ("x", "y"):
+            await it.pod(name)
+        await asyncio.sleep(3)
+        await it.stop_scheduler()
+        it.start_scheduler()
+        await asyncio.sleep(5)
+        assert await it.only_placed("j-a-0")
+        await it.starts("j-a-0")
+        await until(lambda: it.only_placed("j-a-0", "j-b-0", "j-b-1"))
+
+
+@pytest.mark.promise("JOB-5")
+async def test_room_is_kept_for_stages_that_come_later() -> None:
+    async with queued(kubelets=False) as it:
+        await it.add_node("n", cpu="8")
+        await add_queue(it, "full", capability={"cpu": "3", "memory": "3Gi"})
+        tasks = [stage("a", 1, 1), stage("b", 2, 2, dependsOn={"name": ["a"]})]
+        await it.add(
+            "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs",
+            objects.job("j", *tasks, minimum=3, queue="full"),
+        )
+        await until(lambda: it.only_placed("j-a-0"))
+        await it.pod("rival", gated=False)
+        await it.pod("agent", gated=False, scheduler="agent-scheduler")
+        await it.pod("held")
+        await asyncio.sleep(3)
+        assert await it.only_placed("j-a-0")
+        await it.stop_scheduler()
+        it.start_scheduler()
+        await asyncio.sleep(5)
+        assert await it.only_placed("j-a-0")
+        await it.starts("j-a-0")
+        await until(lambda: it.only_placed("j-a-0", "j-b-0", "j-b-1"))
+
+
+@pytest.mark.promise("GATE-11")
+async def test_members_of_one_gang_are_let_past_by_minimum_and_number() -> None:
+    async with queued() as it:
+        await add_queue(it, "full", capability={"cpu": "5"})
+        roles = {"master": 3, "work": 2}
+        await add_group(it, "g", minMember=5, minTaskMember=roles, queue="full")
+        for number in range(5):
+            for role in reversed(roles):
+                name = f"g-{role}-{number}"
+                more = {
+                    "volcano.sh/task-spec": role,
+                    QUEUE_ALLOCATION_GATE: "true",
+                    **objects.in_queue("full"),
+                }
+                await it.pod(name, group="g", annotations=more)
+        kept = ("g-master-3", "g-master-4", "g-work-2", "g-work-3", "g-work-4")
+        await until(lambda: it.held(*kept))
+        await it.patch(
+            "/apis/scheduling.volcano.sh/v1beta1/queues/full", {"spec": {"capability": {"cpu": "7"}}}
+        )
+        await until(lambda: it.held("g-master-4", "g-work-3", "g-work-4"))

@@ -1,0 +1,297 @@
+"""Groups that are let into their queues, beside gated pods and others, against a ledger and its book; and that pods and
+groups move by the table of `engine.quotas.standings` alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
+
+from agent_scheduler.engine.quotas.standings import MOVES, State, table
+from agent_scheduler.engine.quotas.vector import EMPTY
+from agent_scheduler.engine.state.asks import Ask, turn_of_group
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.gatedpods import Choice, in_turn
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.recount import contradictions
+from agent_scheduler.objects.batch import PodGroup
+from tests.support import objects
+from tests.support.places import ROOT
+
+from .test_gatedpods import Gates, gated, with_gates
+from .test_queueusage import pod, queue
+
+pytestmark = pytest.mark.promise("S32", "S34")
+
+
+def group(name: str, phase: str = "Pending", *, cpu: int = 2, named: str = "q", **more: Any) -> PodGroup:
+    body = objects.pod_group(name, queue=named, phase=phase, minResources={"cpu": str(cpu)}, **more)
+    body["metadata"] |= {"namespace": "team", "uid": f"of-{name}"}
+    return msgspec.convert(body, PodGroup)
+
+
+def key_of(name: str) -> GroupKey:
+    return GroupKey("team", name)
+
+
+def ask(name: str, *members: PodInfo, cpu: int = 2, named: str = "q", created: str = "") -> Ask:
+    own = turn_of_group(members, 0, created, name, f"of-{name}")
+    return Ask(key_of(name), named, {"cpu": cpu * 1000}, members, own)
+
+
+class Groups(Gates):
+    """Gangs of which all members that are there are needed."""
+
+    def __init__(self, *queues: Any) -> None:
+        super().__init__(*queues)
+        self.promises = self.usage.promises
+        self.promises.ask_for_groups(True, ())
+        self.gated.choose = lambda key, members, _has: Choice(
+            sorted(members, key=in_turn) if key in self.known else (),
+            () if key in self.known else [*members],
+        )
+        self.known: set[GroupKey] = set()
+        self.told: list[str] = []
+        self.promises.on_let_in = lambda key: self.told.append(key.name)
+
+    def made(self, *groups: PodGroup, members: tuple[PodInfo, ...] = ()) -> None:
+        for each in groups:
+            key = key_of(each.metadata.name)
+            self.known.add(key)
+            self.usage.set_group(key, each.spec.queue, [pod.uid for pod in members])
+            self.promises.see(each, members)
+            self.gated.group_changed(key)
+        self.gated.admit()
+
+    def let_in(self) -> list[str]:
+        return sorted(key.name for key, _, _ in self.promises.promises())
+
+
+def test_a_group_is_let_in_and_past_before_one_that_came_later_and_has_its_pods_first() -> None:
+    world = Groups(queue("q", "2"))
+    world.made(group("early"), group("late"))
+    world.promises.ask([ask("early", created="1"), ask("late", created="2")])
+    assert world.let_in() == ["early"]
+    world.see(gated("l", group="late", cpu="2"))
+    assert world.let == [] and world.gated.explain(world.gated.held["l"]) is not None
+    world.see(gated("e", group="early", cpu="2"))
+    assert world.let == ["e"] and world.promises.left(key_of("early")) == EMPTY and world.cpu("q") == 2
+
+
+def test_room_that_comes_free_lets_the_next_group_in_between_sessions() -> None:
+    world = Groups(queue("q", "2"))
+    world.made(group("a"), group("b"))
+    world.promises.ask([ask("a"), ask("b")])
+    world.promises.settle(key_of("a"), "Running", roles_wait=True)
+    assert world.let_in() == ["a"]
+    world.promises.settle(key_of("a"), "Running", roles_wait=False)
+    world.usage.call()
+    assert world.let_in() == ["b"] and world.told == ["b"]
+
+
+def test_what_a_group_was_promised_is_nobody_elses_until_its_members_are_placed() -> None:
+    world = Groups(queue("q", "3"))
+    world.made(group("g"))
+    world.promises.ask([ask("g")])
+    agent, member = pod("agent", "q", cpu="2"), pod("m", group="g")
+    assert world.usage.full(agent) is not None and world.usage.full(member) is None
+    world.ledger.assume(member, 0)
+    assert world.promises.left(key_of("g")) == {"cpu": 1000} and world.cpu("q") == 2
+    world.ledger.forget("m")
+    assert world.promises.left(key_of("g")) == {"cpu": 2000}, "its bind has failed"
+    world.ledger.set_pod(member, "n")
+    world.ledger.remove_pod("m")
+    assert world.promises.left(key_of("g")) == {"cpu": 1000}, "it has run"
+
+
+def test_a_group_that_needs_more_than_it_was_promised_has_that_too_or_waits_for_all_of_it() -> None:
+    world = Groups(queue("q", "5"))
+    world.made(group("a"), group("b"))
+    world.promises.ask([ask("a"), ask("b")])
+    world.promises.ask([ask("a", cpu=3)])
+    assert world.promises.left(key_of("a")) == {"cpu": 3000}
+    world.promises.ask([ask("b", cpu=4)])
+    assert world.let_in() == ["a"], "two that keep half of what they need would wait for one another"
+    world.promises.ask([ask("a", cpu=1)])
+    assert world.let_in() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "roles", "kept"), [("Inqueue", "", 2), ("Running", "", 0), ("Running", "b", 1)]
+)
+def test_a_new_process_finds_what_was_promised(phase: str, roles: str, kept: int) -> None:
+    world = Groups(queue("q", "2"))
+    ended = replace(pod("a", group="g"), finished=True, node_name="n")
+    annotations = {"agent-scheduler.io/waiting-roles": roles} if roles else {}
+    world.made(group("g", phase, annotations=annotations), members=(ended,) if roles else ())
+    assert world.cpu("q") == kept
+    world.promises.gone(key_of("g"))
+    assert world.cpu("q") == 0
+
+
+def test_a_group_moves_to_another_queue_without_what_it_was_promised() -> None:
+    world = Groups(queue("q", "2"), queue("p", "1"))
+    world.made(group("g"))
+    world.promises.ask([ask("g")])
+    world.made(group("g", "Inqueue", named="p"))
+    assert world.let_in() == [] and world.cpu("q") == world.cpu("p") == 0
+    world.promises.ask([ask("g", named="p")])
+    assert (
+        str(world.promises.shortfall(key_of("g")))
+        == "queue p has too little capability left: 1 of cpu missing"
+    )
+
+
+def test_what_jobs_hold_above_their_minimums_lets_a_group_in_that_has_no_gates() -> None:
+    world = Groups(queue("q", "2"))
+    world.ledger.set_pod(pod("low", "q", cpu="2"), "n")
+    held = gated("h", group="h", cpu="2")
+    world.made(group("g"), group("h"))
+    world.see(held)
+    world.promises.ask([ask("h", held)], {"q": {"cpu": 2000}})
+    assert world.let_in() == [], "nobody is evicted for a pod behind its gate"
+    world.promises.ask([ask("g")], {"q": {"cpu": 2000}})
+    assert world.let_in() == ["g"]
+
+
+def test_a_group_that_lacks_members_for_long_gives_way_to_those_who_have_theirs() -> None:
+    world = Groups(queue("q", "2"))
+    world.made(group("g"), group("h"))
+    lacking = [ask(name)._replace(complete=False) for name in ("g", "h")]
+    world.promises.ask(lacking)
+    assert not any(world.promises.give_way(now, 30) for now in (0.0, 100.0)), "nobody else could use it"
+    world.see(gated("a"))
+    assert world.promises.give_way(101.0, 30) and world.let == ["a"] and world.let_in() == []
+    world.promises.ask(lacking)
+    assert world.let_in() == []
+    world.usage.left("a")
+    world.promises.ask([ask("g")])
+    assert not any(world.promises.give_way(now, 30) for now in (0.0, 100.0))
+
+
+_NAMES = ("a", "b", "c")
+
+
+class Model(RuleBasedStateMachine):
+    """Groups of two, gated or not, in two queues below one, and pods of the fast path."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = Groups(queue("top", "5"), queue("left", "3", "top"), queue("right", None, "top"))
+        self.pods: dict[str, PodInfo] = {}
+        self.queues: dict[str, str] = {}
+        self.states: dict[str, State] = {}
+
+    def _members(self, name: str) -> tuple[PodInfo, ...]:
+        return tuple(each for each in self.pods.values() if each.batch and each.batch.group == key_of(name))
+
+    @rule(name=st.sampled_from(_NAMES), named=st.sampled_from(["left", "right"]))
+    def make(self, name: str, named: str) -> None:
+        if name not in self.queues:
+            self.queues[name] = named
+            self.world.made(group(name, named=named), members=self._members(name))
+
+    @rule()
+    def hold_a_session(self) -> None:
+        waiting = [each for each in self.queues if not self.world.promises.is_let_in(key_of(each))]
+        self.world.promises.ask(
+            [ask(each, *self._members(each), named=self.queues[each], created=each) for each in waiting]
+        )
+        self.world.gated.admit()
+
+    @rule(name=st.sampled_from(_NAMES), number=st.integers(0, 1), has_gate=st.booleans())
+    def come(self, name: str, number: int, has_gate: bool) -> None:
+        uid = f"{name}-m-{number}"
+        if uid not in self.pods and name in self.queues:
+            self.pods[uid] = (gated if has_gate else pod)(uid, self.queues[name], group=name)
+            self.world.see(self.pods[uid])
+
+    @rule(number=st.integers(0, 2), has_gate=st.booleans())
+    def come_alone(self, number: int, has_gate: bool) -> None:
+        uid = f"alone-{number}"
+        if uid not in self.pods:
+            self.pods[uid] = (gated if has_gate else pod)(uid, "left")
+            self.world.see(self.pods[uid])
+
+    @rule()
+    def lose_gates(self) -> None:
+        for uid in list(self.world.gated.reserved):
+            self.pods[uid] = with_gates(self.pods[uid])
+            self.world.see(self.pods[uid])
+
+    @rule(data=st.data())
+    def be_assumed(self, data: st.DataObject) -> None:
+        waiting = [uid for uid, each in self.pods.items() if not each.gates and not self._is_placed(uid)]
+        if waiting:
+            found = self.pods[data.draw(st.sampled_from(waiting))]
+            if self.world.usage.full(found) is None:
+                self.world.ledger.assume(found, 0)
+
+    @rule(bound=st.booleans())
+    def be_answered(self, bound: bool) -> None:
+        for uid, placement in list(self.world.ledger.placements.items()):
+            if placement.assumed:
+                if bound:
+                    self.world.ledger.confirm(uid)
+                    self.world.usage.left(uid)
+                else:
+                    self.world.ledger.forget(uid)
+        self.world.gated.admit()
+
+    @rule(data=st.data())
+    def go(self, data: st.DataObject) -> None:
+        if self.pods:
+            uid = data.draw(st.sampled_from(sorted(self.pods)))
+            del self.pods[uid]
+            self.states.pop(uid, None)
+            self.world.ledger.remove_pod(uid)
+            self.world.usage.left(uid)
+            self.world.gated.admit()
+
+    def _is_placed(self, uid: str) -> bool:
+        return uid in self.world.ledger.placements
+
+    @invariant()
+    def all_move_by_the_table(self) -> None:
+        moves = {(each.of, each.before, each.after) for each in MOVES}
+        now = {uid: self.world.usage.state_of(each) for uid, each in self.pods.items()}
+        now |= {name: self.world.usage.state_of_group(key_of(name)) for name in self.queues}
+        for name, state in now.items():
+            before = self.states.get(name)
+            of = "group" if name in self.queues else "pod"
+            steps = {state} | {through for kind, start, through in moves if (kind, start) == (of, before)}
+            assert before is state or any(step is state or (of, step, state) in moves for step in steps), (
+                f"{name}: {before} to {state}"
+            )
+        self.states = now
+
+    @invariant()
+    def no_queue_keeps_more_than_it_declares(self) -> None:
+        assert list(self.world.usage.book.above_capability()) == []
+        assert contradictions(self.world.ledger) == []
+
+    @invariant()
+    def nobody_waits_for_room_that_there_is(self) -> None:
+        usage = self.world.usage
+        for held in self.world.gated.held.values():
+            key = held.batch.group if held.batch is not None else None
+            if key is None:
+                assert usage.book.shortfall(usage.queue_of(held), usage.vector(held)) is not None
+            else:
+                assert not usage.promises.is_let_in(key), "whoever is let in is let past"
+        for name in self.queues:
+            if usage.promises.asks_for(key_of(name)):
+                assert usage.promises.shortfall(key_of(name)) is not None
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_the_page_on_gates_has_the_table_of_states() -> None:
+    assert table() in (ROOT / "docs" / "gates.md").read_text()
