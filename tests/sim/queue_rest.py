@@ -144,15 +144,18 @@ class Waiting(Standing):
 
     def _is_kept_out(self, name: str, group: Json, members: list[Json]) -> bool:
         """Whether a group stays Pending, maybe for want of pods that are made when it is let in, and its queue has room
-        for what it is to be let in with."""
-        if (
-            not self._enqueues
-            or read.is_native(name)
-            or self.fault
-            or read.phase_of_group(group) != "Pending"
-        ):
+        for what it is to be let in with. One that was made for a pod is not where the pod is gone."""
+        is_asked = self._enqueues and not read.is_native(name) and read.phase_of_group(group) == "Pending"
+        if not is_asked or self.fault or (not members and name.startswith("podgroup-")):
             return False
-        asked, queue = self._more(group, members), read.queue_of_group(group)
+        waiting, asked, queue = (
+            list(filter(_may_go, members)),
+            self._more(group, members),
+            read.queue_of_group(group),
+        )
+        needed = read.minimum(group, members).members - sum(map(read.is_ready, members))
+        largest = read.largest(waiting)
+        asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
         return (
             bool(asked)
             and read.is_open(self.queues.get(queue))
