@@ -20,7 +20,7 @@ from agent_scheduler.engine.dra.reservation import ReservedClaims
 from tests.decisions.comparing import nonzero
 from tests.decisions.devices.cases import EXTENDED, DeviceCase, device_cases
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine, profile_of, stored
-from tests.decisions.devices.exceptions import ALIKE, SCORES
+from tests.decisions.devices.exceptions import ALIKE, counts_former_devices
 from tests.decisions.devices.selecting import SelectorError, matches
 from tests.decisions.devices.validity import device_of, expressions_of, options_of, problems
 from tests.decisions.engine import AGENT
@@ -115,12 +115,16 @@ def test_a_pod_is_refused_where_the_real_one_refuses_it_with_its_reasons_and_cou
 
 def test_nodes_are_scored_as_by_the_real_one(cases: Cases) -> None:
     """By the arguments that the case gives plugins: of devices that stand for extended resources, too."""
-    for case in cases:
-        if case.scores and case.id not in SCORES.get(case.recording, ()):
-            decided = DeviceEngine(case.cluster, case.claims, profile_of(case)).decide(dict(case.pending))
-            found = (nonzero(decided.scores), decided.final)
-            assert (case.id, *found) == (case.id, nonzero(case.scores), case.final)
-            assert case.node in decided.best, case.id
+    former = 0
+    for case in (each for each in cases if each.scores):
+        decided = DeviceEngine(case.cluster, case.claims, profile_of(case)).decide(dict(case.pending))
+        found, recorded = (nonzero(decided.scores), decided.final), (nonzero(case.scores), case.final)
+        if found != recorded and counts_former_devices(case):
+            former += 1
+            continue
+        assert (case.id, *found) == (case.id, *recorded)
+        assert case.node in decided.best, case.id
+    assert former <= 2
 
 
 def test_containers_have_of_the_claim_that_is_made_for_them_what_the_real_one_says(cases: Cases) -> None:

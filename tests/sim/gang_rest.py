@@ -201,11 +201,12 @@ class Standing:
         return lacking > 1 and not self.has_room(pending, lacking)
 
     def lacks_members(self, pod: Json) -> bool:
-        """Whether a pod of the fast path's is not tried as its gang is not there, or not enough of it."""
+        """Whether a pod of the fast path's is not tried as its gang is not there, or not enough of it that may be."""
         name = read.gang_of(pod)
         if not name or read.is_batch(pod):
             return False
-        there = [each for each in self.members[name] if not read.has_ended(each)]
+        members = filter(lambda each: not read.has_ended(each), self.members[name])
+        there = [each for each in members if node_of(each) or not each["spec"].get("schedulingGates")]
         return name not in self.groups or bool(read.minimum(self.groups[name]).lacks(there))
 
     def refuses_gang(self, name: str, *, without: Iterable[Json]) -> bool:
@@ -331,7 +332,7 @@ class Standing:
     def _phase(self, name: str, group: Json, members: list[Json]) -> list[str]:
         status = group.get("status") or {}
         phase = status.get("phase") or ""
-        conditions = {each["type"]: each for each in status.get("conditions") or ()}
+        true = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
         if phase not in _PHASES:
             return [f"{name} is in the phase {phase!r}"]
         has = [pod for pod in members if node_of(pod) or read.has_ended(pod)]
@@ -345,10 +346,13 @@ class Standing:
             return [f"{name} is {phase} with {len(has)} of {minimum}"]
         if phase == "Completed" and ended < len(has):
             return [f"{name} is Completed, and {len(has) - ended} of it run"]
-        # As in Volcano, conditions go by how many members there are, whatever their roles.
-        ready = sum(map(read.is_ready, members))
-        if ready < minimum and any(map(read.waits, members)) and "Unschedulable" not in conditions:
-            return [f"{name} has {ready} of {minimum} and does not say so: {sorted(conditions)}"]
+        if phase == "Completed" and any(map(read.waits, members)):
+            return [f"{name} is Completed, and some of it wait"]
+        ready, waits = sum(map(read.is_ready, members)), any(map(read.waits, members))
+        if ready < minimum and waits and "Unschedulable" not in true:
+            return [f"{name} has {ready} of {minimum} and does not say so: {sorted(true)}"]
+        if len(true & {"Scheduled", "Unschedulable"}) > 1:
+            return [f"{name} says both: {sorted(true)}"]
         return []
 
     def misnamed(self) -> list[str]:
@@ -389,10 +393,12 @@ class Standing:
         for name, members in self.members.items():
             group = self.groups.get(name)
             for pod in read.pending(filter(read.is_batch, members)):
-                if (name and group is None) or self.queue_of(pod) not in self.queues:
-                    continue
-                if condition_of(pod).get("status") != "False":
-                    found.append(f"{name_of(pod)} waits and says {condition_of(pod)}")
+                said = condition_of(pod)
+                missing = "PodGroupNotFound" if name and group is None else ""
+                if not missing and self.queue_of(pod) not in self.queues:
+                    missing = "QueueFull"
+                if said.get("status") != "False" or (missing and said["reason"] != missing):
+                    found.append(f"{name_of(pod)} waits and says {said}")
         return found
 
 
@@ -426,7 +432,7 @@ async def until_gangs_stand(world: World, by: Rules) -> bool:
 
 
 def incomplete(world: World, pods: list[Json], by: Rules) -> set[str]:
-    """UIDs of those pods of the fast path's that are not tried before others of their gang are there."""
+    """UIDs of those pods of the fast path's that are not tried before others of their gang are there, and ungated."""
     if world.gangs is None or not world.gangs.shape.native or not pods:
         return set()
     standing = Standing(world, world.gangs, by)

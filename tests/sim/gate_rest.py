@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from agent_scheduler.objects.batch import STAGE_GATE
+
 from . import gang_reading as read
 from .api import Json, condition_of, name_of
 from .gang_load import GATE
@@ -135,9 +137,9 @@ class _Served:
             group, members = standing.groups.get(gang), standing.members.get(gang, [])
             if group is None and read.is_native(gang):
                 continue
-            there = [each for each in members if _is_loose(each) or read.is_ready(each)]
-            if group is not None and read.minimum(group).lacks(there):
-                # Nobody looks at a gang that lacks members, and what was said is left.
+            there = [each for each in members if _is_loose(each) or read.is_ready(each) or _stands_by(each)]
+            if group is not None and (lacks := read.minimum(group, members).lacks(there)):
+                found.append(f"{name_of(pod)} says Unschedulable, and its gang has {lacks} that may be tried")
                 continue
             if read.is_batch(pod) and standing.fault and not read.asks_for_nothing(pod):
                 found.append(f"{name_of(pod)} says Unschedulable, and no node helps: {standing.fault}")
@@ -152,6 +154,11 @@ class _Served:
 
 def _wants_a_node(pod: Json) -> bool:
     return condition_of(pod).get("reason") == "Unschedulable"
+
+
+def _stands_by(pod: Json) -> bool:
+    """Whether it may be given a node beside the others."""
+    return is_ours(pod) and read.waits(pod) and gates(pod) == [STAGE_GATE]
 
 
 def _is_loose(pod: Json) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from agent_scheduler.binding.failure import SCHEDULER_ERROR, UNSCHEDULABLE, Messenger
+from agent_scheduler.binding.failure import SCHEDULER_ERROR, Messenger
 from agent_scheduler.binding.groups import Admission, Member
 from agent_scheduler.binding.preemption import EvictCall
 from agent_scheduler.binding.result import Owner, ScheduleResult
@@ -21,6 +21,7 @@ from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import Verdict, Wait
 from agent_scheduler.kube.eviction import Evicted
 
 
@@ -80,7 +81,8 @@ class Outcomes:
 
     def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> None:
         self._observer.attempted(pod, "unschedulable", started, refusal.plugins, refusal.message)
-        self._messenger.refused(pod, UNSCHEDULABLE, refusal.message)
+        verdict = Verdict(Wait.NODES, refusal.message)
+        self._messenger.refused(pod, verdict.reason, verdict.message)
         self._try_again()
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:

@@ -13,15 +13,19 @@ import msgspec
 
 from agent_scheduler.binding.queue_admission import explain as explain_gate
 from agent_scheduler.cluster.cluster import Cluster
-from agent_scheduler.cluster.groups import Group, Groups
+from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.explain import explain, plain
 from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.framework.plugin import Profile
-from agent_scheduler.engine.session.explain import explain_gang, reasons
+from agent_scheduler.engine.quotas.shortfall import Shortfall
+from agent_scheduler.engine.session.explain import explain_gang
+from agent_scheduler.engine.session.messages import scheduling_reason
 from agent_scheduler.engine.session.model import Job, Task
+from agent_scheduler.engine.session.written import of_task
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import Verdict, by_queue, of_own_gates, without_group
 from agent_scheduler.objects.batch import PodGroup
 from agent_scheduler.objects.times import time_text
 
@@ -36,6 +40,8 @@ WAITING: Final = "waiting"
 #: Of a group that has its minimum.
 COMPLETE: Final = "complete"
 UNKNOWN: Final = "unknown"
+
+_NO_SESSION: Final = "no session has looked at it yet"
 
 Page = dict[str, Any]
 
@@ -80,7 +86,11 @@ class BatchExplainer:
             "gang": self._gang(key),
             **explain_gate(self._cluster, pod),
         }
+        verdict = self._of_pod(pod) if place in (WAITING, GATED) else None
+        found["waits_for"] = "" if verdict is None else verdict.label
         if place == WAITING and not pod.cls.error:
+            if verdict is not None and not why:
+                found["why"] = verdict.message
             found["decision"] = self._decision(pod)
         return found
 
@@ -93,7 +103,7 @@ class BatchExplainer:
             return {**found, "place": UNKNOWN, "why": "it does not exist, and no pod names it"}
         gang = self._gang(key)
         job = self._job(key)
-        complete = job is not None and not gang["waits_for"]
+        complete = not gang["waits_for"]
         found |= {"place": COMPLETE if complete else WAITING, "gang": gang}
         task = None if job is None or complete else _example(job)
         if task is not None and task.uid in self._cluster.pods:
@@ -103,12 +113,12 @@ class BatchExplainer:
 
     def reasons(self, keys: Iterable[GroupKey]) -> dict[GroupKey, str]:
         """In a line, why each of these groups waits; empty for one that has its minimum."""
-        found = {key: self._why_no_session(self._groups.groups.get(key)) for key in keys}
         last = self._last()
-        if last is not None:
-            jobs = {key: job for key in found if (job := self._job(key)) is not None}
-            told = reasons(last.session, last.result.held, jobs.values())
-            found.update(zip(jobs, told, strict=True))
+        told = {} if last is None else {each.group.key: each.verdict for each in last.result.groups}
+        found = {}
+        for key in keys:
+            verdict = told[key] if key in told else self._without_session(key)
+            found[key] = "" if verdict is None else verdict.message
         return found
 
     # ---- where
@@ -143,7 +153,9 @@ class BatchExplainer:
         known = self._groups.groups.get(key)
         found: Page = {"group": "" if known is None else key.text}
         if last is None or job is None:
-            return {**found, "waits_for": "session", "why": self._why_no_session(known)}
+            verdict = self._without_session(key)
+            label, why = ("session", _NO_SESSION) if verdict is None else (verdict.label, verdict.message)
+            return {**found, "waits_for": label, "why": why}
         book = self._cluster.ledger.usage.book
         told = msgspec.to_builtins(explain_gang(last.session, last.result, job, book))
         for each in told["minimums"]:
@@ -151,14 +163,32 @@ class BatchExplainer:
         session = {"uid": last.session.uid, "ended": time_text(last.ended)}
         return {**told, **found, "queue": job.queue, "session": session}
 
-    def _why_no_session(self, known: Group | None) -> str:
+    def _without_session(self, key: GroupKey) -> Verdict | None:
+        """What a group waits for that no session looks at; None if it is only that none has done so yet."""
+        known, pod, last = self._groups.groups.get(key), self._groups.bare.get(key.name), self._last()
+        if last is not None and key in last.result.lost:
+            return last.result.lost[key]
+        usage = self._cluster.ledger.usage
         if known is not None and known.object is None:
-            return "there is no PodGroup of that name; its members wait for it"
+            return without_group(key.text)
+        queue = usage.queue_of(pod) if pod is not None else usage.default_queue
         if known is not None and isinstance(known.object, PodGroup):
-            queue = known.object.spec.queue
-            if queue and queue not in self._groups.queues:
-                return f"queue {queue} does not exist"
-        return "no session has looked at it yet"
+            queue = known.object.spec.queue or queue
+        missing = (known or pod) is not None and queue not in self._groups.queues
+        return by_queue(Shortfall(queue, {})) if missing else None
+
+    def _of_pod(self, pod: PodInfo) -> Verdict | None:
+        """What a pod waits for that has no node."""
+        if pod.gates:
+            return of_own_gates(stands_by=not pod.closed_gates)
+        last, key = self._last(), self._key_of(pod)
+        job = self._job(key)
+        if last is None or job is None or pod.uid not in job.tasks:
+            return self._without_session(key)
+        group = next((each.verdict for each in last.result.groups if each.group.key == key), None)
+        task = job.tasks[pod.uid]
+        message = scheduling_reason(task)[1]
+        return of_task(task, group, last.result.held, message)
 
     # ---- nodes
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Protocol
 
-from agent_scheduler.binding.failure import UNSCHEDULABLE
 from agent_scheduler.binding.messages import Messages, budget_of
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
 from agent_scheduler.engine.session.close import GroupResult, Result
+from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Wait
 from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
@@ -82,12 +82,16 @@ class BatchMessages:
         self._said.set_rates(settings.status_writes, settings.events)
 
     def _tell_of_native(self, group: NativeGroup, result: GroupResult) -> None:
-        """Nothing of one that misses members which are not there, or gated: kube-scheduler does not try it either."""
-        if not result.waits_for:
+        """Nothing new of one that misses members which are not there, or gated: kube-scheduler does not try it
+        either."""
+        verdict = result.verdict
+        if verdict is None:
             self.messenger.group_decided(group, "True", "Scheduled", "")
-        elif result.waits_for not in ("members", "gates"):
+        elif verdict.wants_nodes:
             message = PREEMPTING if result.preempts else NOT_SCHEDULED
-            self.messenger.group_decided(group, "False", UNSCHEDULABLE, message)
+            self.messenger.group_decided(group, "False", verdict.reason, message)
+        elif verdict.wait not in (Wait.MEMBERS, Wait.GATES) or group.condition is not None:
+            self.messenger.group_decided(group, "False", verdict.reason, verdict.message)
 
     def tell(
         self, result: Result, cluster: Cluster, *, claims: Mapping[str, str]
@@ -109,7 +113,10 @@ class BatchMessages:
             if cluster.waits(uid) and uid not in cluster.ledger.placements:
                 # The status names a node only if others were evicted from it, and the claim still stands.
                 node = claims.get(uid, "") if each.nominated or each.pod.nominated_node_name else None
-                self.messenger.refused(each.pod, each.reason, each.message, nominated=node)
+                if each.reason == SCHEDULING_GATED:
+                    self.messenger.gated(each.pod, each.message, nominated=node)
+                else:
+                    self.messenger.refused(each.pod, each.reason, each.message, nominated=node)
                 yield
         if self._recorder is not None:
             for event in result.events:

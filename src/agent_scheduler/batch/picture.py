@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from operator import is_
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
+from agent_scheduler.engine.verdicts import without_group
 from agent_scheduler.objects.batch import (
     NativePodGroup,
     PodGroup,
@@ -59,6 +60,7 @@ class _Making:
         self.namespaces: set[str] = set()
         self.pods: dict[GroupKey, Collection[PodInfo]] = {}
         self.settled: dict[GroupKey, Settled] = {}
+        self.lost: dict[GroupKey, tuple[str, Sequence[PodInfo]]] = {}
         #: Groups of which no more is known than the watch shows.
         self.shown: dict[GroupKey, _Shown] = {}
 
@@ -79,6 +81,11 @@ class _Making:
         self.settled[key] = kept
         self._add(kept.job.group, shown.pods, shown)
         return True
+
+    def lose(self, key: GroupKey, why: str, waiting: Sequence[PodInfo]) -> None:
+        """There is no such group, for which these wait."""
+        if waiting:
+            self.lost[key] = (why, waiting)
 
     def take(self, group: Group, pods: Sequence[PodInfo], shown: _Shown, *, as_shown: bool) -> None:
         """`as_shown`: whether the group is so; its pods may be otherwise all the same."""
@@ -122,7 +129,7 @@ class Pictures:
         self._is_leaving = is_leaving
         self._malformed = malformed
         self._pdbs = pdbs
-        self._read_groups: dict[GroupKey, tuple[object, Group | None]] = {}
+        self._read_groups: dict[GroupKey, tuple[object, Group | str]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
         self._shown: Mapping[GroupKey, _Shown] = {}
 
@@ -132,10 +139,14 @@ class Pictures:
         objects = 0
         for key, known in list(self._groups.groups.items()):
             if known.object is None:
+                made.lose(key, without_group(key.text).message, self._waiting(known.members.values()))
                 continue
             objects += 1
             stands = made.stands(key, known.members.values(), known.object)
-            if not stands and (group := self._group(key, known.object)) is not None:
+            group = None if stands else self._group(key, known.object)
+            if isinstance(group, str):
+                made.lose(key, group, self._waiting(known.members.values()))
+            elif group is not None:
                 shown = _Shown(known.object, "", tuple(known.members.values()))
                 pods = [self._as_it_will_be(pod) for pod in shown.pods if self._is_ours(pod)]
                 made.take(group, pods, shown, as_shown=group is self._read_groups[key][1])
@@ -159,6 +170,7 @@ class Pictures:
             groups=made.groups,
             pods=made.pods,
             settled=made.settled,
+            lost=made.lost,
             queues=[self._queue(queue) for queue in self._groups.queues.values()],
             pdbs=self._pdbs,
             held=self._held(),
@@ -171,6 +183,15 @@ class Pictures:
             default_priority=max((each.value for each in classes if each.global_default), default=0),
         )
 
+    def _waiting(self, members: Iterable[PodInfo]) -> list[PodInfo]:
+        """Those of them that a session would find nodes for."""
+        cluster = self._cluster
+        return [
+            pod
+            for pod in members
+            if self._is_ours(pod) and cluster.is_ours(pod) and pod.uid not in cluster.ledger.placements
+        ]
+
     def _is_ours(self, pod: PodInfo) -> bool:
         return pod.scheduler_name == self._name
 
@@ -181,25 +202,25 @@ class Pictures:
             return pod if placement is None else replace(pod, node_name=placement.node_name)
         return replace(pod, deleting=True) if not pod.deleting and self._is_leaving(pod.uid) else pod
 
-    def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | None:
-        """None for one that cannot be read; that is reported once an object."""
+    def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | str:
+        """Why it cannot be read, for one that cannot be; that is reported once an object."""
         kept = self._read_groups.get(key)
         if kept is None or kept[0] is not found:
             kept = self._read_groups[key] = (found, self._read(key, found))
         group = kept[1]
-        if group is None or isinstance(found, NativePodGroup):
+        if isinstance(group, str) or isinstance(found, NativePodGroup):
             return group
         status = self._status_of(found)
         return group if status is group.status else replace(group, status=status)
 
-    def _read(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | None:
+    def _read(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | str:
         if isinstance(found, NativePodGroup):
             return of_native(found, queue=self._default_queue)
         try:
             group = of_pod_group(found)
         except (QuantityError, SpecError) as error:
             self._malformed("PodGroup", f"{key.namespace}/{key.name}", str(error))
-            return None
+            return f"PodGroup {key.text} cannot be read: {error}"
         return group if group.queue else replace(group, queue=self._default_queue)
 
     def _queue(self, found: Queue) -> QueueInfo:

@@ -1,9 +1,9 @@
 """Failed attempts: the pod is queued for another one, and its condition and an event say why.
 
-Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for all else; and, where
-no node is missing and no autoscaler is to add one, `NodeShardNotReady`, `NodeShardFull` and `QueueFull`. The condition
-is written only if it says something new; status writes and events have budgets of their own, so that ten thousand
-refused pods never delay a bind.
+Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for what failed; and,
+where no node is missing and no autoscaler is to add one, those of `engine.verdicts`. The condition is written only if
+it says something new; status writes and events have budgets of their own, so that ten thousand refused pods never delay
+a bind.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from typing import Protocol
 
 from agent_scheduler.cluster.cluster import Entry
 from agent_scheduler.engine.decide.refusals import Refusal
-from agent_scheduler.engine.framework.plugin import NO_NODES, POD_SPEC
-from agent_scheduler.engine.plugins.node_shard import FULL as NODE_SHARD_FULL
+from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, NO_NODES, POD_SPEC
 from agent_scheduler.engine.plugins.node_shard import NAME as NODE_SHARD
-from agent_scheduler.engine.plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL, Shortfall
+from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.state.wantingpods import Together
+from agent_scheduler.engine.verdicts import Verdict, Wait, by_queue
 
 from .history import History
 from .queue_gate import NAME as QUEUE_CAPACITY
 
-UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 
 
@@ -118,15 +116,20 @@ class FailureHandler:
             kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
             self._usage.wants_node(pod, nominated=kept, together=together)
         plugins = () if again else refusal.plugins or {NO_NODES}
-        message = refusal.message
-        reason, given_back = UNSCHEDULABLE, self._usage.gated.given_back.get(pod.uid)
+        verdict = Verdict(Wait.NODES, refusal.message)
+        given_back = self._usage.gated.given_back.get(pod.uid)
         if given_back is not None:
-            reason, message = QUEUE_FULL, f"{given_back}; {message}"
+            verdict = Verdict(Wait.QUEUE, f"{given_back}; {refusal.message}")
         elif why := self.shard_full((pod,)) if shard_full is None else shard_full:
-            reason, message = NODE_SHARD_FULL, f"{message} {why}."
-        return self._failed(
-            entry, pod, reason, message, plugins=plugins, started=started, nominated=nominated
-        )
+            verdict = Verdict(Wait.SHARD_FULL, f"{refusal.message} {why}.")
+        return self._waits(entry, pod, verdict, plugins=plugins, started=started, nominated=nominated)
+
+    def lacks_others(self, entry: Entry, pod: PodInfo, verdict: Verdict, *, started: float) -> None:
+        """Its gang has not the members that it needs, and a node would be of no use to it. A member that comes, or
+        whose gates go, is tried, and takes it along."""
+        had_one = pod.uid in self._queue.nominator.nominated or pod.nominated_node_name
+        nominated = "" if had_one else None
+        self._waits(entry, pod, verdict, plugins={GANG_SCHEDULING}, started=started, nominated=nominated)
 
     def shard_full(self, pods: Sequence[PodInfo]) -> str:
         """As `Outside.full`; empty where all nodes may be used."""
@@ -135,16 +138,14 @@ class FailureHandler:
     def without_shard(self, entry: Entry, pod: PodInfo, why: str, *, nodes: int, started: float) -> None:
         """There is no shard that the pod could go to. It is tried again when there is."""
         message = f"0/{nodes} nodes are available: {why}."
-        self._failed(entry, pod, NODE_SHARD_NOT_READY, message, plugins={NODE_SHARD}, started=started)
+        self._waits(entry, pod, Verdict(Wait.SHARD, message), plugins={NODE_SHARD}, started=started)
 
     def queue_full(self, entry: Entry, pod: PodInfo, short: Shortfall, *, started: float) -> None:
         """The pod's queue cannot hold it. It is tried again when more fits into that, and no node's room is kept for it
         until then: nobody knows how long that is."""
         had_one = pod.uid in self._queue.nominator.nominated or pod.nominated_node_name
         plugins, nominated = {QUEUE_CAPACITY}, "" if had_one else None
-        self._failed(
-            entry, pod, QUEUE_FULL, str(short), plugins=plugins, started=started, nominated=nominated
-        )
+        self._waits(entry, pod, by_queue(short), plugins=plugins, started=started, nominated=nominated)
 
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """The spec says something that has no meaning; trying again cannot help until the pod changes."""
@@ -153,6 +154,24 @@ class FailureHandler:
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
         """The attempt failed for a reason that lies outside the pod; it is tried again after a backoff."""
         self._failed(entry, pod, SCHEDULER_ERROR, message, plugins=(), started=started, tell=tell)
+
+    def _waits(
+        self,
+        entry: Entry,
+        pod: PodInfo,
+        verdict: Verdict,
+        *,
+        plugins: Collection[str],
+        started: float,
+        nominated: str | None = None,
+    ) -> bool:
+        return self._failed(
+            *(entry, pod, verdict.reason, verdict.message),
+            plugins=plugins,
+            started=started,
+            nominated=nominated,
+            label=verdict.label,
+        )
 
     def _failed(
         self,
@@ -165,8 +184,9 @@ class FailureHandler:
         started: float,
         nominated: str | None = None,
         tell: bool = True,
+        label: str = "",
     ) -> bool:
-        """`plugins`: those whose events wake the pod. Returns whether it still waits."""
+        """`plugins`: those whose events wake the pod. `label`: of the verdict. Returns whether it still waits."""
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
         if self._usage.active and QUEUE_CAPACITY not in plugins:
             self._usage.unplaced(pod.uid)
@@ -174,7 +194,7 @@ class FailureHandler:
         self._observer.attempted(pod, result, started, plugins, message)
         if place is None:
             return False
-        self.history.failed(pod.uid, result, message, started=started)
+        self.history.failed(pod.uid, result, message, started=started, waits_for=label)
         if nominated is not None:
             self._queue.nominate(pod, nominated)
         if tell:

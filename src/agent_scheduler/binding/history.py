@@ -29,6 +29,8 @@ class PastAttempt(Struct, frozen=True, gc=False):
     result: str
     #: The node of a pod that was scheduled, and otherwise why it was not.
     message: str
+    #: What the pod has waited for since, one of `verdicts.LABELS`; empty after an error.
+    waits_for: str = ""
 
 
 class History:
@@ -45,10 +47,10 @@ class History:
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def failed(self, uid: str, result: str, message: str, *, started: float) -> None:
+    def failed(self, uid: str, result: str, message: str, *, started: float, waits_for: str = "") -> None:
         """An attempt came to nothing, and the pod waits for the next."""
         self._leaving.pop(uid, None)
-        self._add(uid, result, message, started)
+        self._add(uid, result, message, started, waits_for)
 
     def outraced(self, uid: str, *, started: float) -> None:
         """Other pods took the nodes that it was decided for, and it is decided anew."""
@@ -59,12 +61,12 @@ class History:
         if uid in self._attempts:
             self._add(uid, "scheduled", node_name, started)
 
-    def _add(self, uid: str, result: str, message: str, started: float) -> None:
+    def _add(self, uid: str, result: str, message: str, started: float, waits_for: str = "") -> None:
         # Pods of one workload are refused with the same words, attempt after attempt.
         if len(self._said) >= _SHARED:
             self._said.clear()
         message = self._said.setdefault(message, message)
-        attempt = PastAttempt(started, self._clock() - started, result, message)
+        attempt = PastAttempt(started, self._clock() - started, result, message, waits_for)
         self._attempts[uid] = (*self._attempts.get(uid, ())[1 - KEPT :], attempt)
 
     def leaves(self, uid: str, *, gone: bool) -> None:

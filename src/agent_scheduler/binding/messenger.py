@@ -11,6 +11,7 @@ from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
 from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import SCHEDULING_GATED
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
 from agent_scheduler.kube.transport import PodKey, pod_path
@@ -35,6 +36,11 @@ class KubeMessenger:
         condition = PodCondition("False", reason, message, observed_generation=pod.generation)
         self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
         self._event(pod, WARNING, "FailedScheduling", "Scheduling", message, pod.scheduler_name)
+
+    def gated(self, pod: PodInfo, message: str, *, nominated: str | None = None) -> None:
+        """It has gates, which its condition says, in the API server's words; that it has them is no news to anybody."""
+        condition = PodCondition("False", SCHEDULING_GATED, message, observed_generation=pod.generation)
+        self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
 
     def held(self, pods: Sequence[PodInfo], why: str) -> None:
         """They have come to wait behind the gate of their queue. Their condition is the API server's."""

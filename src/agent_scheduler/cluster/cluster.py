@@ -305,7 +305,12 @@ class Cluster:
 
     def set_namespace(self, name: str, labels: Labels | None, queue: str = "") -> None:
         """A namespace was added or changed; None: it is gone. `queue` is that of its pods that name none."""
-        self.ledger.usage.set_namespace(name, queue)
+        if self.ledger.usage.set_namespace(name, queue):
+            for pod in self.pods.values():
+                if pod.namespace == name and self.is_beside(pod) and self.is_ours(pod):
+                    # Who finds nodes for it is not told by the usage, as the fast path is.
+                    self.activate(pod)
+                    break
         old = self.namespaces.get(name)
         if labels is None:
             self.namespaces.delete(name)

@@ -183,6 +183,9 @@ class Batch(SessionsFile, frozen=True, kw_only=True):
         "default"
     )
 
+    #: Off, a gang that is larger than its queue's share waits beside idle nodes, as in Volcano.
+    work_conserving: Annotated[bool, LIVE] = True
+
     @property
     def sessions(self) -> SessionConf:
         """What its sessions do."""
@@ -191,6 +194,7 @@ class Batch(SessionsFile, frozen=True, kw_only=True):
             tiers=tuple(tuple(each.option for each in tier.plugins) for tier in self.tiers),
             configurations={each.name: each.arguments for each in self.configurations},
             enqueue_by=self.enqueue_by,
+            work_conserving=self.work_conserving,
         )
 
 

@@ -62,6 +62,7 @@ def build_gangs(
         writes=binding.writes,
         binder=binding.binder,
         failures=binding.failures,
+        waits=state.gang_waits,
         preemption=preemption,
         messenger=messenger,
         observer=observer,

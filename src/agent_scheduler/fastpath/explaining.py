@@ -8,28 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from agent_scheduler.binding.history import History
 from agent_scheduler.binding.queue_admission import explain as explain_gate
+from agent_scheduler.binding.queue_gate import NAME as QUEUE_CAPACITY
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.explain import explain, plain
 from agent_scheduler.engine.decide.snapshot import Snapshot
-from agent_scheduler.engine.framework.plugin import Profile
+from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, Profile
 from agent_scheduler.engine.gangs.native import native_key
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.views import PodView, find
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import WORDS, Wait, of_own_gates
 from agent_scheduler.objects.times import time_text
+
+from .gang_waits import of_gang
 
 #: Places of pods that the queue does not have, beside those of `queueing.places.Place`.
 BOUND = "bound"
 DELETING = "deleting"
 NOT_OURS = "not_ours"
 UNKNOWN = "unknown"
+
+
+class Said(NamedTuple):
+    """One of `verdicts.LABELS`, or empty, and what was said."""
+
+    label: str
+    message: str
+
+
+_NOTHING: Final = Said("", "")
+_BY_NODES: Final = (WORDS[Wait.NODES].label, WORDS[Wait.DEVICES].label)
 
 
 class Explainer:
@@ -71,6 +86,11 @@ class Explainer:
         waiting = find(self._cluster.queue, pod.uid)
         if waiting is not None:
             found["nominated_node"] = self._cluster.queue.nominator.nominated.get(pod.uid, "") or None
+            verdict = self._waits_for(pod, place, waiting.pod)
+            found["waits_for"] = verdict.label
+            if verdict.label not in _BY_NODES:
+                # What nodes say is in the decision.
+                found["why"] = why or verdict.message
             found["queue"] = self._queue(place, waiting.pod)
             found["wakes"] = {plugin: list(events) for plugin, events in waiting.wakes.items()}
         found |= explain_gate(self._cluster, pod)
@@ -104,6 +124,23 @@ class Explainer:
         if place is None:
             return Place.IN_FLIGHT.value, "", "its bind has ended, and the watch has not told yet how"
         return place.value, "", pod.cls.error and f"its spec cannot be used: {pod.cls.error}"
+
+    def _waits_for(self, pod: PodInfo, place: str, view: PodView) -> Said:
+        """As its condition says it, or would."""
+        if place == Place.GATED:
+            if pod.gates:
+                return Said(of_own_gates(stands_by=not pod.closed_gates).label, "")
+            key = native_key(pod)
+            verdict = of_gang(self._cluster, key) if key is not None else None
+            if verdict is not None and view.gating_plugin == GANG_SCHEDULING:
+                return Said(verdict.label, verdict.message)
+            if view.gating_plugin == QUEUE_CAPACITY:
+                return Said(WORDS[Wait.QUEUE].label, view.gating_message)
+        tried = self._history.of(pod.uid)
+        said = place in (Place.UNSCHEDULABLE, Place.BACKOFF) and tried
+        return (
+            Said(tried[-1].waits_for, tried[-1].message if tried[-1].waits_for else "") if said else _NOTHING
+        )
 
     def _queue(self, place: str, pod: PodView) -> dict[str, Any]:
         refused = place == Place.UNSCHEDULABLE

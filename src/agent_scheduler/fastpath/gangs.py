@@ -33,8 +33,10 @@ from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.wantingpods import Together
+from agent_scheduler.engine.verdicts import by_queue
 
 from .gang_trial import Failed, GroupTrial, Member, Tried, is_feasible, is_reached, not_nominated
+from .gang_waits import GangWaits, of_gang
 from .worker import Decide
 
 WAITING: Final = (
@@ -69,6 +71,7 @@ class GangCycle:
         writes: Writes,
         binder: Binder,
         failures: FailureHandler,
+        waits: GangWaits,
         preemption: Preemption | None,
         messenger: GroupMessenger,
         observer: GroupObserver,
@@ -79,6 +82,7 @@ class GangCycle:
         self._writes = writes
         self._binder = binder
         self._failures = failures
+        self._waits = waits
         self._owner = Owner(cluster.queue, failures)
         self._preemption = preemption
         self._messenger = messenger
@@ -110,6 +114,8 @@ class GangCycle:
             self._failures.unchanged(entry, _TOGETHER if self._others_back_off(entry, group) else ())
             return
         members = self._members(popped, group)
+        if self._lacks_others(members, group, started):
+            return
         have = self._scheduled(group)
         if self._is_held_by_queue(members, group, group.minimum - have, started):
             return
@@ -149,6 +155,24 @@ class GangCycle:
         found.sort(key=lambda each: (-each.pod.priority, each.entry.initial_attempt_timestamp or 0.0))
         return found
 
+    def _lacks_others(self, members: Sequence[Member], group: NativeGroup, started: float) -> bool:
+        """Whether so many of the others have gates that the group has not its minimum without them: then nobody is
+        evicted for it, and none asks for nodes, but where kube-scheduler's words are kept to."""
+        if any(self._views[pod.scheduler_name].profile.as_kube for _, pod in members):
+            return False
+        verdict = of_gang(self._cluster, group.key)
+        if verdict is None:
+            return False
+        for entry, pod in members:
+            if pod.cls.error:
+                self._failures.unreadable(entry, pod, started=started)
+            else:
+                self._failures.lacks_others(entry, pod, verdict, started=started)
+                self._waits.note(pod, verdict)
+        if group.condition is not None:
+            self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
+        return True
+
     def _is_held_by_queue(
         self, members: Sequence[Member], group: NativeGroup, missing: int, started: float
     ) -> bool:
@@ -168,7 +192,8 @@ class GangCycle:
                 self._failures.unreadable(entry, pod, started=started)
             else:
                 self._failures.queue_full(entry, pod, short, started=started)
-        self._messenger.group_decided(group, "False", "Unschedulable", UNSCHEDULABLE)
+        verdict = by_queue(short)
+        self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
         return True
 
     def _may_be_tried(self, member: Member, started: float) -> bool:

@@ -14,6 +14,7 @@ from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.shards.claims import Membership, ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 
+from .gang_waits import GangWaits, noting
 from .settings import FastPathSettings
 from .shard import within
 from .worker import Views
@@ -29,6 +30,7 @@ class Rules:
         devices: Devices,
         groups: NativeGroups,
         queue_gate: QueueGate,
+        gang_waits: GangWaits,
     ) -> None:
         self._ledger = ledger
         self._devices = devices
@@ -37,6 +39,7 @@ class Rules:
         self.gate = Gate()
         #: What keeps them out while their queue is full.
         self.queue_gate = queue_gate
+        self._gang_waits = gang_waits
         #: Which nodes may be used, where they are shared.
         self.membership = Membership()
         self.settings = settings
@@ -75,7 +78,7 @@ class Rules:
         told of them."""
         return {
             name: (
-                *profile.pre_enqueue,
+                *(profile.pre_enqueue if profile.as_kube else noting(profile.pre_enqueue, self._gang_waits)),
                 *((self.gate,) if profile.preemption is not None else ()),
                 *((self.queue_gate,) if self._ledger.usage.active else ()),
             )

@@ -60,6 +60,7 @@ class FastPath:
             settings, messenger=messenger, observer=observer, recorder=recorder, timing=timing, left=left
         )
         self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
+        self._gang_waits = state.gang_waits
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
         usage = state.ledger.usage
         usage.on_active, usage.on_room = self._set_gates, state.queue.activate
@@ -209,7 +210,13 @@ class FastPath:
         Cancelling stops all writes at once; what was sent and not answered is left to the next leader's watch.
         """
         async with asyncio.TaskGroup() as tasks:
-            services = [self.binder, self.preemption, self._admission, *self._messages.writers]
+            services = [
+                self.binder,
+                self.preemption,
+                self._admission,
+                self._gang_waits,
+                *self._messages.writers,
+            ]
             running = [tasks.create_task(each.run()) for each in services]
             running.append(tasks.create_task(self._flush()))
             if self.outside is not None:

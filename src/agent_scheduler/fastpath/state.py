@@ -18,12 +18,14 @@ from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import QueueRecorder
-from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL, Shortfall
+from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import by_queue
 from agent_scheduler.kube.retry import Timing
 
+from .gang_waits import GangWaits
 from .rules import Rules
 from .settings import FastPathSettings
 from .worker import Feed
@@ -44,6 +46,7 @@ class State:
     #: Set when the queue's next deadline has become earlier.
     deadline_moved: asyncio.Event
     history: History
+    gang_waits: GangWaits
     storage: Storage
     claims: ResourceClaims
     snapshot: Snapshot
@@ -68,10 +71,12 @@ def build_state(
         had_one = pod.uid in queue.nominator.nominated or pod.nominated_node_name
         queue.nominate(pod, "", in_gate=True)
         nominated = "" if had_one else None
-        messenger.refused(pod, QUEUE_FULL, str(short), nominated=nominated)
+        verdict = by_queue(short)
+        messenger.refused(pod, verdict.reason, verdict.message, nominated=nominated)
 
     gate = QueueGate(ledger.usage, told=kept_out)
-    rules = Rules(settings, ledger, devices, groups, gate)
+    gang_waits = GangWaits(timing, messenger)
+    rules = Rules(settings, ledger, devices, groups, gate, gang_waits)
     feed, deadline_moved, history = Feed(), asyncio.Event(), History(timing.clock)
 
     def waits(uid: str) -> bool:
@@ -113,6 +118,7 @@ def build_state(
         seen=messenger.seen,
         counts_others=settings.sharding is not ShardingMode.NONE,
     )
+    gang_waits.attach(cluster)
     snapshot = Snapshot(ledger, cluster.handle)
     return State(
         rules=rules,
@@ -122,6 +128,7 @@ def build_state(
         feed=feed,
         deadline_moved=deadline_moved,
         history=history,
+        gang_waits=gang_waits,
         storage=Storage(cluster.catalogue, cluster.events),
         claims=ResourceClaims(devices, cluster.events),
         snapshot=snapshot,

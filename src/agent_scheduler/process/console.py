@@ -17,7 +17,6 @@ from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.cluster.groups import Group
 from agent_scheduler.engine.gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN
-from agent_scheduler.engine.quotas.book import Standing
 from agent_scheduler.engine.state.columns import CPU, MEMORY
 from agent_scheduler.engine.state.gpus import RESOURCE as SHARED_GPU
 from agent_scheduler.engine.state.gpus import WHOLE
@@ -208,7 +207,7 @@ class ConsolePicture:
                     "capability": None if info is None else info.capability,
                     "deserved": {} if info is None else info.deserved,
                     "allocated": dict(book.used(name)),
-                    "reserved": dict(book.own(name, Standing.RESERVED)),
+                    "reserved": dict(book.kept(name)),
                 }
             )
         return found

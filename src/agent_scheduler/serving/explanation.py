@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agent_scheduler.engine.verdicts import SENTENCES
+
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 _PLACES = {
@@ -58,6 +60,7 @@ def _facts(page: Mapping[str, Any]) -> list[str]:
         ("Priority", page.get("priority")),
         ("Place", _PLACES.get(page["place"], page["place"])),
         ("Why", page.get("why")),
+        ("Waits for", page.get("waits_for")),
         ("Node", page.get("node")),
         ("Nominated to", page.get("nominated_node")),
         ("Group", _group(page.get("group")) or _gang_of(page)),
@@ -110,26 +113,12 @@ def _gang_of(page: Mapping[str, Any]) -> str | None:
     return group
 
 
-#: What a gang waits for, in a sentence.
-_WAITS = {
-    "": "It has its minimum.",
-    "session": "No session has looked at it",
-    "members": "It waits for pods that there are not",
-    "gates": "It waits for scheduling gates",
-    "queue": "It waits for room in a queue, and no node would help",
-    "quota": "It waits for room in a quota of its namespace, and no node would help",
-    "admission": "It waits to be let into its queue",
-    "release": "It waits for room that other pods are about to leave",
-    "nodes": "It waits for nodes",
-}
-
-
 _AMOUNTS = ("capability", "deserved", "used", "missing")
 
 
 def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Headings and lines."""
-    why = _joined(": ", _WAITS.get(gang["waits_for"], gang["waits_for"]), gang["why"])
+    why = _joined(": ", SENTENCES.get(gang["waits_for"], gang["waits_for"]), gang["why"])
     lines = [f"  {why}"]
     if "minimums" not in gang:
         return [("Gang", lines)]

@@ -14,11 +14,11 @@ from typing import Final
 from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.quotas.vector import COMMON, CPU, MEMORY
 from agent_scheduler.engine.session.close import Result
-from agent_scheduler.engine.session.explain import WAITS_FOR
 from agent_scheduler.engine.session.model import Job
 from agent_scheduler.engine.session.session import ACTING, OPENING, Session, Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import LABELS
 from agent_scheduler.telemetry.families import Families, Read
 from agent_scheduler.telemetry.observers import FastPathObserver
 from agent_scheduler.telemetry.series import exponential
@@ -245,9 +245,12 @@ class BatchMetrics:
         return {(job.namespace, job.name): share for job, share in jobs if not is_bare(job)}
 
     def _waiting(self) -> _Queues:
-        groups = () if self.last is None else self.last[1].groups
-        counts = Counter(each.waits_for for each in groups)
-        return {reason: counts[reason] for reason in WAITS_FOR}
+        counts = Counter[str]()
+        if self.last is not None:
+            _, result = self.last
+            counts.update(each.waits_for for each in result.groups)
+            counts.update(each.label for each in result.lost.values())
+        return {reason: counts[reason] for reason in LABELS}
 
     def _reader(self, gauge: str) -> Callable[[str], _Queues]:
         return lambda key: self._gauges(f"{gauge}{key}")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent_scheduler.engine.queueing.places import PendingCounts
-from agent_scheduler.engine.quotas.book import QuotaBook, Standing
+from agent_scheduler.engine.quotas.book import QuotaBook
 from agent_scheduler.engine.quotas.vector import MEMORY, PODS
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally, exponential
@@ -64,7 +64,7 @@ def _reserved(book: QuotaBook) -> dict[tuple[str, ...], float]:
     return {
         (queue, resource): amount if resource in (MEMORY, PODS) else amount / 1000
         for queue in book.names()
-        for resource, amount in book.own(queue, Standing.RESERVED).items()
+        for resource, amount in book.kept(queue).items()
     }
 
 
@@ -169,7 +169,7 @@ class Metrics(ProcessMetrics):
         )
         self.queue_reserved_resources = make.gauge(
             "agent_scheduler_queue_reserved_resources",
-            "What is kept in a queue for pods that were let past its gate and have no node yet: in cores, bytes, pods.",
+            "What is kept in a queue for groups that were let in and pods without a node: in cores, bytes, pods.",
             "queue_name",
             "resource",
             read=lambda of: _reserved(of.ledger.usage.book),

@@ -24,8 +24,6 @@ class DeviceCase:
     """One decision: `node` where the pod went, or `message` where it could go nowhere."""
 
     id: int
-    #: Name of the file.
-    recording: str
     cluster: Cluster
     #: Those without an allocation, in the order in which the pod names them.
     claims: tuple[Obj, ...]
@@ -76,7 +74,6 @@ def _case(line: dict[str, Any]) -> DeviceCase:
     before = (*(line.get("allocatedBefore") or ()), *allocated)
     return DeviceCase(
         line["id"],
-        line["recording"],
         Cluster(line["nodes"], line["deviceClasses"], line["slices"], before),
         tuple(claims[name] for name in names if claims[name] not in allocated),
         line["pending"],

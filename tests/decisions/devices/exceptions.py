@@ -1,21 +1,51 @@
-"""Recorded decisions that ours differ from on purpose, because kube-scheduler 1.36.2 is wrong there.
+"""Where recorded decisions differ from ours on purpose, because kube-scheduler 1.36.2 is wrong there.
 
 Docs: `docs/decisions/0025-devices-where-kube-scheduler-errs.md`. A recorded allocation that gives devices which are
-alike to a `distinctAttribute` needs no entry here: the plain reading says of it itself that it is none.
+alike to a `distinctAttribute` needs no rule here: the plain reading says of it itself that it is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from itertools import product
+from typing import Any, Final
 
-#: Recording -> id of a case -> why its scores differ.
-SCORES: Final[Mapping[str, Mapping[int, str]]] = {
-    "kube-scheduler-1.36.2-dra-2.jsonl": {
-        102: "whether a device matches a class is kept there under the names of pool and device and not forgotten when "
-        "the slice changes: devices are counted that had these names, in an earlier case, and were of the class",
-    }
-}
+import pytest
+
+from agent_scheduler.engine.dra.node_devices import Totals, totals
+from agent_scheduler.engine.rules import device_backed
+from tests.decisions.comparing import nonzero
+from tests.decisions.devices.cases import DeviceCase
+from tests.decisions.devices.engine import DeviceEngine, profile_of
+from tests.decisions.plain.world import name
 
 #: What the plain reading says of two devices that had to differ.
 ALIKE: Final = "devices do not differ in "
+
+
+def counts_former_devices(case: DeviceCase) -> bool:
+    """Whether each node's recorded scores are ours with so many more of its devices counted in the resource's class.
+    kube-scheduler keeps under the names of pool and device that one was of the class, whatever its slice says later:
+    devices count that had these names in an earlier case."""
+    there = {
+        name(node): sum(
+            len(each["spec"].get("devices") or ())
+            for each in case.cluster.slices
+            if each["spec"].get("nodeName") in (None, name(node))
+        )
+        for node in case.cluster.nodes
+    }
+    recorded, unexplained = nonzero(case.scores), set(case.scores)
+    for offered, taken in product(range(max(there.values()) + 1), repeat=2):
+
+        def former(resource: str, devices: Any, node: Any, of: tuple[int, int] = (offered, taken)) -> Totals:
+            now = totals(resource, devices, node)
+            more = Totals(now.offered + of[0], now.taken + of[1])
+            return more if more.taken <= more.offered <= there[node.name] else now
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(device_backed, "totals", former)
+            found = DeviceEngine(case.cluster, case.claims, profile_of(case)).decide(dict(case.pending))
+        scores = nonzero(found.scores)
+        same = {node for node in unexplained if scores.get(node) == recorded.get(node)}
+        unexplained -= {node for node in same if found.final[node] == case.final[node]}
+    return not unexplained

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from itertools import product
 from typing import Any, NamedTuple
 
 from agent_scheduler.objects.quantity import milli_value
+from tests.decisions.plain.selectors import selects
 from tests.support.loop import SimLoop
 from tests.support.needed import recorded_cases
 
@@ -17,7 +19,10 @@ from .replay import LONGEST, Living, living
 #: Seconds between the objects of a step: how soon the scheduler sees the first of them was chance in the recordings,
 #: and what it begins with may depend on that. None: all are there when it sees the first.
 PAUSES = (0.005, None, 0.0)
+#: Into a second when a case begins: backoffs end with whole seconds, and which step that was in was chance, too.
+MOMENTS = (0.0, 0.5)
 _LOOK = 0.1
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Lived(NamedTuple):
@@ -28,16 +33,18 @@ class Lived(NamedTuple):
 
 
 def cases() -> list[Obj]:
-    """Those of the file that the environment names, or of the one beside the checkout."""
-    return recorded_cases("AGENT_SCHEDULER_KUBE_GANGS", "kube-gangs/cases.jsonl.gz")
+    """Those of the file that the environment names, or of those beside the checkout."""
+    names = ("kube-gangs/cases.jsonl.gz", "kube-gangs/cases-2.jsonl.gz")
+    return recorded_cases("AGENT_SCHEDULER_KUBE_GANGS", *names)
 
 
 def judged(case: Obj) -> Lived:
-    """As it went with the pause with which it went as recorded, or else with the first."""
+    """As it went with the pause and the moment with which it went as recorded, or else with the first."""
     tries = []
-    for pause in PAUSES:
+    for moment, pause in product(MOMENTS, PAUSES):
         loop = SimLoop(0)
         try:
+            loop.run_until_complete(asyncio.sleep(moment))
             found: Lived = loop.run_until_complete(live_through(case, pause))
         finally:
             loop.close()
@@ -170,7 +177,7 @@ def broken(there: Living) -> list[str]:
         there.bound_once.setdefault(name, set()).update(bound)
         if new and len(bound) < minimum:
             found.append(f"{sorted(new)} of {name} are bound, {len(bound)} of {minimum}")
-        waiting = [each for each in members[name] if _waits(each)]
+        waiting = [each for each in members[name] if _waits(each) and not _repelled(each, pods)]
         fitting = _fitting(waiting, room)
         if len(members[name]) >= minimum and fitting and fitting + len(bound) >= minimum:
             found.append(f"{fitting} of {name} would fit beside {len(bound)}, and wait: {minimum} are needed")
@@ -180,6 +187,17 @@ def broken(there: Living) -> list[str]:
 def _waits(pod: Obj) -> bool:
     spec, metadata = pod["spec"], pod["metadata"]
     return not (spec.get("nodeName") or spec.get("schedulingGates") or "deletionTimestamp" in metadata)
+
+
+def _repelled(waiting: Obj, pods: Iterable[Obj]) -> bool:
+    """Whether a pod that has a node wants none like it near, wherever that is."""
+    terms = (
+        term
+        for each in pods
+        if each["spec"].get("nodeName")
+        for term in each["spec"].get("affinity", {}).get("podAntiAffinity", {}).get(_REQUIRED, ())
+    )
+    return any(selects(each.get("labelSelector"), waiting["metadata"].get("labels", {})) for each in terms)
 
 
 def _room(nodes: Iterable[Obj], pods: list[Obj]) -> Iterable[tuple[str, int]]:

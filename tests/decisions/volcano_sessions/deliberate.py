@@ -11,8 +11,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 
-from agent_scheduler.engine.session import tiers, victims
-from agent_scheduler.engine.session.hooks import Victims
+from agent_scheduler.engine.session import registry, tiers, victims
+from agent_scheduler.engine.session import session as sessions
+from agent_scheduler.engine.session.conf import PluginOption
+from agent_scheduler.engine.session.hooks import Hooks, Victims
 from agent_scheduler.engine.session.model import Task
 from agent_scheduler.engine.session.session import Session
 from tests.decisions.volcano_sessions.recording import Case
@@ -51,6 +53,14 @@ def _minimums_come_first(case: Case, path: str) -> bool:
     of another's minimum and the gang gets none, or that of its surplus. Meant is a difference that is not there when
     members go in Volcano's order."""
     return _is_recorded(case, volcanos_order) or _is_recorded(case, volcanos_order, victims_one_by_one)
+
+
+def _budgets_are_kept(case: Case, path: str) -> bool:
+    """A disruption budget counts all that a session evicts; Volcano asks it anew for each pod that wants room, and may
+    evict as many as it allows each time. Meant is a difference that is not there when it does so."""
+    return _is_recorded(case, budgets_asked_anew) or _is_recorded(
+        case, budgets_asked_anew, victims_one_by_one
+    )
 
 
 def _is_recorded(case: Case, *ways: Callable[[], AbstractContextManager[None]]) -> bool:
@@ -94,6 +104,20 @@ def victims_one_by_one() -> Iterator[None]:
 
 
 @contextmanager
+def budgets_asked_anew() -> Iterator[None]:
+    """What a session evicts does not count for whom it may evict besides."""
+    opens = registry.PLUGINS["pdb"]
+
+    def forgetful(session: Session, option: PluginOption) -> Hooks:
+        hooks = opens(session, option)
+        return Hooks(preemptable=hooks.preemptable, reclaimable=hooks.reclaimable)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sessions, "PLUGINS", {**registry.PLUGINS, "pdb": forgetful})
+        yield
+
+
+@contextmanager
 def votes_forgotten() -> Iterator[None]:
     """As Volcano counts them."""
 
@@ -122,8 +146,11 @@ def votes_forgotten() -> Iterator[None]:
 #: By scenario, so that no rule hides what it is not about.
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "gang-roles": (_minimums_come_first,),
-    "preempt": (_nominated_in_vain, _node_of_equals, _gang_kept_whole, _nobody_that_all_name),
-    "reclaim": (_nominated_in_vain, _gang_kept_whole, _nobody_that_all_name),
+    "preempt": (
+        *(_nominated_in_vain, _node_of_equals, _gang_kept_whole, _nobody_that_all_name),
+        _budgets_are_kept,
+    ),
+    "reclaim": (_nominated_in_vain, _gang_kept_whole, _nobody_that_all_name, _budgets_are_kept),
 }
 
 

@@ -31,9 +31,9 @@ class Case(msgspec.Struct, frozen=True, dict=True):
 
 
 def read_cases() -> list[Case]:
-    """Those of the file that the environment names, or of the one beside the checkout."""
-    raw = recorded_cases("AGENT_SCHEDULER_VOLCANO_SESSIONS", "volcano-sessions/cases.jsonl.gz")
-    return msgspec.convert(raw, list[Case])
+    """Those of the file that the environment names, or of those beside the checkout."""
+    names = ("volcano-sessions/cases.jsonl.gz", "volcano-sessions/cases-2.jsonl.gz")
+    return msgspec.convert(recorded_cases("AGENT_SCHEDULER_VOLCANO_SESSIONS", *names), list[Case])
 
 
 def conf_of(text: str, gates: dict[str, bool]) -> SessionConf:

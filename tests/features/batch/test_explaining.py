@@ -82,7 +82,5 @@ async def test_groups_that_no_session_looks_at_say_why() -> None:
         await world.member("orphan", "nothing")
         sources = await settled(world)
         assert explained(sources, "lost-0")["gang"]["why"] == "queue nowhere does not exist"
-        assert explained(sources, "orphan")["gang"]["why"] == (
-            "there is no PodGroup of that name; its members wait for it"
-        )
+        assert explained(sources, "orphan")["gang"]["why"] == "PodGroup default/nothing does not exist"
         assert explained_group(sources, "none")["place"] == "unknown"

@@ -246,7 +246,7 @@ def test_a_status_that_is_not_what_was_decided_is_due() -> None:
     group = of_pod_group(world.waiting.groups.groups[KEY].object)  # type: ignore[arg-type]
     status = batch.PodGroupStatus(phase="Inqueue")
     assert world.is_due
-    result = GroupResult(group=group, status=status, write=True, tasks={}, waits_for="")
+    result = GroupResult(group=group, status=status, write=True, tasks={}, verdict=None)
     assert finished(world.waiting.decided([result])) is None
     world.group(version=2, phase="Inqueue")
     assert not world.is_due

@@ -14,6 +14,7 @@ from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.session import Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.verdicts import LABELS
 from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
 from agent_scheduler.telemetry.families import Families
 from agent_scheduler.telemetry.metrics import Metrics
@@ -127,7 +128,7 @@ def test_groups_that_wait_are_counted_by_what_they_wait_for() -> None:
     values = recording.values("agent_scheduler_batch_groups_waiting")
     waiting = {name.split('"')[1]: number for name, number in values.items() if number}
     assert waiting == {"queue": 1, "nodes": 1, "members": 1}
-    assert len(values) == 7, "those that nobody waits for are 0"
+    assert len(values) == len(LABELS), "those that nobody waits for are 0"
 
 
 def test_a_pod_without_a_group_has_no_series_of_its_own() -> None:

@@ -256,6 +256,8 @@ class Profile:
     reserves: tuple[Reserve, ...] = ()
     permits: tuple[Permit, ...] = ()
     pre_binds: tuple[PreBind, ...] = ()
+    #: Whether its pods are told what kube-scheduler tells them, and nothing where that is silent.
+    as_kube: bool = False
 
     @property
     def gangs(self) -> bool:

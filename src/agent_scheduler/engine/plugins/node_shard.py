@@ -25,12 +25,6 @@ NAME = "NodeShard"
 #: Volcano's words.
 REASON = "node isn't in scheduler node shard"
 
-#: The reason of pods for which there is no shard, in place of Unschedulable: no node is missing.
-NOT_READY = "NodeShardNotReady"
-
-#: The reason of pods for which the shard has no room and other nodes would do: no node of the cluster is missing.
-FULL = "NodeShardFull"
-
 #: Of nodes that join together, so many are looked at for each pod; more are taken to help.
 _LOOKED_AT = 16
 

@@ -45,6 +45,8 @@ class Base:
 
     plugins: PluginSets
     args: Mapping[str, PluginArgs] = field(default_factory=dict)
+    #: As of `Profile`.
+    as_kube: bool = False
 
 
 #: kube-scheduler 1.36's, in its order.
@@ -86,6 +88,6 @@ BASES: Final[Mapping[str, Base]] = MappingProxyType(
                 "PodTopologySpread": PodTopologySpreadArgs(defaulting_type="List"),
             },
         ),
-        "default-scheduler": Base({MULTI_POINT: _MULTI}),
+        "default-scheduler": Base({MULTI_POINT: _MULTI}, as_kube=True),
     }
 )

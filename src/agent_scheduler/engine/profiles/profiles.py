@@ -270,6 +270,7 @@ def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
         scheduler_name=spec.scheduler_name,
         scores=scores,
         preemption=build.plugin(DEFAULT_PREEMPTION, "postFilter") if preemption else None,
+        as_kube=base.as_kube,
         **fields,
     )
 

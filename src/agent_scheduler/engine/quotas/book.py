@@ -446,6 +446,15 @@ class QuotaBook:
         at = self._queues.get(queue)
         return MappingProxyType(at.own[standing]) if at is not None else EMPTY
 
+    def kept(self, queue: str) -> Vector:
+        """What is kept in the queue itself for those who have no node: groups that are let in, and pods."""
+        at = self._queues.get(queue)
+        total: Total = {}
+        if at is not None:
+            for standing in KEPT:
+                add_to(total, at.own[standing])
+        return total
+
     def upwards(self, queue: str) -> list[tuple[QueueInfo, Mapping[str, float]]]:
         """The queue and those that it lies in, as far as there are any, each with the limits that it declares."""
         at = self._queues.get(queue)

@@ -223,6 +223,13 @@ class CapacityAccounts:
             for account in self._upwards(queue):
                 add_to(account.inqueue, minimum)
 
+    def deserves(self, queue: str, wanted: Vector) -> bool:
+        """Whether the queue deserves, and may hold, all that it would hold of what is wanted."""
+        account = self.accounts[queue]
+        return not (
+            account.lacking(wanted, account.deserved) or account.lacking(wanted, account.real_capability)
+        )
+
     def may_reclaim(self, queue: str, wanted: Vector) -> bool:
         """Whether the queue, with `wanted` more, is within what it deserves of anything that is wanted, and within its
         limit of all of it. An ancestor's desert serves as well, where `ancestor_reclaim_level` says so."""

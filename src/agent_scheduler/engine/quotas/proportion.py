@@ -90,10 +90,11 @@ class ProportionAccounts:
         self.gauges[queue].overused = overused
         return overused
 
-    def cannot_allocate(self, queue: str, wanted: Vector) -> Refusal | None:
-        """None if the queue is open and deserves what it would hold, of what is wanted."""
+    def cannot_allocate(self, queue: str, wanted: Vector, *, lends: bool = False) -> Refusal | None:
+        """None if the queue is open and deserves what it would hold, of what is wanted;
+        `lends`: or may hold it at most."""
         account = self.accounts[queue]
-        lacking = account.lacking(wanted, account.deserved)
+        lacking = account.lacking(wanted, account.real_capability if lends else account.deserved)
         return Refusal(queue, lacking) if lacking or not account.info.open else None
 
     def cannot_admit(self, queue: str, minimum: Vector) -> Refusal | None:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent_scheduler.objects.batch import ROOT_QUEUE, PodGroupCondition, PodGroupStatus
 
@@ -14,15 +15,23 @@ from ..gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, Group
 from ..quotas.accounts import zero
 from ..quotas.book import QuotaBook
 from ..quotas.queues import QueueInfo
+from ..quotas.shortfall import Shortfall
 from ..quotas.vector import Total, Vector, add_to
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from .explain import waits_for
-from .messages import GROUP_READY, UNSCHEDULABLE, fit_error, scheduling_reason
+from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, Wait, by_queue, of_own_gates
+from .messages import (
+    GANG_READY,
+    GROUP_READY,
+    SCHEDULED,
+    fit_error,
+    gang_unschedulable,
+    scheduling_reason,
+)
 from .model import HOLDING, Job, TaskStatus
 from .session import Event, Session
 from .settled import STRIDE, Settled, at_rest, settles
-from .written import NOBODY, Hold, holds, written_condition
+from .written import NOBODY, Told, holds, of_group, of_task
 
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
@@ -38,19 +47,26 @@ class GroupResult(Struct, frozen=True, kw_only=True):
     write: bool
     #: Status -> tasks.
     tasks: Mapping[str, int]
-    #: One of `explain.WAITS_FOR`; empty for a group that has its minimum.
-    waits_for: str
+    #: None for a group that has its minimum.
+    verdict: Verdict | None
     #: Whether others were chosen to leave for it, and have not left.
     preempts: bool = False
 
+    @property
+    def waits_for(self) -> str:
+        """One of `verdicts.LABELS`, or empty."""
+        return "" if self.verdict is None else self.verdict.label
+
 
 class PodResult(Struct, frozen=True, kw_only=True):
-    """A PodScheduled condition, status False, that the pod does not have yet; `nominated` is empty for no node."""
+    """A PodScheduled condition, status False, that the pod does not have yet; `nominated` is empty for no node.
+    `verdict`: what it is written for, None where it is in Volcano's words."""
 
     pod: PodInfo
     reason: str
     message: str
     nominated: str = ""
+    verdict: Verdict | None = None
 
 
 class QueueResult(Struct, frozen=True, kw_only=True):
@@ -66,6 +82,8 @@ class Result(Struct, frozen=True, kw_only=True):
     groups: Sequence[GroupResult]
     pods: Sequence[PodResult]
     queues: Sequence[QueueResult]
+    #: Groups that pods name and that are not there.
+    lost: Mapping[GroupKey, Verdict]
     #: In the order in which they came.
     events: Sequence[Event]
     #: Pods that are to lose the gate of their queue's capacity.
@@ -75,7 +93,7 @@ class Result(Struct, frozen=True, kw_only=True):
     #: Queue -> name -> value.
     gauges: Mapping[str, Mapping[str, float]]
     #: UID -> what keeps a pod back that no node would help; empty where the book was not asked.
-    held: Mapping[str, Hold]
+    held: Mapping[str, Verdict]
     #: Jobs that later sessions need not look at while nothing about them changes; none where no book was asked.
     settled: Mapping[GroupKey, Settled]
 
@@ -85,10 +103,11 @@ def close(
 ) -> Generator[None, None, Result]:
     """To be run when `Session.run` has come to its end, one step at a time, too.
 
-    With the book of queues the conditions of pods are those that are to be written (`written`), else Volcano's.
+    With the book of queues all is said by what is waited for (`written`), else as Volcano says it.
     """
     mapped = book is not None
     held = {} if book is None else (yield from holds(session, book, given_back))
+    told: Told = {event.group: event.message for event in session.events}
     closings = session.tiers.every("job_closed")
     may_settle = mapped and settles(session.conf)
     groups, pods, events = [], [], list(session.events)
@@ -109,16 +128,28 @@ def close(
             # Its queue holds it back from now on: what it says was said of another session.
             for closed in closings:
                 closed(job)
-        result = _group_result(session, job, held)
+        result = _group_result(session, job, held, told, mapped=mapped)
         groups.append(result)
         # Only of a job that waits anything is said for which this is needed.
         message = fit_error(job) if job.phase in _INCOMPLETE or job.in_statuses(_WAITING) else ""
         events += _events(job, result, message, mapped=mapped)
-        said = _pod_results(job, message, held, mapped=mapped)
+        said = _pod_results(job, message, held, result.verdict, mapped=mapped)
         pods += said
         if may_settle and not (said or result.write or is_held) and at_rest(session, job):
             share = session.shares.get(job.uid)
             settled[key] = Settled(job=job, demand=demand, result=result, share=share)
+        yield
+    if mapped:
+        for group in session.without_queue:
+            waiting = [pod for pod in session.view.pods.get(group.key, ()) if _waits(pod)]
+            if waiting:
+                result, said = _without_queue(session, group, waiting)
+                groups.append(result)
+                pods += said
+            yield
+    lost = {key: Verdict(Wait.GROUP, why) for key, (why, _) in session.view.lost.items()}
+    for key, verdict in lost.items():
+        pods += _of_missing(session.view.lost[key][1], verdict)
         yield
     gauges: dict[str, dict[str, float]] = {}
     for gauges_of in session.tiers.every("gauges"):
@@ -129,6 +160,7 @@ def close(
         groups=groups,
         pods=pods,
         queues=queues,
+        lost=lost,
         events=events,
         ungated=[task.pod for task in session.gates_removed.values()],
         shares=session.shares,
@@ -138,9 +170,14 @@ def close(
     )
 
 
-def _group_result(session: Session, job: Job, held: Mapping[str, Hold]) -> GroupResult:
+def _group_result(
+    session: Session, job: Job, held: Mapping[str, Verdict], told: Told, *, mapped: bool
+) -> GroupResult:
     old = job.group.status
-    job.phase = _phase(session, job)
+    job.phase = _phase(session, job, mapped=mapped)
+    verdict = of_group(session, job, held, told)
+    if mapped:
+        _set_conditions(session, job, verdict)
     status = PodGroupStatus(
         phase=job.phase,
         conditions=tuple(job.conditions) or None,
@@ -153,12 +190,103 @@ def _group_result(session: Session, job: Job, held: Mapping[str, Hold]) -> Group
         status=status,
         write=differ(status, old),
         tasks=job.counts,
-        waits_for=waits_for(session, job, held),
+        verdict=verdict,
         preempts=any(task.evicting or task.pod.nominated_node_name for task in job.pipelined_tasks()),
     )
 
 
-def _phase(session: Session, job: Job) -> str:
+def _set_conditions(session: Session, job: Job, verdict: Verdict | None) -> None:
+    """What is true, in words of the verdict, and of what was true before that it is so no more."""
+    if verdict is not None and (not job.tasks or job.is_leaving):
+        # Of a group without pods nothing new is said.
+        if not job.tasks:
+            job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
+        return
+    if verdict is None:
+        job.conditions = _with(job.conditions, UNSCHEDULABLE, "False", GANG_READY, session)
+        if not any(each.type == SCHEDULED and each.status == "True" for each in job.conditions):
+            job.set_condition(_condition(session, SCHEDULED, "True", GANG_READY))
+        return
+    job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
+    reason, message = verdict.group_reason, _said_of(job, verdict)
+    job.set_condition(_condition(session, UNSCHEDULABLE, "True", reason, message))
+
+
+def _said_of(job: Job, verdict: Verdict) -> str:
+    if verdict.wait is Wait.GATES:
+        gated = sum(task.gated for task in job.by_status[TaskStatus.PENDING].values())
+        return f"{gated}/{len(job.tasks)} tasks in gang have scheduling gates: {fit_error(job)}"
+    return gang_unschedulable(job) if verdict.wants_nodes else f"{verdict.message}; {fit_error(job)}"
+
+
+def _condition(session: Session, kind: str, status: str, reason: str, message: str = "") -> PodGroupCondition:
+    return PodGroupCondition(
+        type=kind,
+        status=status,
+        transition_id=session.uid,
+        last_transition_time=session.now or None,
+        reason=reason,
+        message=message,
+    )
+
+
+def _with(
+    conditions: Sequence[PodGroupCondition], kind: str, status: str, reason: str, session: Session
+) -> list[PodGroupCondition]:
+    """A condition of this kind that is there is so from now on; where there is none nothing is said."""
+    return [
+        _condition(session, kind, status, reason)
+        if each.type == kind and (each.status, each.reason) != (status, reason)
+        else each
+        for each in conditions
+    ]
+
+
+def _without_queue(
+    session: Session, group: Group, waiting: Sequence[PodInfo]
+) -> tuple[GroupResult, list[PodResult]]:
+    """Of one that names a queue which there is not. No session looks at it."""
+    verdict, old = by_queue(Shortfall(group.queue, {})), group.status
+    conditions = _with(old.conditions or (), SCHEDULED, "False", verdict.group_reason, session)
+    said = _condition(session, UNSCHEDULABLE, "True", verdict.group_reason, verdict.message)
+    others = [each for each in conditions if each.type != UNSCHEDULABLE]
+    status = replace(old, phase=old.phase or PENDING, conditions=(*others, said))
+    result = GroupResult(
+        group=group,
+        status=status,
+        write=differ(status, old),
+        tasks={TaskStatus.PENDING.text: len(waiting)},
+        verdict=verdict,
+    )
+    return result, _of_missing(waiting, verdict)
+
+
+def _waits(pod: PodInfo) -> bool:
+    return not (pod.node_name or pod.deleting or pod.finished)
+
+
+def _of_missing(pods: Iterable[PodInfo], verdict: Verdict) -> list[PodResult]:
+    own = ((pod, of_own_gates(stands_by=not pod.closed_gates) if pod.gates else verdict) for pod in pods)
+    return [found for pod, each in own if (found := _pod_result(pod, each)) is not None]
+
+
+def _pod_result(pod: PodInfo, verdict: Verdict, nominated: str = "") -> PodResult | None:
+    """None where the pod says so already."""
+    said = pod.condition[:3] if pod.condition is not None else None
+    new = ("False", verdict.reason, verdict.message)
+    if verdict.reason == SCHEDULING_GATED:
+        # The API server says so of a pod with gates as it is created.
+        is_said = said is None or said[:2] == new[:2]
+    else:
+        is_said = said == new
+    if is_said and (not nominated or nominated == pod.nominated_node_name):
+        return None
+    return PodResult(
+        pod=pod, reason=verdict.reason, message=verdict.message, nominated=nominated, verdict=verdict
+    )
+
+
+def _phase(session: Session, job: Job, *, mapped: bool) -> str:
     unschedulable = any(
         each.type == UNSCHEDULABLE and each.status == "True" and each.transition_id == session.uid
         for each in job.conditions
@@ -169,7 +297,14 @@ def _phase(session: Session, job: Job) -> str:
     if job.by_status[TaskStatus.RUNNING] and unschedulable and lacks:
         return UNKNOWN
     if scheduled >= job.begun_minimum:
-        return COMPLETED if scheduled == job.in_statuses(_COMPLETED) else RUNNING
+        ended = job.in_statuses(_COMPLETED)
+        if scheduled != ended:
+            return RUNNING
+        if not mapped or len(job.tasks) == ended:
+            return COMPLETED
+        if ended:
+            # It has its minimum by those that have ended, and others are to run yet.
+            return RUNNING
     return INQUEUE if job.phase == INQUEUE else PENDING
 
 
@@ -191,6 +326,9 @@ def _events(job: Job, result: GroupResult, message: str, *, mapped: bool) -> lis
         if mapped and not pending:
             # Its members are not there yet, or on their way. Volcano warns that `0/10 tasks` are unschedulable.
             return []
+        verdict = result.verdict
+        if mapped and verdict is not None and not verdict.wants_nodes:
+            return [Event(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict))]
         text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
         return [Event(job.group.key, "Warning", UNSCHEDULABLE, text)]
     if result.write:
@@ -198,18 +336,23 @@ def _events(job: Job, result: GroupResult, message: str, *, mapped: bool) -> lis
     return []
 
 
-def _pod_results(job: Job, job_message: str, held: Mapping[str, Hold], *, mapped: bool) -> list[PodResult]:
+def _pod_results(
+    job: Job, job_message: str, held: Mapping[str, Verdict], group: Verdict | None, *, mapped: bool
+) -> list[PodResult]:
     """Of a gated pod the API server has said so itself."""
     found = []
     for status in _WAITING:
         for task in job.by_status[status].values():
-            if task.gated:
+            if task.gated and not mapped:
                 continue
             reason, message, nominated = scheduling_reason(task)
             message = message or job_message
-            if mapped:
-                reason, message = written_condition(reason, message, held.get(task.uid))
             pod = task.pod
+            if mapped:
+                told = _pod_result(pod, of_task(task, group, held, message), nominated)
+                if told is not None:
+                    found.append(told)
+                continue
             said = pod.condition[:3] if pod.condition is not None else None
             if said != ("False", reason, message) or (nominated and nominated != pod.nominated_node_name):
                 found.append(PodResult(pod=pod, reason=reason, message=message, nominated=nominated))

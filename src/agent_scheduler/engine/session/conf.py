@@ -45,6 +45,8 @@ class SessionConf(Struct, frozen=True, kw_only=True):
     features: frozenset[str] = frozenset()
     #: QUEUE or CLUSTER.
     enqueue_by: str = QUEUE
+    #: Whether queues may hold more than their shares of what no job within its queue's share waits for (`lending`).
+    work_conserving: bool = False
 
     def option(self, plugin: str) -> PluginOption | None:
         """The first of its name."""

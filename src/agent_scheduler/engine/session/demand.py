@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..quotas.accounts import Gauges, Refusal
 from ..quotas.demand import JobDemand
 from ..quotas.vector import COMMON, CPU, MEMORY, Total, Vector
-from .messages import UNSCHEDULABLE
+from ..verdicts import UNSCHEDULABLE
 from .model import HOLDING, Job, Task, TaskStatus
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ def demand_of(job: Job) -> JobDemand:
         minimum=job.min_resources,
         allocated=dict(job.allocated),
         holding=job.in_statuses(HOLDING),
-        pending=_sum(job.by_status[TaskStatus.PENDING].values()),
+        pending=requests_of(job.by_status[TaskStatus.PENDING].values()),
         gated=job.gated_request(),
     )
 
 
-def _sum(tasks: Iterable[Task]) -> Total:
+def requests_of(tasks: Iterable[Task]) -> Total:
     """Tasks of one class share one vector, so that a large job costs little more than its classes."""
     numbers: dict[int, int] = {}
     vectors: dict[int, Vector] = {}

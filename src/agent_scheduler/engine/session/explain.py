@@ -1,13 +1,12 @@
 """Why a gang waits: which of its minimums is short, on what, how near it is, and whose turn comes before.
 
-Of a session that is over, and of its result. It costs nothing until somebody asks, but for the word on what a gang
-waits for, which is counted after each session.
+Of a session that is over, and of its result. It costs nothing until somebody asks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -15,43 +14,16 @@ from msgspec import Struct
 from agent_scheduler.objects.quantity import text_of
 
 from ..quotas.book import QuotaBook
-from ..quotas.shortfall import QUEUE_FULL
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
-from ..state.batchinfo import GroupKey
+from ..verdicts import Verdict
 from .model import HOLDING, READY, Job, TaskStatus
-from .written import QUOTA_EXCEEDED, Hold
 
 if TYPE_CHECKING:
     from .close import Result
     from .session import Session
 
-#: What a gang that is not complete may wait for: pods that there are not, the gates of its pods, room in its queue, or
-#: in a quota of its namespace, to be let into its queue, pods that are going to leave nodes, or nodes.
-WAITS_FOR: Final = ("members", "gates", "queue", "quota", "admission", "release", "nodes")
-
 #: Different refusals of nodes that are shown.
 _SHOWN: Final = 3
-
-
-def waits_for(session: Session, job: Job, held: Mapping[str, Hold]) -> str:
-    """One of `WAITS_FOR`; empty for a gang that has its minimum."""
-    tiers = session.tiers
-    if job.tasks and tiers.job_ready(job):
-        return ""
-    if not job.tasks and job.is_pending:
-        # No pods are made of a Job before its group is let in.
-        return "admission"
-    if tiers.invalid(job) is not None or not job.tasks:
-        return "members"
-    pending = job.by_status[TaskStatus.PENDING].values()
-    if job.waiting and tiers.job_pipelined(job):
-        return "release"
-    if sum(task.gated for task in pending) > len(job.tasks) - job.minimum:
-        return "gates"
-    hold = next((held[task.uid] for task in pending if task.uid in held), None)
-    if hold is not None:
-        return {QUOTA_EXCEEDED: "quota", QUEUE_FULL: "queue"}.get(hold.reason, "nodes")
-    return "admission" if job.is_pending else "nodes"
 
 
 class Minimum(Struct, frozen=True, kw_only=True):
@@ -109,28 +81,21 @@ class GangExplanation(Struct, frozen=True, kw_only=True):
     said: tuple[tuple[str, str], ...]
 
 
-def reasons(session: Session, held: Mapping[str, Hold], jobs: Iterable[Job]) -> list[str]:
-    """In a line, why each gang waits; empty for one that has its minimum."""
-    told = _not_let_in(session)
-    return [_why(session, job, waits_for(session, job, held), _hold(job, held), told) for job in jobs]
-
-
 def explain_gang(session: Session, result: Result, job: Job, book: QuotaBook) -> GangExplanation:
     """`result`: what the session has left behind; `book` may have changed since."""
-    held = result.held
-    waits = waits_for(session, job, held)
-    hold = _hold(job, held)
-    place, waiting = _place(session, job, held) if waits else (0, 0)
+    verdicts = {each.group.name: each.verdict for each in result.groups if each.verdict is not None}
+    verdict = verdicts.get(job.uid)
+    place, waiting = _place(session, job, verdicts) if verdict is not None else (0, 0)
     return GangExplanation(
         group=job.uid,
         phase=job.phase,
         priority=job.priority,
-        waits_for=waits,
-        why=_why(session, job, waits, hold, _not_let_in(session)),
+        waits_for="" if verdict is None else verdict.label,
+        why="" if verdict is None else verdict.message,
         minimums=minimums(job),
         would_fit=sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values()),
         members=job.counts,
-        queues=_queues(job, result, hold, book),
+        queues=_queues(job, result, verdict, book),
         place=place,
         waiting=waiting,
         refusals=_refusals(job),
@@ -158,49 +123,16 @@ def minimums(job: Job) -> tuple[Minimum, ...]:
     return tuple(found)
 
 
-def _hold(job: Job, held: Mapping[str, Hold]) -> Hold | None:
-    """Of the first of its pods that is kept back."""
-    return next((held[uid] for uid in job.tasks if uid in held), None)
-
-
-def _not_let_in(session: Session) -> dict[GroupKey, str]:
-    """What the session said last of each group that it did not let into its queue."""
-    return {event.group: event.message for event in session.events}
-
-
-def _why(
-    session: Session, job: Job, waits: str, hold: Hold | None, not_let_in: Mapping[GroupKey, str]
-) -> str:
-    if waits == "members":
-        invalid = session.tiers.invalid(job)
-        return "it has no pods" if invalid is None else invalid.message
-    if waits in ("queue", "quota", "nodes") and hold is not None:
-        return hold.message
-    if waits == "gates":
-        gated = sum(task.gated for task in job.tasks.values())
-        return f"{gated} of its {len(job.tasks)} pods have scheduling gates"
-    if waits == "admission":
-        return not_let_in.get(job.group.key, "its turn to be let into the queue has not come")
-    if waits == "release":
-        return f"{job.waiting} of its pods have a claim on room that pods are leaving"
-    if waits == "nodes":
-        found = _refusals(job)
-        return found[0].message if found else "its queue has all that it may have of what is in the cluster"
-    return ""
-
-
-def _place(session: Session, job: Job, held: Mapping[str, Hold]) -> tuple[int, int]:
+def _place(session: Session, job: Job, waiting: Mapping[str, Verdict]) -> tuple[int, int]:
     """Those come first that are let in."""
     key_of = session.tiers.job_key
-    rivals = [
-        each for each in session.jobs.values() if each.queue == job.queue and waits_for(session, each, held)
-    ]
+    rivals = [each for each in session.jobs.values() if each.queue == job.queue and each.uid in waiting]
     rivals.sort(key=lambda each: (each.is_pending, key_of(each)))
     return rivals.index(job) + 1, len(rivals)
 
 
-def _queues(job: Job, result: Result, hold: Hold | None, book: QuotaBook) -> tuple[QueueStanding, ...]:
-    short = hold.queue if hold is not None else None
+def _queues(job: Job, result: Result, verdict: Verdict | None, book: QuotaBook) -> tuple[QueueStanding, ...]:
+    short = verdict.queue if verdict is not None else None
     found = []
     for info, limits in book.upwards(job.queue):
         missing = short.missing if short is not None and short.queue == info.name else {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 
 from ..quotas.queues import QueueInfo
+from ..quotas.vector import Vector
 from .conf import PluginOption
 from .model import Job, SubJob, Task
 
@@ -60,6 +61,10 @@ class Hooks(Struct, frozen=True, kw_only=True):
     job_enqueued: Callable[[Job], None] | None = None
     overused: Callable[[QueueInfo], bool] | None = None
     allocatable: Callable[[QueueInfo, Task], bool] | None = None
+    #: Whether the queue may hold so much more, for tasks of these UIDs together: within its share, and its limits.
+    may_hold: Callable[[Job, Vector, Sequence[str]], bool] | None = None
+    #: Told whether from now on queues may hold more than their shares; of plugins by which they may not.
+    lending: Callable[[bool], None] | None = None
     #: Whether the queue may reclaim room for the task.
     preemptive: Callable[[QueueInfo, Task], bool] | None = None
     preemptable: Victims | None = None

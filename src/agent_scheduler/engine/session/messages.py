@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..verdicts import UNSCHEDULABLE
 from .fit import histogram
-from .model import Job, Task, TaskStatus
+from .model import HOLDING, Job, Task, TaskStatus
 
 GROUP_READY: Final = "pod group is ready"
 GROUP_NOT_READY: Final = "pod group is not ready"
 
-UNSCHEDULABLE: Final = "Unschedulable"
+#: Types of conditions of a group, and what the second says of one that has its minimum.
+SCHEDULED: Final = "Scheduled"
+GANG_READY: Final = "tasks in gang are ready to be scheduled"
 SCHEDULABLE: Final = "Schedulable"
 _WITHOUT_ROOM: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
@@ -34,6 +37,13 @@ def fit_error(job: Job) -> str:
         if found is not None:
             return f"{text}. Origin reason is {task.pod.name}: {found.message}"
     return text
+
+
+def gang_unschedulable(job: Job) -> str:
+    """Of its condition, how many are missing that found no room."""
+    placed = sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values())
+    missing = job.minimum - job.ready - placed
+    return f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {fit_error(job)}"
 
 
 def scheduling_reason(task: Task) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, PodGroupCondition
@@ -38,6 +39,8 @@ class TaskStatus(IntEnum):
 
 
 _TEXTS: Final = tuple(each.name.capitalize() for each in TaskStatus)
+
+NO_ERRORS: Final[Mapping[str, FitErrors]] = MappingProxyType({})
 
 PENDING_TASKS: Final = TaskStatus.PENDING
 #: In these a task has room of its own (`AllocatedStatus`).
@@ -343,6 +346,13 @@ class Job(_Counts):
         return not all(task.pod.stands_by for task in self.by_status[PENDING_TASKS].values())
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for. One
+        that is deleted before it has a node leaves nothing."""
+        leaving = sum(bool(task.node_name) for task in self.by_status[TaskStatus.RELEASING].values())
+        return self.ready + self.best_effort + leaving >= self.minimum
+
+    @property
     def min_resources(self) -> Vector | None:
         return self.group.min_resources
 
@@ -382,6 +392,14 @@ class Job(_Counts):
         self._failed_roles.pop(sub_job, None)
         for uid in sub_job.tasks.keys() & self.fit_errors.keys():
             del self.fit_errors[uid]
+
+    def take_fit_errors(self, others: Mapping[str, FitErrors] = NO_ERRORS) -> Mapping[str, FitErrors]:
+        """Those that there are; from now on there are the others."""
+        found = dict(self.fit_errors)
+        self.reset_fit_errors()
+        for uid, error in others.items():
+            self.fail(self.tasks[uid], error)
+        return found
 
     def pipelined_tasks(self) -> Collection[Task]:
         """Those that have a claim on room which is about to be free."""

@@ -37,6 +37,10 @@ _PORTIONS: Final = 8
 _TOO_MANY_PODS = "node(s) pod number exceeded"
 
 
+#: What is said of a node that has room for those alone who are within the share of their queue.
+_KEPT: Final = "node(s) kept for pods within the share of their queue"
+
+
 class SessionNodes:
     """Owner: the session. Nobody else writes to the trial's snapshot until it is over.
 
@@ -78,6 +82,8 @@ class SessionNodes:
         self._waiting_pods: dict[int, int] = {}
         #: Row -> UID -> task of a job that is there, or has a claim there; None until it is asked for.
         self._tasks: dict[int, dict[str, Task]] | None = None
+        #: Rows that nobody is given for the time being, though they may have room.
+        self._spared: Sequence[int] = ()
         #: Resources that they ask for.
         self.asked: Collection[str] = ()
         #: Jobs of the session by name, as it has them.
@@ -246,10 +252,10 @@ class SessionNodes:
 
     def _best(self, task: Task, view: ClassView) -> int | None:
         if self._elsewhere:
-            row = self._best_beside(task, view, self._elsewhere)
+            row = self._best_beside(task, view, [*self._elsewhere, *self._spared])
             if row is not None and self.has_room(task, row):
                 return row
-        return self._best_beside(task, view, ())
+        return self._best_beside(task, view, self._spared)
 
     def _best_beside(self, task: Task, view: ClassView, left_out: Sequence[int]) -> int | None:
         """Of the rows that are not `left_out`, nor are others' by nomination."""
@@ -306,18 +312,9 @@ class SessionNodes:
 
     def in_score_order(self, view: ClassView) -> list[int]:
         """Rows that no filter refuses for what would stay if pods left, the best first; of equals the first."""
-        columns = self.columns
-        if view.rejection is not None:
+        columns, rows = self.columns, self._if_pods_left(view)
+        if not rows.size:
             return []
-        rows = np.flatnonzero(columns.present[: columns.size])
-        for entry in view.filters:
-            if isinstance(entry.plugin, NodeResourcesFit) or not rows.size:
-                continue
-            passed = entry.feasible(columns, rows)
-            refused = rows[~passed]
-            if refused.size:
-                passed[~passed] = entry.plugin.curable(entry.state, columns, refused)
-                rows = rows[passed]
         scores = np.zeros(rows.size, dtype=np.int64)
         for each in view.plugin_scores(columns, rows).values():
             scores += each
@@ -326,11 +323,50 @@ class SessionNodes:
             found.sort(key=set(self._elsewhere).__contains__)
         return found
 
+    def of_use(self, task: Task | None) -> Collection[int]:
+        """Rows on which the task would have room if enough pods left; of one that is not known yet all."""
+        columns = self.columns
+        if task is None:
+            return list(self._rows.values())
+        rows = self._if_pods_left(self.view(task))
+        for resource, amount in task.pod.cls.requests.items():
+            index = columns.interns.resources.get(resource, columns.resources)
+            if index < columns.resources and not self._devices.stand_for((resource,)):
+                rows = rows[columns.allocatable[index][rows] >= amount]
+        found: list[int] = rows.tolist()
+        return found
+
+    @property
+    def keeps(self) -> bool:
+        return bool(self._spared)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """From now on nobody is given these; until others are named."""
+        self._spared = rows
+
+    def _if_pods_left(self, view: ClassView) -> Rows:
+        """Rows that no filter refuses for what would stay if pods left; room is not looked at."""
+        columns = self.columns
+        rows = np.flatnonzero(columns.present[: columns.size])
+        if view.rejection is not None:
+            return rows[:0]
+        for entry in view.filters:
+            if isinstance(entry.plugin, NodeResourcesFit) or not rows.size:
+                continue
+            passed = entry.feasible(columns, rows)
+            refused = rows[~passed]
+            if refused.size:
+                passed[~passed] = entry.plugin.curable(entry.state, columns, refused)
+                rows = rows[passed]
+        return rows
+
     def why_not(self, task: Task, view: ClassView, *, room: bool = True) -> FitErrors:
         """Why no node would do. `room`: whether the room of nodes is looked at for anything but pods."""
         with_nominated = self._nominated.why_not(task.pod, view, self.columns)
         if with_nominated is not None:
             return with_nominated
+        if self._spared:
+            return self._explain(view, room=room)
         position = self._snapshot.touched.end
         if position != self._kept_at:
             self._kept_at = position
@@ -352,6 +388,9 @@ class SessionNodes:
         self._ask(view.filters, rows[~late], counts, plugins, room=room)
         # Their taints say why nobody goes there, as in the fast path's words; whether there would be room does not.
         self._ask(sorted(view.filters, key=_is_room), rows[late], counts, plugins, room=room)
+        if self._spared:
+            kept = int(np.count_nonzero(view.ranked(columns)[self._spared] != REFUSED))
+            counts |= {_KEPT: kept} if kept else {}
         return FitErrors(fit_message(rows.size, counts), frozenset(plugins))
 
     def _ask(

@@ -7,12 +7,14 @@ the commit: what it would refuse there is not tried.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ..quotas.book import Headroom, QuotaBook, Taken
 from ..quotas.queues import QueueInfo
+from ..quotas.vector import Vector
 from .hooks import Hooks
-from .model import Task
+from .model import Job, Task
 
 #: Of what stands for it among the plugins.
 QUOTA: Final = "quota"
@@ -32,6 +34,9 @@ class QueueQuota:
         if not self._book:
             return True
         return self._headroom.shortfall(queue.name, task.request, (task.uid,), task.job.uid) is None
+
+    def may_hold(self, job: Job, wanted: Vector, uids: Sequence[str]) -> bool:
+        return not self._book or self._headroom.shortfall(job.queue, wanted, uids, job.uid) is None
 
     def allocated(self, task: Task) -> None:
         job = task.job
@@ -54,6 +59,7 @@ class QueueQuota:
 def hooks_of(quota: QueueQuota) -> Hooks:
     return Hooks(
         allocatable=quota.allocatable,
+        may_hold=quota.may_hold,
         allocated=quota.allocated,
         deallocated=quota.deallocated,
         committed=quota.committed,

@@ -56,6 +56,8 @@ class View(Struct, frozen=True, kw_only=True):
     default_priority: int = 0
     #: None: nobody asks.
     pdbs: PDBs | None = None
+    #: Groups that pods name and that are not there, or cannot be read: why, and the pods that have no node.
+    lost: Mapping[GroupKey, tuple[str, Sequence[PodInfo]]] = {}
     #: Of some of the groups, which are not looked at anew.
     settled: Mapping[GroupKey, Settled] = {}
     #: Why no node may be used, where that has nothing to do with room; else empty.
@@ -122,6 +124,8 @@ class Session:
         nodes.jobs = self.jobs
         #: Those that are looked at; the others are settled.
         self.fresh: list[Job] = []
+        #: Groups whose queue there is not.
+        self.without_queue: list[Group] = []
         #: Queues of settled jobs that wait.
         self.settled_queues: set[str] = set()
         #: Jobs of which tasks were passed over for something else than that no node would do.
@@ -174,6 +178,7 @@ class Session:
         requests = Requests()
         for group in self.view.groups:
             if group.queue not in self.queues:
+                self.without_queue.append(group)
                 continue
             kept = self.view.settled.get(group.key)
             if kept is None:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from ..gangs.group import needed
 from ..quotas.queues import QueueInfo
 from ..quotas.turns import number_of
+from ..quotas.vector import Vector
 from .conf import PluginOption
 from .hooks import REJECT, Hooks, Invalid, Victims
 from .model import READY, Job, SubJob, Task, TaskStatus
@@ -59,6 +60,8 @@ class Tiers:
         self._sub_job_ready: Callable[[SubJob], bool] = _all(self._flat("sub_job_ready"))
         #: Whether a queue may hold a task, too.
         self.allocatable: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable"))
+        #: Whether a queue would be within its share, and all limits, with so much more for tasks of these UIDs.
+        self.may_hold: Callable[[Job, Vector, Sequence[str]], bool] = _all(self._flat("may_hold"))
         self._overused = self._flat("overused")
         self._preemptive = self._flat("preemptive")
         self._enqueued = self._flat("job_enqueued")
@@ -68,6 +71,12 @@ class Tiers:
         self._starving = self._tiered("job_starving")
         self._preemptable = self._tiered("preemptable")
         self._reclaimable = self._tiered("reclaimable")
+        self._beyond_share: Sequence[Victims] = tuple(
+            hooks.reclaimable
+            for tier in opened
+            for option, hooks in tier
+            if hooks.reclaimable and hooks.may_hold and option.enabled(SWITCHES["reclaimable"])
+        )
 
     def _tiered(self, name: str) -> tuple[tuple[Any, ...], ...]:
         switch = SWITCHES.get(name, "")
@@ -118,11 +127,12 @@ class Tiers:
 
     def queue_first(self, left: QueueInfo, right: QueueInfo) -> bool:
         """Whether `left` comes before `right`."""
-        for order in self._queue_orders:
-            found: int = order(left, right)
-            if found:
-                return found < 0
-        return (left.created, left.name) < (right.created, right.name)
+        found = self.compare_queues(left, right)
+        return found < 0 if found else (left.created, left.name) < (right.created, right.name)
+
+    def compare_queues(self, left: QueueInfo, right: QueueInfo) -> int:
+        """By the plugins alone: negative where `left` comes first, 0 where they are alike."""
+        return next((found for order in self._queue_orders if (found := order(left, right))), 0)
 
     def victim_queue_first(self, left: QueueInfo, right: QueueInfo, preemptor: QueueInfo) -> bool:
         for order in self._victim_queue_orders:
@@ -182,8 +192,14 @@ class Tiers:
     def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
         return _victims(self._preemptable, preemptor, tasks)
 
-    def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> list[Task]:
-        return _victims(self._reclaimable, reclaimer, tasks)
+    def reclaimable(
+        self, reclaimer: Task, tasks: Sequence[Task], *, beyond_share: bool = False
+    ) -> list[Task]:
+        """`beyond_share`: those alone that the plugins of shares name, whatever tier they are in."""
+        found = _victims(self._reclaimable, reclaimer, tasks)
+        for vote in self._beyond_share if beyond_share else ():
+            found = list(vote(reclaimer, found) or ())
+        return found
 
     # ---- all are told
 

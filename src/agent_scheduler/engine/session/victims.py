@@ -57,6 +57,20 @@ def make_room(statement: Statement, task: Task, row: int, *, which: Which, vote:
     return True
 
 
+def takes_free_room(statement: Statement, task: Task) -> bool:
+    """Give the task a claim where there is room for it, or is about to be, that its queue may hold: for it nobody needs
+    to be evicted. Volcano looks at the best node, and has pods evicted there."""
+    session = statement.session
+    if not session.conf.work_conserving or not session.tiers.allocatable(
+        session.queues[task.job.queue], task
+    ):
+        return False
+    row = session.nodes.best(task, session.nodes.view(task))
+    if row is not None:
+        statement.pipeline(task, row)
+    return row is not None
+
+
 def rows_for(session: Session, task: Task) -> list[int]:
     """Nodes on which evictions may help, the best by the plugins' scores first.
 

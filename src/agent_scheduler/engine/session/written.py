@@ -1,66 +1,133 @@
-"""The PodScheduled condition that is written of a pod, where that is not Volcano's.
+"""What each group of a session waits for, and each of its pods.
 
-Autoscalers add nodes for pods that say `Unschedulable`, and for no others. So a member that would fit and waits for the
-rest of its gang says that, too, or they would take its room for free and add too few nodes; and one that a queue or
-a quota holds back says something else, since with more nodes it would wait as before (docs/decisions/0032). What limits
-a queue here is what it declares: one that waits since all of the cluster is in use does want nodes.
+A gang that has not its minimum waits as a whole: a member that would fit says what keeps the others back, and asks for
+nodes only if these would help the gang. What limits a queue here is what it declares: one that waits since all of the
+cluster is in use does want nodes (docs/decisions/0032, 0060).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ..gangs.group import needed
-from ..plugins.node_shard import FULL as NODE_SHARD_FULL
-from ..plugins.node_shard import NOT_READY as NODE_SHARD_NOT_READY
 from ..quotas.book import Headroom, QuotaBook
-from ..quotas.shortfall import QUEUE_FULL, Shortfall
 from ..quotas.vector import Total, Vector, add_to
+from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from .messages import SCHEDULABLE, UNSCHEDULABLE
+from ..verdicts import Verdict, Wait, by_queue, of_own_gates, others_gated, too_few
+from .lending import may_hold, wanted_next
 from .model import READY, Job, Task, TaskStatus
 from .settled import STRIDE
 
 if TYPE_CHECKING:
     from .session import Session
 
-#: What pods say whose group was not let in since a quota of its namespace has not its minimum left.
-QUOTA_EXCEEDED: Final = "QuotaExceeded"
-
 NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 _WAITING: Final = (TaskStatus.PENDING, TaskStatus.ALLOCATED)
+#: Tasks that run, or still may.
+_VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
+#: Filters that refuse a node for its devices alone.
+_OF_DEVICES: Final = frozenset(("DynamicResources", "GPUShare"))
+
+#: What the session said of groups that it did not let into their queue.
+Told = Mapping[GroupKey, str]
 
 
-class Hold(NamedTuple):
-    """What keeps a pod back that no node would help. `queue` is None where it is no queue."""
-
-    reason: str
-    message: str
-    queue: Shortfall | None = None
-
-
-def written_condition(reason: str, message: str, hold: Hold | None) -> tuple[str, str]:
-    """(reason, message) of what Volcano says of a pod."""
+def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told) -> Verdict | None:
+    """None for a gang that has its minimum. `held`: as of `holds`."""
+    tiers = session.tiers
+    if job.tasks and tiers.job_ready(job):
+        return None
+    not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
+    if not job.tasks and job.is_pending:
+        # No pods are made of a Job before its group is let in.
+        return Verdict(Wait.ADMISSION, not_let_in)
+    hold = _hold_of(job, held)
+    if job.is_pending and hold is not None and hold.wait in (Wait.QUEUE, Wait.QUOTA):
+        return hold
+    invalid = tiers.invalid(job)
+    if invalid is not None:
+        return too_few(0, 0, invalid.message)._replace(of_group=invalid.reason)
+    if not job.tasks:
+        return too_few(0, 0, "it has no pods")
+    if job.waiting and tiers.job_pipelined(job):
+        return Verdict(Wait.RELEASE, f"{job.waiting} of its pods have a claim on room that pods are leaving")
+    if gated := _gated_of(job):
+        return others_gated(gated, len(job.tasks))
     if hold is not None:
-        return hold.reason, hold.message
-    return (UNSCHEDULABLE if reason == SCHEDULABLE else reason), message
+        return hold
+    return Verdict(Wait.ADMISSION, not_let_in) if job.is_pending else _of_nodes(session, job)
+
+
+def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
+    """Of one that has no node. `group`: what its gang waits for; `message`: what the session says of the task."""
+    if task.pod.gates:
+        return of_own_gates(stands_by=not task.gated)
+    if group is not None and group.wait in (Wait.MEMBERS, Wait.GATES):
+        return group
+    return held.get(task.uid) or Verdict(Wait.NODES, message)
+
+
+def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:
+    """What keeps the gang back that no node would help: those of its pods that are not held do not make its minimum."""
+    if not held:
+        return None
+    waiting = [*job.by_status[TaskStatus.PIPELINED].values(), *_waiting(job)]
+    found = next((held[task.uid] for task in waiting if task.uid in held), None)
+    if found is None:
+        return None
+    first, _ = _needed(job, [task for task in waiting if task.uid not in held])
+    lacking = max(job.minimum - job.in_statuses(_HAS), 1)
+    of_roles = Counter(task.role for task in first)
+    short = any(of_roles[role] < least - job.in_role(role, _HAS) for role, least in job.role_minimums.items())
+    return found if short or len(first) < lacking else None
+
+
+def _gated_of(job: Job) -> int:
+    """How many of its pods have gates, if those that have none are fewer than it needs."""
+    gated = [task for task in job.by_status[TaskStatus.PENDING].values() if task.gated]
+    if not gated:
+        return 0
+    if job.in_statuses(_VALID) - len(gated) < job.minimum:
+        return len(gated)
+    roles = Counter(task.role for task in gated)
+    lacks = any(
+        job.in_role(role, _VALID, best_effort=True) - roles[role] < least
+        for role, least in job.role_minimums.items()
+    )
+    return len(gated) if lacks else 0
+
+
+def _of_nodes(session: Session, job: Job) -> Verdict:
+    refusals = Counter(error.message for error in job.fit_errors.values())
+    if not refusals:
+        wanted = wanted_next(session, job)
+        if session.tiers.every("lending") and wanted and not may_hold(session, job, wanted):
+            return Verdict(
+                Wait.NODES, "it needs more than its queue's share of what is in the cluster has left"
+            )
+        return Verdict(Wait.NODES, "its queue has all that it may have of what is in the cluster")
+    plugins = frozenset[str]().union(*(error.plugins for error in job.fit_errors.values()))
+    devices = bool(plugins) and plugins <= _OF_DEVICES
+    return Verdict(Wait.DEVICES if devices else Wait.NODES, refusals.most_common(1)[0][0])
 
 
 def holds(
     session: Session, book: QuotaBook, given_back: Mapping[str, str] = NOBODY
-) -> Generator[None, None, dict[str, Hold]]:
-    """UID -> what keeps the task back, of those that wait, when the actions are done.
+) -> Generator[None, None, dict[str, Verdict]]:
+    """UID -> what keeps the task back that no node would help, of those that wait, when the actions are done.
 
     A gang is held if its queue has not what its members lack of the minimum, or there is a fault in the tree of queues;
     else those members are that are above the minimum and do not fit. Gangs that were let into their queue come first,
     then the others, each in the order of jobs. A job at a time. `given_back`: UID -> what to say of pods that have
     given back what was reserved for them.
     """
-    found: dict[str, Hold] = {}
+    found: dict[str, Verdict] = {}
     headroom = book.headroom()
     limited: list[Job] = []
     unready = session.view.unready
@@ -68,24 +135,24 @@ def holds(
         if not number % STRIDE:
             yield
         if unready:
-            hold = Hold(NODE_SHARD_NOT_READY, f"0/{session.nodes.count} nodes are available: {unready}.")
+            hold = Verdict(Wait.SHARD, f"0/{session.nodes.count} nodes are available: {unready}.")
             found.update((task.uid, hold) for task in _waiting(job))
         elif job.quota_refusal:
-            hold = Hold(QUOTA_EXCEEDED, job.quota_refusal)
+            hold = Verdict(Wait.QUOTA, job.quota_refusal)
             found.update((task.uid, hold) for task in _waiting(job))
         elif session.queue_fault:
-            hold = Hold(
-                QUEUE_FULL, f"queues take no pods while there is a fault in them: {session.queue_fault}"
+            hold = Verdict(
+                Wait.QUEUE, f"queues take no pods while there is a fault in them: {session.queue_fault}"
             )
             found.update((task.uid, hold) for task in _asking_queues(session, job))
         elif book and _may_wait(job) and headroom.limits(job.queue):
             limited.append(job)
     key_of = session.tiers.job_key
-    for job in sorted(limited, key=lambda each: (_lacks_members(each), each.is_pending, key_of(each))):
+    for job in sorted(limited, key=lambda each: (each.is_pending, _lacks_members(each), key_of(each))):
         found.update(_held_by_queue(session, job, headroom))
         yield
     for uid, why in given_back.items():
-        found.setdefault(uid, Hold(QUEUE_FULL, why))
+        found.setdefault(uid, Verdict(Wait.QUEUE, why))
     if session.view.shard_full is not None and not unready:
         for job in session.jobs.values():
             held = _held_by_shard(session, job, found, session.view.shard_full)
@@ -96,8 +163,8 @@ def holds(
 
 
 def _held_by_shard(
-    session: Session, job: Job, held: Mapping[str, Hold], full: Callable[[Sequence[PodInfo]], str]
-) -> Mapping[str, Hold]:
+    session: Session, job: Job, held: Mapping[str, Verdict], full: Callable[[Sequence[PodInfo]], str]
+) -> Mapping[str, Verdict]:
     """Those whose nodes are there, and are others'."""
     waiting = [
         task
@@ -106,14 +173,14 @@ def _held_by_shard(
     ]
     first, others = _needed(job, session.tiers.in_task_order(waiting))
     groups = [first, *([task] for task in others)] if first else [[task] for task in others]
-    found: dict[str, Hold] = {}
+    found: dict[str, Verdict] = {}
     for tasks in groups:
         why = full([task.pod for task in tasks])
         if not why and tasks is first:
             # Without its minimum none of the gang has any use for a node.
             break
         if why:
-            found.update((task.uid, Hold(NODE_SHARD_FULL, why)) for task in tasks)
+            found.update((task.uid, Verdict(Wait.SHARD_FULL, why)) for task in tasks)
     return found
 
 
@@ -127,7 +194,7 @@ def _lacks_members(job: Job) -> bool:
     return len(_waiting(job)) + job.waiting + job.in_statuses(_HAS) < job.minimum
 
 
-def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[str, Hold]:
+def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[str, Verdict]:
     waiting = _waiting(job)
     if job.waiting:
         if session.tiers.job_pipelined(job):
@@ -141,25 +208,23 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
         # For whom room is kept need nobody else's.
         waiting = sorted(waiting, key=lambda task: not headroom.is_kept(task.uid))
     first, others = _needed(job, waiting)
-    short = headroom.take(job.queue, _wanted(job, first), [task.uid for task in first], job.uid)
+    # Members that lack others take no room from who waits behind them, but what is reserved for them.
+    taking = [task for task in first if headroom.is_kept(task.uid)] if _lacks_members(job) else first
+    short = headroom.take(job.queue, _wanted(job, taking), [task.uid for task in taking], job.uid)
     if short is not None:
-        hold = _hold(short)
+        hold = by_queue(short)
         return {task.uid: hold for task in waiting}
     return _held_each(job, others, headroom)
 
 
-def _held_each(job: Job, tasks: Iterable[Task], headroom: Headroom) -> Mapping[str, Hold]:
+def _held_each(job: Job, tasks: Iterable[Task], headroom: Headroom) -> Mapping[str, Verdict]:
     """Those for which, one after another, there is no room."""
     found = {}
     for task in tasks:
         short = headroom.take(job.queue, task.request, (task.uid,), job.uid)
         if short is not None:
-            found[task.uid] = _hold(short)
+            found[task.uid] = by_queue(short)
     return found
-
-
-def _hold(short: Shortfall) -> Hold:
-    return Hold(QUEUE_FULL, str(short), short)
 
 
 def _waiting(job: Job) -> list[Task]:

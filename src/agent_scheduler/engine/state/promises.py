@@ -11,9 +11,7 @@ A group in phase Inqueue that an earlier process, or another one, has let in has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from operator import attrgetter
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import PodGroup
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 _OUTSIDE: Final = ("", "Pending")
 #: Of groups that keep what they were promised while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
-_NOTHING: Final[Mapping[str, Vector]] = MappingProxyType({})
 
 
 def _line_name(key: GroupKey) -> str:
@@ -57,8 +54,6 @@ class Promises:
         #: Whether groups ask to be let in: sessions have the action enqueue.
         self.asks = False
         self._promises: dict[GroupKey, Promise] = {}
-        #: Groups that a session asks for now, which sees by itself that they are let in.
-        self._in_session: set[GroupKey] = set()
         #: By the name under which it waits.
         self._asking: dict[str, Ask] = {}
         #: UID -> the group from whose promise the pod has taken its room.
@@ -132,74 +127,57 @@ class Promises:
     def is_let_in(self, key: GroupKey) -> bool:
         return key in self._promises
 
-    def ask(self, asks: Iterable[Ask], may_go: Mapping[str, Vector] = _NOTHING) -> None:
-        """Have these groups wait for room in their queue, all at once, and let in those whose turn has come.
+    def begin(self) -> None:
+        """Groups are about to ask. Those who wait already, or are about to, come before them."""
+        self._usage.gated.admit()
+        self._usage.call()
+
+    def ask(self, ask: Ask, may_go: Vector = EMPTY) -> None:
+        """Let the group in if its queue has room for what it needs, or else have it wait for that. After `begin`.
 
         A group that is let in, and needs more than it was promised, is promised that too if there is room. Otherwise it
         gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
-        wait for one another. `may_go`: by queue, what its pods hold that may be evicted for a group without gated pods.
+        wait for one another. `may_go`: what pods of its queue hold that may be evicted for a group without gated pods.
         """
-        usage = self._usage
-        usage.gated.admit()
-        asks = list(asks)
-        self._in_session = {ask.key for ask in asks}
-        for ask in asks:
-            promise = self._promises.get(ask.key)
-            if promise is None:
-                self._stand(ask)
-            else:
-                self._adjust(ask, promise)
-        usage.call()
-        for ask in sorted(asks, key=attrgetter("turn")):
-            if _line_name(ask.key) in self._asking:
-                self._let_in_by_eviction(ask, may_go)
-        for ask in asks:
-            if _line_name(ask.key) in self._asking:
-                usage.gated.group_changed(ask.key)
-        self._in_session.clear()
+        promise = self._promises.get(ask.key)
+        if promise is not None and not self._adjust(ask, promise):
+            return
+        # Whoever waits does so as there is no room for it now: to let in one that fits passes over nobody.
+        headroom = self._usage.book.headroom()
+        if may_go and not any(pod.closed_gates for pod in ask.members):
+            headroom.give(ask.queue, may_go)
+        wanted = rest(ask.wanted, self._held(ask.members))
+        if is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
+            self._stop_asking(ask.key)
+            self._promise(ask)
+        else:
+            self._stand(ask, wanted)
 
-    def _stand(self, ask: Ask) -> None:
+    def _stand(self, ask: Ask, wanted: Vector) -> None:
         name, usage = _line_name(ask.key), self._usage
         known = self._asking.get(name)
-        if known is not None and known.queue != ask.queue:
-            self._stop_asking(ask.key)
         self._asking[name] = ask
-        wanted = rest(ask.wanted, self._held(ask.members))
-        if is_empty(wanted):
-            del self._asking[name]
-            self._promise(ask)
-            return
         usage.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
-        usage.book.fallen.add(ask.queue)
+        if known is None or known.queue != ask.queue:
+            # Its gated members are told what they wait for.
+            usage.gated.group_changed(ask.key)
 
-    def _adjust(self, ask: Ask, promise: Promise) -> None:
+    def _adjust(self, ask: Ask, promise: Promise) -> bool:
+        """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
-        more = rest(ask.wanted, promise.wanted)
-        if is_empty(more):
-            if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
-                promise.wanted, promise.turn = ask.wanted, ask.turn
-                self._count(ask.key, promise)
-                self._usage.gated.group_changed(ask.key)
-            return
         left = rest(ask.wanted, promise.total)
-        if self._usage.book.headroom().shortfall(ask.queue, left, (), ask.key.text) is None:
+        if not is_empty(rest(ask.wanted, promise.wanted)) and (
+            self._usage.book.headroom().shortfall(ask.queue, left, (), ask.key.text) is not None
+        ):
+            if not promise.spent:
+                self.end(ask.key)
+            return not promise.spent
+        if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
             promise.wanted, promise.turn = ask.wanted, ask.turn
             self._count(ask.key, promise)
             self._usage.gated.group_changed(ask.key)
-        elif not promise.spent:
-            self.end(ask.key)
-            self._stand(ask)
-
-    def _let_in_by_eviction(self, ask: Ask, may_go: Mapping[str, Vector]) -> None:
-        usage = self._usage
-        if not may_go.get(ask.queue) or any(pod.closed_gates for pod in ask.members):
-            return
-        headroom = usage.book.headroom()
-        headroom.give(ask.queue, may_go[ask.queue])
-        wanted = rest(ask.wanted, self._held(ask.members))
-        if headroom.shortfall(ask.queue, wanted) is None:
-            self._stop_asking(ask.key)
-            self._promise(ask)
+            self._usage.call()
+        return False
 
     def withdraw(self, key: GroupKey) -> None:
         """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
@@ -220,7 +198,7 @@ class Promises:
         if not ended or len(self._usage.waiting) == lacking:
             return False
         for key in ended:
-            self.end(key)
+            self._end(key)
         self._usage.call()
         return True
 
@@ -262,8 +240,7 @@ class Promises:
         for name in names:
             ask = self._asking.pop(name)
             self._promise(ask)
-            if ask.key not in self._in_session:
-                self.on_let_in(ask.key)
+            self.on_let_in(ask.key)
 
     def step_aside(self) -> list[Ask]:
         """All leave the line, and are to `come_again`."""
@@ -274,12 +251,19 @@ class Promises:
 
     def come_again(self, asks: Iterable[Ask]) -> None:
         for ask in asks:
-            self._stand(ask)
+            self._stand(ask, rest(ask.wanted, self._held(ask.members)))
+            self._usage.book.fallen.add(ask.queue)
 
     # ---- promises
 
     def end(self, key: GroupKey) -> None:
         """The group is promised nothing any more, and does not wait."""
+        was_let_in = key in self._promises
+        self._end(key)
+        if was_let_in:
+            self._usage.call()
+
+    def _end(self, key: GroupKey) -> None:
         self._stop_asking(key)
         promise = self._promises.pop(key, None)
         if promise is None:

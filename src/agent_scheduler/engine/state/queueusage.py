@@ -108,15 +108,16 @@ class QueueUsage:
             self._ask_again()
         self.call()
 
-    def set_namespace(self, name: str, queue: str) -> None:
-        """The queue that a namespace names; empty: none, or there is no such namespace."""
+    def set_namespace(self, name: str, queue: str) -> bool:
+        """The queue that a namespace names; empty: none, or there is no such namespace. Whether it is another."""
         if self._namespaces.get(name, "") == queue:
-            return
+            return False
         if queue:
             self._namespaces[name] = queue
         else:
             del self._namespaces[name]
         self._recount(each for each in self._placements.values() if each.pod.namespace == name)
+        return True
 
     def set_group(self, key: GroupKey, queue: str | None, members: Collection[str]) -> None:
         """The queue that a PodGroup of Volcano's names, empty for none, and the UIDs of its members; None: there is no

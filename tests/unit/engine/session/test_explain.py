@@ -8,7 +8,8 @@ import pytest
 
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.session.conf import SessionConf
-from agent_scheduler.engine.session.explain import WAITS_FOR, GangExplanation, Minimum, explain_gang
+from agent_scheduler.engine.session.explain import GangExplanation, Minimum, explain_gang
+from agent_scheduler.engine.verdicts import LABELS
 from agent_scheduler.objects.batch import TASK_SPEC, ResourceQuotaStatus
 from tests.support.engine import queue_of
 
@@ -23,7 +24,7 @@ def explained(
     book = book or scene.book()
     session, result = scene.run(how, book=book)
     found = explain_gang(session, result, session.jobs[f"default/{group}"], book)
-    assert found.waits_for in (*WAITS_FOR, "")
+    assert found.waits_for in (*LABELS, "")
     assert [each.waits_for for each in result.groups if each.group.key.name == group] == [found.waits_for]
     return found
 
@@ -55,7 +56,7 @@ OUT = "queue resource quota insufficient: insufficient cpu"
             [half_a_cpu, has("g", {}, GATED, minMember=2)],
             QUEUES,
             "gates",
-            "1 of its 2 pods have scheduling gates",
+            "1 of the gang's 2 pods have scheduling gates",
         ),
         # Let in it waits for pods, before that for being let in.
         ([waits("g", 3, minResources={"cpu": "3"})], QUEUES, "admission", OUT),

@@ -10,7 +10,6 @@ import pytest
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
-from agent_scheduler.engine.session.written import Hold, written_condition
 from agent_scheduler.objects.batch import TASK_SPEC, ResourceQuotaStatus
 from tests.support.engine import queue_of
 
@@ -271,10 +270,3 @@ def test_members_for_which_the_shard_is_full_and_other_nodes_are_not_ask_for_non
     found = reasons(made)
     assert {name for name, reason in found.items() if reason == "NodeShardFull"} == held
     assert found.keys() == {"g-0", "g-1", "g-2"}
-
-
-@pytest.mark.parametrize("reason", ["Schedulable", "Unschedulable"])
-def test_a_hold_comes_before_what_volcano_says_and_other_reasons_stay(reason: str) -> None:
-    assert written_condition(reason, "text", Hold("QueueFull", "full")) == ("QueueFull", "full")
-    assert written_condition(reason, "text", None) == ("Unschedulable", "text")
-    assert written_condition("SchedulerError", "text", None) == ("SchedulerError", "text")

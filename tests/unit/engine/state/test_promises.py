@@ -3,6 +3,7 @@ groups move by the table of `engine.quotas.standings` alone."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from agent_scheduler.engine.quotas.standings import MOVES, State, table
-from agent_scheduler.engine.quotas.vector import EMPTY
+from agent_scheduler.engine.quotas.vector import EMPTY, Vector
 from agent_scheduler.engine.state.asks import Ask, turn_of_group
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice, in_turn
@@ -68,6 +69,13 @@ class Groups(Gates):
             self.gated.group_changed(key)
         self.gated.admit()
 
+    def ask(self, *asks: Ask, may_go: Vector = EMPTY) -> None:
+        """As a session does."""
+        self.promises.begin()
+        for each in sorted(asks, key=attrgetter("turn")):
+            self.promises.ask(each, may_go)
+        self.gated.admit()
+
     def let_in(self) -> list[str]:
         return sorted(key.name for key, _, _ in self.promises.promises())
 
@@ -75,7 +83,7 @@ class Groups(Gates):
 def test_a_group_is_let_in_and_past_before_one_that_came_later_and_has_its_pods_first() -> None:
     world = Groups(queue("q", "2"))
     world.made(group("early"), group("late"))
-    world.promises.ask([ask("early", created="1"), ask("late", created="2")])
+    world.ask(*[ask("early", created="1"), ask("late", created="2")])
     assert world.let_in() == ["early"]
     world.see(gated("l", group="late", cpu="2"))
     assert world.let == [] and world.gated.explain(world.gated.held["l"]) is not None
@@ -86,7 +94,7 @@ def test_a_group_is_let_in_and_past_before_one_that_came_later_and_has_its_pods_
 def test_room_that_comes_free_lets_the_next_group_in_between_sessions() -> None:
     world = Groups(queue("q", "2"))
     world.made(group("a"), group("b"))
-    world.promises.ask([ask("a"), ask("b")])
+    world.ask(*[ask("a"), ask("b")])
     world.promises.settle(key_of("a"), "Running", roles_wait=True)
     assert world.let_in() == ["a"]
     world.promises.settle(key_of("a"), "Running", roles_wait=False)
@@ -97,7 +105,7 @@ def test_room_that_comes_free_lets_the_next_group_in_between_sessions() -> None:
 def test_what_a_group_was_promised_is_nobody_elses_until_its_members_are_placed() -> None:
     world = Groups(queue("q", "3"))
     world.made(group("g"))
-    world.promises.ask([ask("g")])
+    world.ask(*[ask("g")])
     agent, member = pod("agent", "q", cpu="2"), pod("m", group="g")
     assert world.usage.full(agent) is not None and world.usage.full(member) is None
     world.ledger.assume(member, 0)
@@ -112,12 +120,12 @@ def test_what_a_group_was_promised_is_nobody_elses_until_its_members_are_placed(
 def test_a_group_that_needs_more_than_it_was_promised_has_that_too_or_waits_for_all_of_it() -> None:
     world = Groups(queue("q", "5"))
     world.made(group("a"), group("b"))
-    world.promises.ask([ask("a"), ask("b")])
-    world.promises.ask([ask("a", cpu=3)])
+    world.ask(*[ask("a"), ask("b")])
+    world.ask(*[ask("a", cpu=3)])
     assert world.promises.left(key_of("a")) == {"cpu": 3000}
-    world.promises.ask([ask("b", cpu=4)])
+    world.ask(*[ask("b", cpu=4)])
     assert world.let_in() == ["a"], "two that keep half of what they need would wait for one another"
-    world.promises.ask([ask("a", cpu=1)])
+    world.ask(*[ask("a", cpu=1)])
     assert world.let_in() == ["a", "b"]
 
 
@@ -137,10 +145,10 @@ def test_a_new_process_finds_what_was_promised(phase: str, roles: str, kept: int
 def test_a_group_moves_to_another_queue_without_what_it_was_promised() -> None:
     world = Groups(queue("q", "2"), queue("p", "1"))
     world.made(group("g"))
-    world.promises.ask([ask("g")])
+    world.ask(*[ask("g")])
     world.made(group("g", "Inqueue", named="p"))
     assert world.let_in() == [] and world.cpu("q") == world.cpu("p") == 0
-    world.promises.ask([ask("g", named="p")])
+    world.ask(*[ask("g", named="p")])
     assert (
         str(world.promises.shortfall(key_of("g")))
         == "queue p has too little capability left: 1 of cpu missing"
@@ -153,9 +161,9 @@ def test_what_jobs_hold_above_their_minimums_lets_a_group_in_that_has_no_gates()
     held = gated("h", group="h", cpu="2")
     world.made(group("g"), group("h"))
     world.see(held)
-    world.promises.ask([ask("h", held)], {"q": {"cpu": 2000}})
+    world.ask(*[ask("h", held)], may_go={"cpu": 2000})
     assert world.let_in() == [], "nobody is evicted for a pod behind its gate"
-    world.promises.ask([ask("g")], {"q": {"cpu": 2000}})
+    world.ask(*[ask("g")], may_go={"cpu": 2000})
     assert world.let_in() == ["g"]
 
 
@@ -163,14 +171,14 @@ def test_a_group_that_lacks_members_for_long_gives_way_to_those_who_have_theirs(
     world = Groups(queue("q", "2"))
     world.made(group("g"), group("h"))
     lacking = [ask(name)._replace(complete=False) for name in ("g", "h")]
-    world.promises.ask(lacking)
+    world.ask(*lacking)
     assert not any(world.promises.give_way(now, 30) for now in (0.0, 100.0)), "nobody else could use it"
     world.see(gated("a"))
     assert world.promises.give_way(101.0, 30) and world.let == ["a"] and world.let_in() == []
-    world.promises.ask(lacking)
+    world.ask(*lacking)
     assert world.let_in() == []
     world.usage.left("a")
-    world.promises.ask([ask("g")])
+    world.ask(*[ask("g")])
     assert not any(world.promises.give_way(now, 30) for now in (0.0, 100.0))
 
 
@@ -199,10 +207,9 @@ class Model(RuleBasedStateMachine):
     @rule()
     def hold_a_session(self) -> None:
         waiting = [each for each in self.queues if not self.world.promises.is_let_in(key_of(each))]
-        self.world.promises.ask(
-            [ask(each, *self._members(each), named=self.queues[each], created=each) for each in waiting]
+        self.world.ask(
+            *[ask(each, *self._members(each), named=self.queues[each], created=each) for each in waiting]
         )
-        self.world.gated.admit()
 
     @rule(name=st.sampled_from(_NAMES), number=st.integers(0, 1), has_gate=st.booleans())
     def come(self, name: str, number: int, has_gate: bool) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from functools import cmp_to_key, partial
 from typing import TYPE_CHECKING
 
 from ...gangs.group import INQUEUE
 from ..fit import FitErrors
+from ..lending import may_hold, wanted_next
 from ..model import READY, Job, SubJob, Task, TaskStatus
+from ..settled import STRIDE
 from ..statement import Statement
 from ..worklist import Worklist
 
@@ -21,19 +24,51 @@ Sheet = dict[str, Tasks]
 
 
 def allocate(session: Session) -> Iterator[None]:
-    """A job gets nodes until its gang is complete. What is above that comes when the other jobs had their turn."""
+    """A job gets nodes until its gang is complete. What is above that comes when the other jobs had their turn. What is
+    left then is lent."""
     tiers = session.tiers
-    work = Worklist(tiers, session.queues)
     sheets: dict[str, Sheet] = {}
+    waiting: list[Job] = []
     for job in session.fresh:
+        if session.conf.work_conserving:
+            _give_up_claims(session, job)
         if job.is_pending:
             if "enqueue" in session.conf.actions:
                 continue
             job.phase = INQUEUE
         if tiers.invalid(job) is None and (sheet := _sheet(session, job)):
             sheets[job.uid] = sheet
-            work.add(job)
+            waiting.append(job)
         yield
+    short: set[str] = set()
+    if first := _nominated(session, waiting):
+        yield from _in_turn(session, first, sheets, short)
+        waiting = [job for job in waiting if any(sheets[job.uid].values())]
+    yield from _in_turn(session, waiting, sheets, short)
+    yield from _lend(session, short)
+
+
+def _nominated(session: Session, jobs: Sequence[Job]) -> Sequence[Job]:
+    """Those for which others were evicted, and those of their queues with a higher priority: else who was evicted might
+    take the room again, and be evicted again, in turns."""
+    nominated = [
+        job
+        for job in (jobs if session.conf.work_conserving else ())
+        if any(task.pod.nominated_node_name for task in job.by_status[TaskStatus.PENDING].values())
+    ]
+    least = {job.queue: job.priority for job in sorted(nominated, key=lambda each: -each.priority)}
+    first = {job.uid for job in nominated}
+    return [job for job in jobs if job.uid in first or job.priority > least.get(job.queue, job.priority)]
+
+
+def _in_turn(
+    session: Session, jobs: Sequence[Job], sheets: Mapping[str, Sheet], short: set[str]
+) -> Iterator[None]:
+    """Adds to `short` jobs that nodes alone refused."""
+    tiers = session.tiers
+    work = Worklist(tiers, session.queues)
+    for job in jobs:
+        work.add(job)
     for name in sorted(session.settled_queues):
         # They are asked whether they are overused, which their gauges say.
         work.know(name)
@@ -41,26 +76,45 @@ def allocate(session: Session) -> Iterator[None]:
         queue = work.queues.pop()
         if tiers.overused(queue):
             continue
-        jobs = work.know(queue.name)
-        if not jobs:
+        waiting = work.know(queue.name)
+        if not waiting:
             continue
-        job = jobs.pop()
+        job = waiting.pop()
         sheet = sheets[job.uid]
-        statement = Statement(session)
-        placed = False
-        if job.group.sub_groups:
-            placed = yield from _place_sub_jobs(statement, job, sheet)
-        elif session.nodes.count:
-            placed = yield from _place(statement, job, None, sheet[""])
-        if placed and tiers.job_ready(job):
-            statement.commit()
+        if (yield from _try(session, job, sheet)):
             if any(sheet.values()):
-                jobs.push(job)
-        elif placed:
-            # A gang that waits for room which is about to be free keeps its claims, and nothing is sent.
-            session.nodes.let_go(job.by_status[TaskStatus.ALLOCATED].values())
+                waiting.push(job)
+        elif job.uid not in session.held_back:
+            short.add(job.uid)
         work.queues.push(queue)
         yield
+
+
+def _try(session: Session, job: Job, sheet: Sheet) -> Generator[None, None, bool]:
+    """Nodes for what a job wants next. Whether it is complete, and what it got was sent."""
+    statement = Statement(session)
+    placed = False
+    if job.group.sub_groups:
+        placed = yield from _place_sub_jobs(statement, job, sheet)
+    elif session.nodes.count:
+        placed = yield from _place(statement, job, None, sheet[""])
+    if placed and session.tiers.job_ready(job):
+        statement.commit()
+        return True
+    if placed:
+        # A gang that waits for room which is about to be free keeps its claims, and nothing is sent.
+        session.nodes.let_go(job.by_status[TaskStatus.ALLOCATED].values())
+    return False
+
+
+def _give_up_claims(session: Session, job: Job) -> None:
+    """Have tasks placed that an action before this one gave claims, though nobody is evicted for them: on room that is
+    free nobody would ever bind them. A gang that waits for others to leave keeps all of its claims."""
+    claims = list(job.pipelined_tasks())
+    free = [task for task in claims if not task.evicting]
+    if len(free) == len(claims) or session.tiers.job_ready(job):
+        for task in free:
+            session.unplace(task)
 
 
 def _sheet(session: Session, job: Job) -> Sheet:
@@ -187,3 +241,116 @@ def _needed(session: Session, job: Job) -> set[str]:
             needed.add(sub_job.uid)
             ready[sub_job.policy] = ready.get(sub_job.policy, 0) + 1
     return needed
+
+
+# ---- what is left
+
+
+def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
+    """Nodes that no job within its queue's share waits for, to jobs beyond it: in the order of queues, of two that are
+    alike to the oldest job. What queues may hold at most holds for them, too. `short`: jobs that nodes alone
+    refused."""
+    tiers, nodes = session.tiers, session.nodes
+    plugins = tiers.every("lending")
+    if not (session.conf.work_conserving and plugins and nodes.count):
+        return
+    beyond: dict[str, list[Job]] = {}
+    for number, job in enumerate(session.fresh):
+        if not (number + 1) % STRIDE:
+            yield
+        tasks = () if job.is_pending or job.uid in short else _waits_for_room(session, job)
+        if tasks and not may_hold(session, job, tasks):
+            beyond.setdefault(job.queue, []).append(job)
+    if not beyond:
+        return
+    kept = yield from _kept_nodes(session, {job.uid for jobs in beyond.values() for job in jobs})
+    for told in plugins:
+        told(True)
+    for jobs in beyond.values():
+        jobs.sort(key=tiers.job_key, reverse=True)
+    while beyond:
+        first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
+        jobs = beyond[first]
+        nodes.keep(kept[_gives_back(session, jobs[-1])])
+        if not (yield from _lend_to(session, jobs[-1])):
+            jobs.pop()
+        if not jobs:
+            del beyond[first]
+        yield
+    for told in plugins:
+        told(False)
+    nodes.keep(())
+
+
+def _lend_to(session: Session, job: Job) -> Generator[None, None, bool]:
+    """Whether to come back to the job: it got what it wanted next, and wants more."""
+    if not may_hold(session, job, wanted_next(session, job)):
+        return False
+    sheet = _sheet(session, job)
+    told = job.take_fit_errors()
+    is_complete = yield from _try(session, job, sheet)
+    job.take_fit_errors({**told, **job.fit_errors})
+    if not is_complete and session.nodes.keeps:
+        session.held_back.add(job.uid)
+    return is_complete and any(sheet.values())
+
+
+def _waits_for_room(session: Session, job: Job) -> Sequence[Task] | None:
+    """What a job would use room for if it had its turn; empty for one whose pods are not made yet. None for one that
+    waits for something else, or has claims already."""
+    tiers = session.tiers
+    if job.quota_refusal or not job.tasks:
+        return () if job.is_pending and job.min_resources and not job.quota_refusal else None
+    if tiers.invalid(job) is not None or (job.waiting and tiers.job_pipelined(job)):
+        return None
+    tasks = wanted_next(session, job)
+    has = job.ready + job.best_effort + job.waiting + len(tasks)
+    return tasks if tasks and has >= job.minimum else None
+
+
+def _gives_back(session: Session, job: Job) -> bool:
+    """Whether `reclaim` may take what is lent to the job."""
+    return (
+        "reclaim" in session.conf.actions
+        and session.queues[job.queue].reclaimable
+        and all(task.preemptable for task in job.by_status[TaskStatus.PENDING].values())
+    )
+
+
+def _takes_back(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
+    """Whether `reclaim` looks for room for the job."""
+    return not job.is_pending and session.tiers.starving(job) and all(task.pod.preempts for task in tasks)
+
+
+def _kept_nodes(
+    session: Session, beyond: Collection[str]
+) -> Generator[None, None, tuple[Sequence[int], Sequence[int]]]:
+    """Rows of nodes that may be of use to others than jobs `beyond` their queue's share; and of these the ones that are
+    kept even from such jobs as give back what they are lent."""
+    nodes = session.nodes
+    kept: tuple[set[int], set[int]] = set(), set()
+    seen = set()
+    for number, job in enumerate(session.jobs.values()):
+        if len(kept[True]) == nodes.count:
+            break
+        if not (number + 1) % STRIDE:
+            yield
+        tasks = None if job.uid in beyond else _waits_for_room(session, job)
+        if tasks is None or not may_hold(session, job, tasks):
+            continue
+        waits = _takes_back(session, job, tasks)
+        for task in tasks or (None,):
+            alike = (waits, None if task is None else (task.pod.cls, task.pod.claims))
+            if alike not in seen:
+                seen.add(alike)
+                rows = nodes.of_use(task)
+                kept[False].update(rows)
+                kept[True].update(() if waits else rows)
+    return sorted(kept[False]), sorted(kept[True])
+
+
+def _compare(session: Session, waiting: Mapping[str, Sequence[Job]], left: str, right: str) -> int:
+    """Of two queues by the job of each that comes next, the last in its list."""
+    one, other = waiting[left][-1], waiting[right][-1]
+    found = session.tiers.compare_queues(session.queues[left], session.queues[right])
+    return found or (-1 if (one.created, one.uid) < (other.created, other.uid) else 1)

@@ -81,8 +81,11 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
             promises.withdraw(job.group.key)
         asking.append(job)
         yield
-    promises.ask(asks, _may_go(session))
-    yield
+    may_go = _may_go(session)
+    promises.begin()
+    for ask in sorted(asks, key=attrgetter("turn")):
+        promises.ask(ask, may_go.get(ask.queue, EMPTY))
+        yield
     for job in asking:
         key, was_inqueue = job.group.key, job.is_inqueue
         if not promises.is_let_in(key):

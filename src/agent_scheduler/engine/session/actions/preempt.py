@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..model import Job, Task, TaskStatus
 from ..statement import Statement
-from ..victims import EVICTABLE, make_room, rows_for
+from ..victims import EVICTABLE, make_room, rows_for, takes_free_room
 from ..worklist import JobHeap
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ def _within(session: Session, job: Job) -> Iterator[None]:
     while tasks:
         statement = Statement(session)
         assigned = _evict_for(statement, tasks.popleft(), of_job=True)
+        if session.conf.work_conserving and not session.tiers.job_pipelined(job):
+            # Without the others of its gang it would keep the room from those who can use it.
+            statement.discard()
+            return
         statement.commit()
         yield
         if not assigned:
@@ -81,7 +85,7 @@ def _evict_for(statement: Statement, preemptor: Task, *, of_job: bool) -> bool:
             return task.job is job
         return task.preemptable and task.job is not job and task.job.queue == job.queue
 
-    return any(
+    return takes_free_room(statement, preemptor) or any(
         make_room(statement, preemptor, row, which=which, vote=session.tiers.preemptable, reason=_REASON)
         for row in rows_for(session, preemptor)
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..model import Job, Task, TaskStatus
 from ..statement import Statement
-from ..victims import make_room, rows_for
+from ..victims import make_room, rows_for, takes_free_room
 from ..worklist import Worklist
 
 if TYPE_CHECKING:
@@ -63,8 +64,13 @@ def _evict_for(statement: Statement, reclaimer: Task) -> None:
             and session.queues[task.job.queue].reclaimable
         )
 
+    # A tier that decides keeps the later ones from being asked, as gang in the first one does of members that it can do
+    # without: what a queue has a right to would be taken, and taken back, in turns.
+    vote = partial(session.tiers.reclaimable, beyond_share=session.conf.work_conserving)
+    if takes_free_room(statement, reclaimer):
+        return
     for row in rows_for(session, reclaimer):
         if any(map(which, session.nodes.tasks_on(row))) and make_room(
-            statement, reclaimer, row, which=which, vote=session.tiers.reclaimable, reason=_REASON
+            statement, reclaimer, row, which=which, vote=vote, reason=_REASON
         ):
             return

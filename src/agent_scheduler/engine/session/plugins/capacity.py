@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from ...quotas.capacity import CapacityAccounts, Reclaiming
 from ...quotas.queues import QueueInfo, QueueTree
+from ...quotas.vector import Vector
 from ..conf import PluginOption
 from ..demand import admitted_minimum, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
+from ..lending import with_gangs
 from ..model import Job, Task, TaskStatus
 from ..victims import in_victim_order
 
@@ -75,6 +77,9 @@ class _Capacity:
             accounts.reservations.add(queue.name, task.uid, task.request)
         return True
 
+    def may_hold(self, job: Job, wanted: Vector, uids: Sequence[str]) -> bool:
+        return self.accounts.takes_jobs(job.queue) and self.accounts.deserves(job.queue, wanted)
+
     def preemptive(self, queue: QueueInfo, task: Task) -> bool:
         return self.accounts.may_reclaim(queue.name, task.request)
 
@@ -83,7 +88,8 @@ class _Capacity:
             return []
         asked = Reclaiming(self.accounts, reclaimer.job.queue, reclaimer.request)
         ordered = in_victim_order(self.session, reclaimer, tasks)
-        return [task for task in ordered if asked.may_go(task.job.queue, task.request)]
+        beyond = [task for task in ordered if asked.may_go(task.job.queue, task.request)]
+        return with_gangs(self.session, reclaimer, ordered, beyond)
 
     def allocated(self, task: Task) -> None:
         self.accounts.allocate(task.job.queue, task.request, task.uid)
@@ -115,6 +121,7 @@ def capacity(session: Session, option: PluginOption) -> Hooks:
         job_enqueueable=plugin.job_enqueueable,
         job_enqueued=plugin.job_enqueued,
         allocatable=plugin.allocatable,
+        may_hold=plugin.may_hold,
         preemptive=plugin.preemptive,
         reclaimable=plugin.reclaimable,
         allocated=plugin.allocated,

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import PodGroupCondition
 
+from ...verdicts import NOT_ENOUGH_RESOURCES, NOT_ENOUGH_TASKS, UNSCHEDULABLE
 from ..conf import PluginOption
 from ..hooks import PERMIT, REJECT, Hooks, Invalid
-from ..messages import fit_error
-from ..model import HOLDING, READY, Job, SubJob, Task, TaskStatus
+from ..messages import GANG_READY, SCHEDULED, gang_unschedulable
+from ..model import READY, Job, SubJob, Task, TaskStatus
 
 if TYPE_CHECKING:
     from ..session import Session
 
-NOT_ENOUGH_PODS: Final = "NotEnoughTasks"
 NOT_ENOUGH_PODS_OF_TASK: Final = "NotEnoughPodsOfTask"
-NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
-#: Not Volcano's: no room that there is would help a gang whose members have gates.
-GATED: Final = "SchedulingGated"
-
 #: Tasks that run, or still may.
 _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _PIPELINED: Final = (*READY, TaskStatus.PIPELINED)
@@ -37,7 +33,8 @@ def _valid(job: Job) -> Invalid | None:
     valid = job.in_statuses(_VALID)
     if valid < job.minimum:
         return Invalid(
-            NOT_ENOUGH_PODS, f"Not enough valid tasks for gang-scheduling, valid: {valid}, min: {job.minimum}"
+            NOT_ENOUGH_TASKS,
+            f"Not enough valid tasks for gang-scheduling, valid: {valid}, min: {job.minimum}",
         )
     return None
 
@@ -101,7 +98,7 @@ def _sub_job_pipelined(sub_job: SubJob) -> int:
 
 def gang(session: Session, option: PluginOption) -> Hooks:
     def job_closed(job: Job) -> None:
-        if job.tasks and (job.is_ready or not _is_leaving(job)):
+        if job.tasks and (job.is_ready or not job.is_leaving):
             job.set_condition(_condition(session, job))
 
     return Hooks(
@@ -119,29 +116,13 @@ def gang(session: Session, option: PluginOption) -> Hooks:
     )
 
 
-def _is_leaving(job: Job) -> bool:
-    """Whether it has its minimum with the pods that are being evicted: it lacks nothing that it waits for. One that
-    is deleted before it has a node leaves nothing."""
-    leaving = sum(bool(task.node_name) for task in job.by_status[TaskStatus.RELEASING].values())
-    return job.ready + job.best_effort + leaving >= job.minimum
-
-
 def _condition(session: Session, job: Job) -> PodGroupCondition:
-    reason, message = "tasks in gang are ready to be scheduled", ""
-    if not job.is_ready:
-        placed = sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values())
-        missing = job.minimum - job.ready - placed
-        message = f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {fit_error(job)}"
-        reason = NOT_ENOUGH_RESOURCES
-        gated = sum(task.gated for task in job.by_status[TaskStatus.PENDING].values())
-        if session.asks_book and gated > len(job.tasks) - job.minimum:
-            reason = GATED
-            message = f"{gated}/{len(job.tasks)} tasks in gang have scheduling gates: {fit_error(job)}"
+    """In Volcano's words; `close` says it by what the gang waits for."""
     return PodGroupCondition(
-        type="Unschedulable" if message else "Scheduled",
+        type=SCHEDULED if job.is_ready else UNSCHEDULABLE,
         status="True",
         transition_id=session.uid,
         last_transition_time=session.now or None,
-        reason=reason,
-        message=message,
+        reason=GANG_READY if job.is_ready else NOT_ENOUGH_RESOURCES,
+        message="" if job.is_ready else gang_unschedulable(job),
     )

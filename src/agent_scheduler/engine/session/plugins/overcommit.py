@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...quotas.vector import Total, add_to, insufficient, plus
+from ...verdicts import UNSCHEDULABLE
 from ..conf import PluginOption
 from ..demand import admitted_minimum
 from ..hooks import PERMIT, REJECT, Hooks
-from ..messages import UNSCHEDULABLE
 from ..model import Job
 
 if TYPE_CHECKING:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from ...quotas.proportion import ProportionAccounts, Reclaiming
 from ...quotas.queues import QueueInfo, QueueTree
+from ...quotas.vector import Vector
 from ..conf import PluginOption
 from ..demand import admitted_minimum, gauges, record_refusal
 from ..hooks import PERMIT, REJECT, Hooks
+from ..lending import with_gangs
 from ..model import Job, Task
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class _Proportion:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._lends = False
         self.accounts = ProportionAccounts(
             QueueTree(session.queues.values()),
             list(session.queue_demands.values()),
@@ -54,11 +57,18 @@ class _Proportion:
         return self.accounts.overused(queue.name)
 
     def allocatable(self, queue: QueueInfo, task: Task) -> bool:
-        return self.accounts.cannot_allocate(queue.name, task.request) is None
+        return self.accounts.cannot_allocate(queue.name, task.request, lends=self._lends) is None
+
+    def may_hold(self, job: Job, wanted: Vector, uids: Sequence[str]) -> bool:
+        return self.accounts.cannot_allocate(job.queue, wanted, lends=self._lends) is None
+
+    def lending(self, lends: bool) -> None:
+        self._lends = lends
 
     def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> Sequence[Task]:
         asked = Reclaiming(self.accounts)
-        return [task for task in tasks if asked.may_go(task.job.queue, task.request)]
+        beyond = [task for task in tasks if asked.may_go(task.job.queue, task.request)]
+        return with_gangs(self.session, reclaimer, tasks, beyond)
 
     def allocated(self, task: Task) -> None:
         self.accounts.allocate(task.job.queue, task.request)
@@ -78,6 +88,8 @@ def proportion(session: Session, option: PluginOption) -> Hooks:
         job_enqueued=plugin.job_enqueued,
         overused=plugin.overused,
         allocatable=plugin.allocatable,
+        may_hold=plugin.may_hold,
+        lending=plugin.lending,
         preemptive=plugin.allocatable,
         reclaimable=plugin.reclaimable,
         allocated=plugin.allocated,

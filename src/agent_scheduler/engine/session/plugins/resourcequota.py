@@ -10,9 +10,9 @@ from agent_scheduler.objects.batch import ResourceQuotaStatus
 from agent_scheduler.objects.quantity import QuantityError, parse
 from agent_scheduler.objects.wire import Resources
 
+from ...verdicts import UNSCHEDULABLE
 from ..conf import PluginOption
 from ..hooks import PERMIT, REJECT, Hooks
-from ..messages import UNSCHEDULABLE
 from ..model import Job
 
 if TYPE_CHECKING:

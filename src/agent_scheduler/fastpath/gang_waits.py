@@ -1,0 +1,136 @@
+"""Members of Kubernetes' own PodGroups that no node would help: what they are told, and when that is over.
+
+kube-scheduler says nothing of a pod that waits before its queue for its group, or for as many members as that needs,
+and `Unschedulable` of one whose gang lacks gated members. So does a profile whose base is its own; all others say what
+is missing (`engine.verdicts`). A gang whose members come within a moment of one another is told nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from agent_scheduler.cluster.cluster import Cluster
+from agent_scheduler.engine.framework.plugin import GANG_SCHEDULING, PreEnqueue
+from agent_scheduler.engine.gangs.native import NativeGroup, native_key
+from agent_scheduler.engine.queueing.places import Place
+from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import Verdict, others_gated, too_few, without_group
+from agent_scheduler.kube.retry import Timing
+
+#: Seconds between two looks at those that wait.
+_LOOK: Final = 1.0
+
+
+class Messenger(Protocol):
+    """Tells the API server. Returns at once."""
+
+    def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None: ...
+    def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None: ...
+
+
+def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
+    """What members of a gang wait for that no node would help; None if nodes would, or there is nothing to wait for."""
+    group = cluster.groups.get(key)
+    if group is None:
+        return without_group(key.text)
+    members = cluster.groups.members(key)
+    if len(members) < group.minimum:
+        return too_few(len(members), group.minimum)
+    gated = sum(bool(pod.gates) and not pod.node_name for pod in members.values())
+    return others_gated(gated, len(members)) if len(members) - gated < group.minimum else None
+
+
+class GangWaits:
+    """Owner of the pods that wait so, and of what each was told last. `attach` comes before anything is watched."""
+
+    def __init__(self, timing: Timing, messenger: Messenger) -> None:
+        self._timing = timing
+        self._messenger = messenger
+        self._cluster: Cluster | None = None
+        #: UID -> since when, and what was said.
+        self._noted: dict[str, tuple[float, Verdict | None]] = {}
+        self._some = asyncio.Event()
+
+    def attach(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def note(self, pod: PodInfo, said: Verdict | None = None) -> None:
+        """It has come to wait. `said`: what it was told already."""
+        if said is not None or pod.uid not in self._noted:
+            self._noted[pod.uid] = self._timing.clock(), said
+            self._some.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._some.wait()
+            await self._timing.sleep(_LOOK)
+            self._look()
+            if not self._noted:
+                self._some.clear()
+
+    def _look(self) -> None:
+        cluster, noted = self._cluster, self._noted
+        assert cluster is not None, "attached before anything is watched"
+        before = self._timing.clock() - _LOOK
+        verdicts: dict[GroupKey, Verdict | None] = {}
+        for uid, (since, said) in list(noted.items()):
+            pod = cluster.pods.get(uid)
+            key = None if pod is None else native_key(pod)
+            if pod is None or key is None or not self._waits(pod):
+                del noted[uid]
+                continue
+            if key not in verdicts:
+                verdicts[key] = of_gang(cluster, key)
+            verdict = verdicts[key]
+            if verdict is None:
+                # Those that an event lets in are let in by it.
+                del noted[uid]
+                cluster.queue.activate([uid])
+            elif verdict != said and since <= before:
+                noted[uid] = since, verdict
+                self._tell(pod, key, verdict)
+
+    def _waits(self, pod: PodInfo) -> bool:
+        assert self._cluster is not None
+        entry = self._cluster.queue.places.entry(pod.uid)
+        if entry is None or not self._cluster.is_ours(pod):
+            return False
+        return (
+            GANG_SCHEDULING in entry.rejectors and self._cluster.queue.where(pod.uid) is not Place.IN_FLIGHT
+        )
+
+    def _tell(self, pod: PodInfo, key: GroupKey, verdict: Verdict) -> None:
+        assert self._cluster is not None
+        self._messenger.refused(pod, verdict.reason, verdict.message)
+        group = self._cluster.groups.get(key)
+        if group is not None and group.condition is not None:
+            # What it said when it was tried.
+            self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
+
+
+class NotedGangScheduling:
+    """The plugin, which notes whom it keeps out."""
+
+    name = GANG_SCHEDULING
+
+    def __init__(self, plugin: PreEnqueue, waits: GangWaits) -> None:
+        self._plugin = plugin
+        self._waits = waits
+        self.concerns = getattr(plugin, "concerns", lambda _pod: True)
+
+    def pre_enqueue(self, pod: PodInfo) -> str | None:
+        why = self._plugin.pre_enqueue(pod)
+        if why is not None:
+            self._waits.note(pod)
+        return why
+
+
+def noting(plugins: Sequence[PreEnqueue], waits: GangWaits) -> list[PreEnqueue]:
+    """These plugins, of which that of gangs notes whom it keeps out."""
+    return [
+        NotedGangScheduling(plugin, waits) if plugin.name == GANG_SCHEDULING else plugin for plugin in plugins
+    ]
