@@ -75,12 +75,6 @@ class Waiting(Standing):
                 asked.subtract(read.requests(pod))
         return +asked
 
-    def _is_stuck(self, pod: Json) -> bool:
-        """Whether room is kept for the pod in its queue, and its group is not let in."""
-        group = self.groups.get(read.gang_of(pod))
-        pending = read.is_batch(pod) and read.phase_of_group(group) in ("Pending", "")
-        return group is not None and self._enqueues and pending
-
     def _leaves_room(self, waiting: list[Json], needed: int, name: str) -> bool:
         """Whether the queue has room beside those who are placed, or were promised some and lack only nodes."""
         queues = {self.queue_of(pod) for pod in waiting}
@@ -100,8 +94,7 @@ class Waiting(Standing):
     def _lacks_beside(self, queue: str, mine: list[Json], wanted: Counter[str], name: str) -> str:
         """What the queue, or one above, lacks for so much beside those who are not `mine`, nor of the group `name`."""
         waiting = [pod for pod in mine if read.waits(pod)]
-        stuck = filter(self._is_stuck, self.reserved)
-        holds = self._above(queue, without=(*waiting, *stuck))
+        holds = self._above(queue, without=waiting)
         for other, more in self._promised.items():
             if other != name:
                 for above in holds.keys() & read.chain(read.queue_of_group(self.groups[other]), self.queues):
