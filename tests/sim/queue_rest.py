@@ -50,33 +50,24 @@ class Waiting(Standing):
         there = [*ready, *(each for each in members if read.waits(each))]
         if problem := least.lacks(there):
             return f"its gang has {problem}"
-        if problem := least.lacks([*ready, *read.pending(members)]):
+        if problem := least.lacks([*ready, *read.pending(members), *filter(stands_by, members)]):
             return f"its gang has {problem} without gates"
         return ""
 
     # -- what queues have room for
 
     @cached_property
-    def _promised(self) -> dict[str, Counter[str]]:
-        """Group -> what it was let in with (`minResources`) beyond what its members have, where they lack nodes."""
-        found: dict[str, Counter[str]] = {}
-        for name, group in self.groups.items():
-            members = self.members.get(name, [])
-            pending = read.pending(members)
-            if read.phase_of_group(group) == "Inqueue" and pending and not any(map(self.lacks, pending)):
-                found[name] = self._more(group, members)
-        return found
+    def _kept(self) -> set[str]:
+        """Groups whose promise is theirs until they are placed: they lack nothing but nodes."""
+        return {
+            name
+            for name in self.promised
+            if (pending := read.pending(self.members.get(name, []))) and not any(map(self.lacks, pending))
+        }
 
-    def _more(self, group: Json, members: list[Json]) -> Counter[str]:
-        asked = read.amounts((group.get("spec") or {}).get("minResources"))
-        has = {uid_of(pod) for pod in (*self.placed, *self.reserved)}
-        for pod in members:
-            if uid_of(pod) in has:
-                asked.subtract(read.requests(pod))
-        return +asked
-
-    def _leaves_room(self, waiting: list[Json], needed: int, name: str) -> bool:
-        """Whether the queue has room beside those who are placed, or were promised some and lack only nodes."""
+    def leaves_room(self, waiting: list[Json], needed: int, name: str) -> bool:
+        """Whether the queue has room beside those who are placed, or were promised some and lack only nodes. `name`: of
+        the group, if they have one."""
         queues = {self.queue_of(pod) for pod in waiting}
         if not self.queues or queues == {""}:
             return True
@@ -87,18 +78,16 @@ class Waiting(Standing):
             return False
         wanted = Counter({each: needed * amount for each, amount in read.largest(waiting).items()})
         if name and not read.is_native(name):
-            wanted |= self._more(self.groups[name], [pod for pod in self.members[name] if read.is_ready(pod)])
-        is_full = self._lacks_beside(queue, waiting, wanted, name)
-        return not is_full and self._is_offered(queue, waiting, needed)
+            wanted |= self.more(self.groups[name], [pod for pod in self.members[name] if read.is_ready(pod)])
+        return not self._lacks_beside(queue, waiting, wanted, name)
 
-    def _lacks_beside(self, queue: str, mine: list[Json], wanted: Counter[str], name: str) -> str:
-        """What the queue, or one above, lacks for so much beside those who are not `mine`, nor of the group `name`."""
-        waiting = [pod for pod in mine if read.waits(pod)]
-        holds = self._above(queue, without=waiting)
-        for other, more in self._promised.items():
-            if other != name:
-                for above in holds.keys() & read.chain(read.queue_of_group(self.groups[other]), self.queues):
-                    holds[above].update(more)
+    def _lacks_beside(
+        self, queue: str, mine: list[Json], wanted: Counter[str], name: str, *, is_complete: bool = True
+    ) -> str:
+        """What the queue, or one above, lacks for so much beside those who are not `mine`, nor of the group `name`. For
+        one that lacks members itself no promise is given back."""
+        holds = self._above(queue, without=[pod for pod in mine if read.waits(pod)])
+        self.add_promises(holds, (self._kept if is_complete else self.promised.keys()) - {name})
         return read.is_above(holds, self.queues, wanted)
 
     # -- who should have been placed
@@ -141,25 +130,21 @@ class Waiting(Standing):
         is_asked = self._enqueues and not read.is_native(name) and read.phase_of_group(group) == "Pending"
         if not is_asked or self.fault or (not members and name.startswith("podgroup-")):
             return False
-        waiting, asked, queue = (
-            list(filter(_may_go, members)),
-            self._more(group, members),
-            read.queue_of_group(group),
-        )
-        needed = read.minimum(group, members).members - sum(map(read.is_ready, members))
-        largest = read.largest(waiting)
+        least, queue = read.minimum(group, members), read.queue_of_group(group)
+        waiting = list(filter(_may_go, members))
+        largest, needed = read.largest(waiting), least.members - sum(map(read.is_ready, members))
+        asked = self.more(group, members)
         asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
-        return (
-            bool(asked)
-            and read.is_open(self.queues.get(queue))
-            and not self._lacks_beside(queue, members, asked, name)
-        )
+        if not asked or not read.is_open(self.queues.get(queue)):
+            return False
+        return not self._lacks_beside(queue, members, asked, name, is_complete=not least.lacks(members))
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
         return (
             self._fits(waiting, needed)
             and self._gpus_are_enough(waiting, needed)
-            and self._leaves_room(waiting, needed, name)
+            and self.leaves_room(waiting, needed, name)
+            and self._is_offered(self.queue_of(waiting[0]), waiting, needed)
         )
 
     def misled(self) -> list[str]:
