@@ -27,9 +27,10 @@ from agent_scheduler.objects.quantity import QuantityError
 
 from . import kubelet_status as told
 from .controllers import Controller, WorkQueue, run
-from .kubelet_admission import NodeBook, demand_of
+from .kubelet_admission import NodeBook
 from .kubelet_claims import PodClaims
 from .kubelet_play import NOTHING, RUN_SECONDS, BadAnnotation, Play, pause, play_of, runs_of
+from .kubelet_resize import Pods, Resizes
 from .kubelet_status import LEASES, NodeLeases
 from .pod_claims import CLAIMS, uses_claims
 from .resource import Object, is_true
@@ -79,10 +80,11 @@ class Kubelets(Controller):
         *,
         start_seconds: float = 0.0,
         stop_seconds: float = 0.2,
+        resize_seconds: float = 0.1,
     ) -> None:
-        """`start_seconds` and `stop_seconds` are what containers take to start and to stop. The store must have
-        its pod, node and lease tables; without one of resource claims, no pod waits for its claims.
-        """
+        """`start_seconds`, `stop_seconds` and `resize_seconds` are what containers take to start, to stop and to have
+        other amounts. The store must have its pod, node and lease tables; without one of resource claims, no pod waits
+        for its claims."""
         self._store = store
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
@@ -105,6 +107,8 @@ class Kubelets(Controller):
         self._node_table.subscribers.append(self._note_node)
         self._pod_table.subscribers.append(self._note_pod)
         self._leases = NodeLeases(store)
+        pods = Pods(self._whole, self._write, self._restarted, self._later, self._now)
+        self._resizes = Resizes(pods, seconds=resize_seconds)
         self._claims: PodClaims | None = None
         if CLAIMS in store.tables:
             self._claims = PodClaims(store)
@@ -139,6 +143,7 @@ class Kubelets(Controller):
                 break
             _, _, task, subject = heappop(self._timers)
             task(subject)
+        self._resizes.retry(self._books)
         if self._events or woken:
             return -math.inf
         return self._timers[0][0] if self._timers else None
@@ -180,16 +185,21 @@ class Kubelets(Controller):
         if record.deleting:
             self._stop(uid, pod, obj)
         else:
-            self._resize(uid, pod, obj)
+            self._resize(uid, obj)
             if pod.waiting:
                 self._begin(uid, obj)
 
-    def _resize(self, uid: str, pod: _Pod, obj: Object) -> None:
-        """A running pod may have been given other amounts (KEP-1287): at once, and whether they fit or not."""
-        book = self._books.get(pod.node)
+    def _resize(self, uid: str, obj: Object) -> None:
+        node = self._pods[uid].node
+        book = self._books.get(node)
         if book is not None and uid in book.pods:
-            book.release(uid)
-            book.hold(uid, demand_of(obj))
+            self._resizes.see(uid, node, book, obj)
+
+    def _restarted(self, uid: str) -> None:
+        """Containers were started anew by a resize: what was to happen to the run before does not."""
+        pod = self._pods[uid]
+        pod.runs += 1
+        self._started(uid, pod)
 
     def _take_on(self, record: Record) -> None:
         phase, node = record.fields[self._phase_field], record.fields[self._node_field]
@@ -208,7 +218,7 @@ class Kubelets(Controller):
     def _admit(self, uid: str, book: NodeBook, obj: Object, *, runs: bool) -> None:
         pod = self._pods[uid]
         try:
-            demand = demand_of(obj)
+            demand = self._resizes.take(uid, obj)
             pod.play = play_of(obj)
         except (QuantityError, BadAnnotation) as error:
             self._refuse(uid, obj, "InvalidPod", f"Pod was rejected: {error}")
@@ -220,6 +230,7 @@ class Kubelets(Controller):
                 self._claims.hold(current)
             pod.runs = runs_of(obj)
             self._started(uid, pod)
+            self._resize(uid, obj)
             return
         refusal = book.admit(uid, demand)
         if refusal is not None:
@@ -264,7 +275,8 @@ class Kubelets(Controller):
         number = self._pod_ips
         ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         ready = self._pods[uid].play.ready_after == 0
-        self._write(uid, obj, told.running(obj, ip=ip, host_ip=host_ip, now=self._now(), ready=ready))
+        status = told.running(obj, ip=ip, host_ip=host_ip, now=self._now(), ready=ready)
+        self._write(uid, obj, self._resizes.report(uid, obj, status))
         self._started(uid, self._pods[uid])
 
     def _started(self, uid: str, pod: _Pod) -> None:
@@ -279,8 +291,13 @@ class Kubelets(Controller):
 
     def _living(self, uid: str, run: int) -> Object | None:
         """The pod, if its containers run for this time."""
+        pod = self._pods.get(uid)
+        return self._whole(uid) if pod is not None and pod.runs == run else None
+
+    def _whole(self, uid: str) -> Object | None:
+        """The pod, if it is neither over nor stopping."""
         pod, current = self._pods.get(uid), self._current(uid)
-        if pod is None or current is None or pod.over or pod.stopping or pod.runs != run:
+        if pod is None or current is None or pod.over or pod.stopping:
             return None
         return cast(Object, orjson.loads(current.data))
 
@@ -340,6 +357,8 @@ class Kubelets(Controller):
     def _write(self, uid: str, obj: Object, status: Object) -> None:
         current = self._current(uid)
         if current is not None:
+            if generation := obj["metadata"].get("generation"):
+                status = {**status, "observedGeneration": generation}
             obj["status"] = status
             self._pods[uid].rv = self._store.replace(PODS, current, obj).rv
 
@@ -350,6 +369,7 @@ class Kubelets(Controller):
         book = self._books.get(pod.node)
         if book is not None:
             book.release(uid)
+        self._resizes.forget(uid, pod.node)
 
     def _forget(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -370,6 +390,7 @@ class Kubelets(Controller):
         book = self._books.get(name)
         if book is not None:
             book.resize(obj)
+            self._resizes.has_room(name, changed=True)
             return
         book = self._books[name] = NodeBook()
         book.resize(obj)
@@ -386,7 +407,7 @@ class Kubelets(Controller):
             if known is None:
                 self._take_on(bound)
             elif not known.over:
-                book.hold(bound.uid, demand_of(orjson.loads(bound.data)))
+                book.hold(bound.uid, self._resizes.demand(bound.uid, orjson.loads(bound.data)))
 
     def _bound_to(self, node: str) -> list[Record]:
         indexed = self._pod_table.having(self._node_field, node)

@@ -81,8 +81,8 @@ def _clash(wanted: HostPort, held: HostPort) -> bool:
 class NodeBook:
     """What one node has and what its admitted pods take.
 
-    Owned by `Kubelets`. Invariant: `used` and `ports` are the sums over `pods`, and `admit` never lets a sum
-    exceed what the node has; it may exceed it only where the node shrank under its pods or a pod grew on it.
+    Owned by `Kubelets`. Invariant: `used` and `ports` are the sums over `pods`, and neither `admit` nor
+    `change` lets a sum exceed what the node has; it may exceed it only where the node shrank under its pods.
     """
 
     allocatable: dict[str, int] = field(default_factory=dict)
@@ -100,19 +100,9 @@ class NodeBook:
 
     def admit(self, uid: str, demand: Demand) -> Refusal | None:
         """Takes the pod in, or says why not."""
-        used, has = self.used, self.allocatable
-        short = [
-            name
-            for name, wanted in demand.amounts.items()
-            if wanted and used.get(name, 0) + wanted > has.get(name, 0)
-        ]
-        if short:
-            name = min(short, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
-            return Refusal(
-                f"OutOf{name}",
-                f"Pod was rejected: Node didn't have enough resource: {name}, requested: {demand.amounts[name]}, "
-                f"used: {used.get(name, 0)}, capacity: {has.get(name, 0)}",
-            )
+        short = self._short(demand, {})
+        if short is not None:
+            return Refusal(f"OutOf{short.reason}", f"Pod was rejected: {short.message}")
         for port in demand.ports:
             if any(_clash(port, held) for held in self.ports):
                 return Refusal(
@@ -120,6 +110,39 @@ class NodeBook:
                     "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the "
                     "requested pod ports",
                 )
+        self.hold(uid, demand)
+        return None
+
+    def _short(self, demand: Demand, own: Mapping[str, int]) -> Refusal | None:
+        """The resource that there is too little of, and in words. `own`: what the pod has already."""
+        has = self.allocatable
+        used = {name: self.used.get(name, 0) - own.get(name, 0) for name in demand.amounts}
+        short = [
+            name
+            for name, wanted in demand.amounts.items()
+            if wanted and used[name] + wanted > has.get(name, 0)
+        ]
+        if not short:
+            return None
+        name = min(short, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+        return Refusal(
+            name,
+            f"Node didn't have enough resource: {name}, requested: {demand.amounts[name]}, used: {used[name]}, "
+            f"capacity: {has.get(name, 0)}",
+        )
+
+    def change(self, uid: str, demand: Demand) -> Refusal | None:
+        """Has a pod that was admitted take this instead, or says why not: Infeasible, or Deferred."""
+        for name in ("memory", "cpu"):
+            wanted, has = demand.amounts.get(name, 0), self.allocatable.get(name, 0)
+            if wanted > has:
+                text = f"Node didn't have enough capacity: {name}, requested: {wanted}, capacity: {has}"
+                return Refusal("Infeasible", text)
+        own = self.pods[uid].amounts
+        short = self._short(demand, own)
+        if short is not None:
+            return Refusal("Deferred", short.message)
+        self.release(uid)
         self.hold(uid, demand)
         return None
 

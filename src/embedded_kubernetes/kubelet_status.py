@@ -40,6 +40,9 @@ def _conditions(old: Object, ready: tuple[str, str], now: str, *, runs: bool = F
         _condition("ContainersReady", status, now, reason),
     ]
     names = {condition["type"] for condition in mine}
+    if not runs:
+        # What has ended is not resized any more.
+        names |= {"PodResizePending", "PodResizeInProgress"}
     kept = [condition for condition in old.get("conditions") or () if condition["type"] not in names]
     return mine + kept
 
@@ -127,6 +130,35 @@ def started_again(pod: Object, *, now: str, ready: bool) -> Object:
         return {"state": state, "restartCount": report.get("restartCount", 0) + 1, "started": True}
 
     return _with_reports(pod, now, change, ready=ready)
+
+
+def restarted(report: Report, now: str) -> Report:
+    """What is said of a container that was stopped and started at once, as its resize needs it."""
+    return {
+        **report,
+        "state": {"running": {"startedAt": now}},
+        "lastState": _exit(report, 0, now),
+        "restartCount": report.get("restartCount", 0) + 1,
+    }
+
+
+def with_resize_condition(
+    status: Object, kind: str, now: str, generation: int = 0, *, reason: str = "", message: str = ""
+) -> Object:
+    """The status with such a condition, of the spec's `generation`, or without one where that is 0."""
+    conditions = status.get("conditions") or []
+    old = next((each for each in conditions if each["type"] == kind), None)
+    others = [each for each in conditions if each["type"] != kind]
+    if not generation:
+        return status if old is None else {**status, "conditions": others}
+    about = {"observedGeneration": generation, "reason": reason, "message": message}
+    found = {key: value for key, value in about.items() if value}
+    if old is not None and {key: old[key] for key in about if key in old} == found:
+        return status
+    same = old is not None and old.get("reason", "") == reason
+    since = old["lastTransitionTime"] if old is not None and same else now
+    condition = {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": since, **found}
+    return {**status, "conditions": [condition, *others]}
 
 
 def _exit(report: Report, code: int, now: str, start: str = "") -> dict[str, Any]:

@@ -17,6 +17,8 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 _METRIC = "apiserver_resource_objects"
 #: Paths of OpenID Connect discovery.
 _CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
+#: Below these nothing is served, which is told as of groups and kinds.
+_SERVICES = tuple(f"{path}/" for path in ("/version", _CONFIGURATION, _KEYS))
 
 
 def page_not_found() -> Response:
@@ -33,9 +35,13 @@ class Pages:
     def answer(self, request: Request, segments: list[str]) -> Response:
         """The page at a path of these segments. Raises 404 or 405."""
         first = segments[0]
+        if request.path.endswith("/") and (first in _HEALTH or segments == ["metrics"]):
+            return page_not_found()
         if first in _HEALTH:
             return _health(first, segments[1:], request)
         path = "/" + "/".join(segments)
+        if path.startswith(_SERVICES):
+            raise not_found_path()
         accept = request.accept or ""
         if first == "openapi":
             found = openapi.respond(path, accept, self._registry.resources())
@@ -43,7 +49,7 @@ class Pages:
                 return page_not_found()
             body, content_type, etag = found
             return Response(200, body, content_type, (("ETag", f'"{etag}"'), ("Vary", "Accept")))
-        if path == "/metrics":
+        if path in ("/metrics", "/metrics/slis"):
             return Response(200, _metrics(self._registry).encode(), _METRICS_TYPE)
         answer = self._issuer(path) or discovery.respond(
             path, accept, self._registry.resources(), address=self.address

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from agent_scheduler.objects.batch import WAITING_ROLES
+from agent_scheduler.objects.batch import ATTAINABLE, GROUP_NAME, WAITING_ROLES
 
 State = dict[str, Any]
 #: At a step: codes of its operations, and then the state.
@@ -21,6 +21,10 @@ COUNTS: Final = ("pending", "running", "succeeded", "failed", "unknown", "termin
 _PHASES: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 _VERSION: Final = "volcano.sh/job-version"
 _OUTSIDE: Final = ("", "Pending")
+
+
+def named(body: State) -> str:
+    return str(body.get("metadata", {}).get("name", ""))
 
 
 class Argued:
@@ -37,6 +41,11 @@ class Argued:
     @property
     def step(self) -> State:
         return self.scenario["steps"][self.number]  # type: ignore[no-any-return]
+
+    @property
+    def past(self) -> list[State]:
+        """The operations up to this step."""
+        return [op for step in self.scenario["steps"][: self.number + 1] for op in step["ops"]]
 
     def made(self, kind: str) -> list[State]:
         """What the scenario makes of a kind, as it makes it."""
@@ -56,6 +65,14 @@ class Argued:
     def dependent(self) -> set[str]:
         """Tasks that wait for others."""
         return {task["name"] for task in self.tasks if task.get("dependsOn")}
+
+    def replicas(self, name: str) -> int:
+        """Of a workload, as was said last; 0 of a Job."""
+        ops = [op for step in self.scenario["steps"][: self.number + 1] for op in step["ops"]]
+        bodies = [op.get("object") or op.get("patch", {}) for op in ops]
+        of_it = (each for op, each in zip(ops, bodies, strict=True) if name == op.get("name", named(each)))
+        said = [each["spec"]["replicas"] for each in of_it if "replicas" in each.get("spec", {})]
+        return int(said[-1]) if said else 0
 
     def compare(self, number: int, recorded: Taken, found: Taken) -> list[str]:
         """What is different at a step."""
@@ -107,8 +124,7 @@ def _skip_racy(expected: State, found: State) -> None:
 
 def _incomparable(argued: Argued) -> str:
     """Why the rest of a scenario is not compared; empty where it is."""
-    steps = argued.scenario["steps"][: argued.number + 1]
-    ops = [op for step in steps for op in step["ops"]]
+    ops = argued.past
     if any(op.get("object", {}).get("kind") == "ResourceQuota" for op in ops) and argued.number > 1:
         return "the_embedded_server_enforces_no_quota"
     policies = (each for of in (argued.job, *argued.tasks) for each in of.get("policies") or ())
@@ -187,11 +203,37 @@ def what_was_sent_at_once_is_seen_at_once(argued: Argued, expected: State, found
         _copy("pods", (ended & found["pods"].keys()) - expected["pods"].keys(), found, expected)
 
 
+def no_pod_is_made_for_a_job_that_ends(argued: Argued, expected: State, found: State) -> None:
+    """Where a policy ends a Job as a pod goes, Volcano may make that pod again first; the Job is Pending meanwhile."""
+    deleted = any(op["op"] == "delete" and op["kind"] == "Pod" for op in argued.past)
+    for job in expected["jobs"].values():
+        conditions = job["status"].get("conditions", [])
+        if deleted and conditions[:2] == ["Running", "Pending"] and conditions[2:3] not in ([], ["Running"]):
+            job["status"]["conditions"] = ["Pending", "Running", *conditions[2:]]
+
+
+def ssh_is_told_of_scaled_tasks(argued: Argued, expected: State, found: State) -> None:
+    """Volcano writes hosts into the Secret of the plugin ssh once."""
+    for name, secret in expected["secrets"].items():
+        lines, others = (
+            set(each.get("config", "").splitlines()) for each in (secret, found["secrets"].get(name, {}))
+        )
+        if any(op["op"] == "patch" and op["kind"] == "Job" for op in argued.past) and (
+            lines < others or others < lines
+        ):
+            secret["config"] = found["secrets"][name].get("config", "")
+
+
 def a_group_is_made_again(argued: Argued, expected: State, found: State) -> None:
-    """Volcano waits for a change of the Job."""
+    """Volcano waits for a change of the Job, or for the next pod of another workload, though there are some."""
+    more = found["podgroups"].keys() - expected["podgroups"].keys()
     if any(op["op"] == "delete" and op["kind"] == "PodGroup" for op in argued.step["ops"]):
-        more = found["podgroups"].keys() - expected["podgroups"].keys()
         _copy("podgroups", [each for each in more if not found["podgroups"][each]["status"]], found, expected)
+    there = {pod["metadata"]["annotations"].get(GROUP_NAME) for pod in found["pods"].values()}
+    for name in more & there:
+        (owner,) = found["podgroups"][name]["metadata"]["ownerReferences"]
+        if argued.replicas(owner["name"]):
+            _copy("podgroups", [name], found, expected)
 
 
 def a_name_that_is_taken_is_told_and_tried_again(argued: Argued, expected: State, found: State) -> None:
@@ -218,11 +260,15 @@ def who_waits_is_told(argued: Argued, expected: State, found: State) -> None:
 
 
 def a_group_names_the_roles_that_wait(argued: Argued, expected: State, found: State) -> None:
-    """In Volcano nothing tells a scheduler that members are not there because they wait for others."""
+    """In Volcano nothing tells a scheduler that members are not there because they wait for others, or have failed and
+    are not made again."""
+    has_failed = any(pod["phase"] == "Failed" for pod in expected["pods"].values())
     for name, group in expected["podgroups"].items():
-        said = found["podgroups"].get(name, {}).get("metadata", {}).get("annotations", {}).get(WAITING_ROLES)
-        if said and argued.dependent.issuperset(said.split(",")):
+        own = found["podgroups"].get(name, {}).get("metadata", {}).get("annotations", {})
+        if (said := own.get(WAITING_ROLES)) and argued.dependent.issuperset(said.split(",")):
             group["metadata"]["annotations"][WAITING_ROLES] = said
+        if ATTAINABLE in own and has_failed:
+            group["metadata"]["annotations"][ATTAINABLE] = own[ATTAINABLE]
 
 
 def an_action_about_no_partition_is_none(argued: Argued, expected: State, found: State) -> None:
@@ -318,6 +364,8 @@ RULES: Final[tuple[Rule, ...]] = (
     no_pod_before_the_group_is_let_in,
     a_restart_goes_on_once_its_pods_are_gone,
     what_was_sent_at_once_is_seen_at_once,
+    no_pod_is_made_for_a_job_that_ends,
+    ssh_is_told_of_scaled_tasks,
     a_group_is_made_again,
     a_name_that_is_taken_is_told_and_tried_again,
     who_waits_is_told,

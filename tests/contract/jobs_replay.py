@@ -34,7 +34,8 @@ from .jobs_state import KINDS, path_of, recorded_state, take
 
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CLASSES: Final = {"vc-rec-high": 1000, "vc-rec-mid": 500, "vc-rec-low": 10}
-#: Seconds from one operation of a step to the next: the recorder waited for each answer, and for nothing else.
+#: Seconds from one operation of a step to the next: the recorder waited for each answer, and for nothing else. A
+#: request of a controller takes half of it.
 _BETWEEN: Final = 0.012
 #: Seconds until a step has come to rest.
 _REST: Final = 3.0
@@ -48,8 +49,9 @@ class Outcome(NamedTuple):
 
 
 def scenarios() -> list[dict[str, Any]]:
-    """Those of the file that the environment names, or of the one beside the checkout."""
-    return recorded_cases("AGENT_SCHEDULER_VOLCANO_CONTROLLERS", "volcano-jobs/controllers.jsonl.gz")
+    """Those of the file that the environment names, or of the two beside the checkout."""
+    files = (f"volcano-jobs/controllers{part}.jsonl.gz" for part in ("", "-2"))
+    return recorded_cases("AGENT_SCHEDULER_VOLCANO_CONTROLLERS", *files)
 
 
 def replay(scenario: dict[str, Any]) -> Outcome:
@@ -107,7 +109,7 @@ class _Replay:
     def _process(self) -> ControllersProcess:
         its = replace(settings(JOB, PODGROUP, QUEUE), job=JobSettings(ssh=True))
         by = replace(timing(), rng=lambda: 0.5)
-        transport = InProcessTransport(self._door)
+        transport = InProcessTransport(self._door, latency=_BETWEEN / 2)
         return ControllersProcess(its, transport=transport, timing=by, identity="replay")
 
     async def _install(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -66,9 +67,7 @@ async def take(ask: Ask, namespace: str, uids: dict[str, str], owners: dict[str,
         "services": await named("Service", _owned_with_spec),
         "networkpolicies": await named("NetworkPolicy", _owned_with_spec),
         "configmaps": await named("ConfigMap", lambda each: {**_owned(each), "data": each.get("data") or {}}),
-        "secrets": await named(
-            "Secret", lambda each: {**_owned(each), "keys": sorted(each.get("data") or {})}
-        ),
+        "secrets": await named("Secret", _secret),
         "pvcs": await named("PersistentVolumeClaim", _owned),
         "queues": {name: each for name, each in (await named("Queue", _queue)).items() if is_ours(name)},
         "events": sorted(
@@ -109,7 +108,7 @@ def recorded_state(state: dict[str, Any]) -> dict[str, Any]:
         "commands": sorted(state.get("commands", [])),
         "secrets": named(
             "secrets",
-            lambda each: {**owned(each), "keys": sorted(each.get("data") or each.get("keys") or {})},
+            lambda each: {**owned(each), **{key: each[key] for key in ("keys", "config") if key in each}},
         ),
         "pvcs": named("pvcs", owned),
         "queues": named("queues", _queue),
@@ -213,6 +212,15 @@ def _queue(each: dict[str, Any]) -> dict[str, Any]:
 
 def _owned(each: dict[str, Any]) -> dict[str, Any]:
     return {"ownerReferences": _owners(each)}
+
+
+def _secret(each: dict[str, Any]) -> dict[str, Any]:
+    """Keys of it, and the file `config`: the others are of chance."""
+    data = each.get("data") or {}
+    found = {**_owned(each), "keys": sorted(data)}
+    if "config" in data:
+        found["config"] = base64.b64decode(data["config"]).decode()
+    return found
 
 
 def _owned_with_spec(each: dict[str, Any]) -> dict[str, Any]:

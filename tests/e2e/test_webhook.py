@@ -13,7 +13,7 @@ from typing import Any
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
 from tests.support.embedded import until
 from tests.support.reviews import pod, queue
-from tests.support.webhooks import review
+from tests.support.webhooks import SECRET, review
 
 from .installed import Installation
 from .processes import Served
@@ -83,6 +83,12 @@ async def test_the_webhook_uses_each_right_that_it_has_and_needs_no_other(tmp_pa
             )
             assert "failed to get parent queue none" in response["status"]["message"]
             assert (await asyncio.to_thread(each.get, "/metrics"))[0] == 401
+        await installed.ask("DELETE", SECRET)
+
+        async def is_made_again() -> bool:
+            return await bundle(installed) != authority
+
+        await until(is_made_again)
 
         await all_is_used(installed, ACCOUNT, *webhooks)
         for each in webhooks:

@@ -32,7 +32,7 @@ _NAMES = {
     "quantities schema schema_source strategic tables typed",
     "controllers": "accounts autoscaler conditions controller_list controllers disruption generated_claims node_groups "
     "node_selection pod_claims podgc protection recorder resource_claims scale_up volume_binding workloads",
-    "kubelet": "device_driver kubelet kubelet_admission kubelet_claims kubelet_play kubelet_status",
+    "kubelet": "device_driver kubelet kubelet_admission kubelet_claims kubelet_play kubelet_resize kubelet_status",
     "assembly": "assembly certificates cluster embedded loading pytest_plugin server settings simulated_nodes",
 }
 #: Folder of tests -> names of the modules and packages of `embedded_kubernetes` that it tests.

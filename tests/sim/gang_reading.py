@@ -19,6 +19,8 @@ Amounts = Mapping[str, int]
 RESOURCES = ("cpu", "memory")
 #: Of a group of a Job: roles of tasks that wait for others, and whose pods need not be there.
 WAITING_ROLES = "agent-scheduler.io/waiting-roles"
+#: Of a group of a Job: its minimum and those of roles, where so many pods have failed that it cannot have its own.
+ATTAINABLE = "agent-scheduler.io/attainable-minimum"
 ROOT, DEFAULT = "root", "default"
 
 
@@ -110,7 +112,7 @@ def minimum(group: Json, members: Iterable[Json] = ()) -> Minimum:
         return Minimum((spec["schedulingPolicy"].get("gang") or {}).get("minCount", 1), {})
     # The definition of the kind gives a group that says nothing a minimum of 1.
     least = spec.get("minMember", 1)
-    roles: Mapping[str, int] = spec.get("minTaskMember") or {}
+    least, roles = _attainable(annotation(group, ATTAINABLE), least, spec.get("minTaskMember") or {})
     if least < sum(roles.values()):
         counted: Mapping[str, int] = {}
     else:
@@ -122,6 +124,16 @@ def minimum(group: Json, members: Iterable[Json] = ()) -> Minimum:
         least = least - without if counted else min(least, sum(left.values()))
         counted = left if counted else {}
     return Minimum(least, counted)
+
+
+def _attainable(text: str, least: int, roles: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
+    if not text:
+        return least, roles
+    total, *entries = text.split(",")
+    said = {role: int(numbers.split("/")[0]) for role, numbers in (each.split("=") for each in entries)}
+    return min(least, int(total)), {
+        role: min(number, said.get(role, number)) for role, number in roles.items()
+    }
 
 
 def queue_of_group(group: Json) -> str:

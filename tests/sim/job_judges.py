@@ -43,7 +43,8 @@ from .processes import GangController, Process
 #: Phase of a Job -> those in which one write may leave it (`pkg/controllers/job/state`).
 _NEXT: Mapping[str, frozenset[str]] = {
     "": frozenset(("Pending", *read.UNDER_WAY)),
-    "Pending": frozenset(("Running", *read.UNDER_WAY)),
+    # It has ended where all that is left waits in vain for others.
+    "Pending": frozenset(("Running", "Completed", "Failed", *read.UNDER_WAY)),
     "Running": frozenset(("Pending", "Completed", "Failed", *read.UNDER_WAY)),
     "Restarting": frozenset(("Pending", "Failed", *read.UNDER_WAY)),
     "Aborting": frozenset(("Aborted", "Restarting")),
@@ -147,10 +148,10 @@ class JobSafety(Judge):
                 carrying._sync_pods = self._hearing(process, controller, carrying._sync_pods)
 
     def _hearing(self, process: Process, controller: JobController, sync_pods: Any) -> Any:
-        async def synced(job: Any, wanted: Any) -> Any:
+        async def synced(job: Any, wanted: Any, **more: Any) -> Any:
             pods = controller._cluster.pods(job).values()
             self._note_known(process, self._known(job), map(self._known, pods))
-            return await sync_pods(job, wanted)
+            return await sync_pods(job, wanted, **more)
 
         return synced
 

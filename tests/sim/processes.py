@@ -238,9 +238,12 @@ class Process(ABC):
             if took > self.grace + _BEYOND_GRACE + world.stopped_for(self.name):
                 world.safety.violated("L6", f"{self.identity} took {took:.1f} s to end after SIGTERM")
             lost = task.result() == 1 and (self._may_start_over() or world.backups.may_start_over(self))
+            lost = lost or self._is_refused(task.result())
             if task.result() != 0 and not lost:
                 world.safety.violated("L6", f"{self.identity} ended with {task.result()} after SIGTERM")
-        elif not task.cancelled() and not (task.result() == 1 and self._may_start_over()):
+        elif not task.cancelled() and not (
+            (task.result() == 1 and self._may_start_over()) or self._is_refused(task.result())
+        ):
             world.safety.violated("L4", f"{self.identity} ended by itself with {task.result()}")
         transport.closed = True
         if transport.watches or (transport.under_way and not task.cancelled()):
@@ -251,6 +254,12 @@ class Process(ABC):
         """Whether a process may end by itself: without its lease, or when the store seems to have gone back."""
         fired = self.world.plan.fired
         return self.elects or bool(fired["rolled_back"] or fired["stale_list"] or fired["lagging"])
+
+    def _is_refused(self, code: int) -> bool:
+        """Whether it ended as it may not list what it decides by, or might not until just now."""
+        return code == 2 and any(
+            self.world.loop.time() < until + 2 for until in self.world.unlistable.values()
+        )
 
     # -- what can be done to it
 

@@ -26,8 +26,11 @@ from tests.support.batched import COMMANDS, DEFINITIONS, command, definition, in
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.places import CONFIG
 from tests.support.transports import Through
+from tests.support.virtual import is_virtual
 
 B = TypeVar("B", bound="BatchWorld")
+#: The account of the controllers, where roles are installed.
+CONTROLLERS = "agent-scheduler-controllers"
 
 
 def settings(
@@ -90,7 +93,7 @@ class BatchWorld(EmbeddedCluster):
         found = settings(*enabled, **more)
         process = ControllersProcess(
             found if job is None else replace(found, job=job),
-            **self.way(transport),
+            **self.way(transport, CONTROLLERS if self.has_roles else ""),
             identity=identity or f"c{len(self.processes)}",
         )
         self.processes.append(process)
@@ -163,8 +166,10 @@ async def batch_world(
     kinds: bool = True,
     **cluster: Any,
 ) -> AsyncIterator[B]:
-    """A cluster with, or without, the kinds of batch scheduling. In the end every process ends in order."""
-    async with embedded_cluster(**cluster) as found:
+    """A cluster with, or without, the kinds of batch scheduling, and with the roles that components are installed with.
+    In the end every process ends in order."""
+    components = ("controllers", "default") if is_virtual() else ()
+    async with embedded_cluster(**{"components": components, **cluster}) as found:
         world = made(found)
         if kinds:
             await install_all(world)

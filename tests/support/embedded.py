@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
@@ -14,6 +15,9 @@ from uuid import UUID
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 from embedded_kubernetes import kubelet
+from embedded_kubernetes.auth.audit import Asked
+from embedded_kubernetes.auth.identity import User, account_groups, account_name
+from embedded_kubernetes.auth.options import ADMIN, Options
 from embedded_kubernetes.autoscaler import Autoscaler
 from embedded_kubernetes.builtin import BUILTIN
 from embedded_kubernetes.controllers import Controller, run
@@ -31,10 +35,21 @@ from tests.support.client import STRATEGIC as STRATEGIC
 from tests.support.client import Client
 from tests.support.client import until as until
 from tests.support.in_process import InProcessTransport
+from tests.support.kustomize import render
+from tests.support.places import CONFIG
 from tests.support.virtual import is_virtual, time_of_day, timing
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
+#: That of the installed components.
+NAMESPACE = "agent-scheduler"
+_TABLES = {
+    "Namespace": ("", "namespaces"),
+    **{
+        kind: ("rbac.authorization.k8s.io", f"{kind.lower()}s")
+        for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    },
+}
 
 
 class EmbeddedCluster(Client):
@@ -46,6 +61,11 @@ class EmbeddedCluster(Client):
         self._server = server
 
     @property
+    def has_roles(self) -> bool:
+        """Whether it asks who may do what."""
+        return self.api.access.authenticator is not None
+
+    @property
     def server(self) -> Server:
         assert self._server is not None, "in virtual time there is no server"
         return self._server
@@ -55,8 +75,16 @@ class EmbeddedCluster(Client):
         assert isinstance(self.transport, InProcessTransport)
         return self.transport.another()
 
-    def way(self, transport: Transport | None = None) -> dict[str, Any]:
-        """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`."""
+    def of_account(self, name: str) -> EmbeddedCluster:
+        """As a component sees it that is installed with roles of its own."""
+        assert isinstance(self.transport, InProcessTransport)
+        return EmbeddedCluster(self.api, self.transport.another(name))
+
+    def way(self, transport: Transport | None = None, account: str = "") -> dict[str, Any]:
+        """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`. `account`: the
+        ServiceAccount that it is, where roles are installed."""
+        if account and transport is None:
+            transport = self.of_account(account).transport
         if self._server is None:
             return {"transport": transport or self.transport, "timing": timing()}
         return {"endpoint": Endpoint(self._server.url)} if transport is None else {"transport": transport}
@@ -158,6 +186,25 @@ def forbids(path: str, when: Callable[[], bool] = lambda: True) -> Callable[[Req
     return disturb
 
 
+@functools.cache
+def roles(component: str) -> list[Any]:
+    """Those with which `kubectl apply -k config/COMPONENT` installs it, and who has them; not to be changed."""
+    named = ("Namespace", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    return [each for each in render(CONFIG / component) if each["kind"] in named]
+
+
+def _options(components: Collection[str]) -> Options | None:
+    """Everybody has rights by roles alone, but for the administrator. Who says the name of a component's account as its
+    token is it."""
+    accounts = {
+        subject["name"]: User(account_name(NAMESPACE, subject["name"]), groups=account_groups(NAMESPACE))
+        for component in components
+        for each in roles(component)
+        for subject in each.get("subjects") or ()
+    }
+    return Options(rbac=True, tokens={ADMIN.name: ADMIN, **accounts}, anonymous=False) if accounts else None
+
+
 @asynccontextmanager
 async def embedded_cluster(
     *,
@@ -165,27 +212,33 @@ async def embedded_cluster(
     controllers: bool = True,
     autoscaler: Sequence[str] = (),
     kinds: Iterable[Resource] = BUILTIN,
+    components: Collection[str] = (),
+    observer: Callable[[Asked], None] | None = None,
     **server: Any,
 ) -> AsyncIterator[EmbeddedCluster]:
     """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`. `autoscaler`: rules of its node
-    groups.
+    groups. With `components` it enforces the roles with which these are installed, in virtual time. `observer`: as of
+    `Api`.
 
-    `server`: options of `Server`; in
-    virtual time only `disturb`."""
+    `server`: options of `Server`; in virtual time only `disturb`."""
     numbers = itertools.count(1)
     clock = time_of_day if is_virtual() else time.time
     # The order of UIDs is not that of creation, on a real API server either.
     store = Store(clock=clock, uid=lambda: str(UUID(int=Random(next(numbers)).getrandbits(128), version=4)))
-    api = Api(store, kinds, controllers=controllers)
+    api = Api(store, kinds, controllers=controllers, auth=_options(components), observer=observer)
+    for each in (role for component in components for role in roles(component)):
+        api.create(_TABLES[each["kind"]], each)
     played: list[Controller] = [kubelet.Kubelets(store)] if kubelets else []
     if autoscaler:
-        played.append(Autoscaler(api, read_rules(autoscaler), kubelets=kubelets))
+        asks_as = f"Bearer {ADMIN.name}" if components else None
+        played.append(Autoscaler(api, read_rules(autoscaler), authorization=asks_as, kubelets=kubelets))
     playing = [asyncio.create_task(run(each, clock=clock)) for each in played]
     try:
         if is_virtual():
             door = Door(api, **server)
             try:
-                yield EmbeddedCluster(api, InProcessTransport(door, latency=0.001))
+                token = ADMIN.name if components else ""
+                yield EmbeddedCluster(api, InProcessTransport(door, latency=0.001, token=token))
             finally:
                 door.close()
             return

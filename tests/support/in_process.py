@@ -18,16 +18,18 @@ class InProcessTransport:
     An answer that is lost or late is OutcomeUnknown, as it is over HTTP.
     """
 
-    def __init__(self, door: Door, *, latency: float = 0.0) -> None:
+    def __init__(self, door: Door, *, latency: float = 0.0, token: str = "") -> None:
         self._door = door
+        self._token = token
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._half = latency / 2
         #: While set, no request reaches the server.
         self.is_away = False
         #: Set once the watches that were opened before it was made pass nothing further.
         self._silent = asyncio.Event()
 
-    def another(self) -> InProcessTransport:
-        return InProcessTransport(self._door, latency=2 * self._half)
+    def another(self, token: str = "") -> InProcessTransport:
+        return InProcessTransport(self._door, latency=2 * self._half, token=token or self._token)
 
     def fall_silent(self) -> None:
         """No watch that is open now passes anything further or ends, as when a peer has vanished. Later ones do."""
@@ -50,7 +52,7 @@ class InProcessTransport:
                 if self.is_away:
                     raise Lost("the server is away")
                 status, _, answer = await self._door.request(
-                    method, path, body=body, headers={"content-type": content_type}
+                    method, path, body=body, headers={"content-type": content_type, **self._headers}
                 )
                 if self._half:
                     await asyncio.sleep(self._half)
@@ -66,7 +68,7 @@ class InProcessTransport:
             if self.is_away:
                 raise Lost("the server is away")
             async with asyncio.timeout(read_timeout):
-                watching = await self._door.watch(path)
+                watching = await self._door.watch(path, headers=self._headers)
         except (TimeoutError, Lost) as error:
             raise OutcomeUnknown(f"GET {path}: {error or 'no answer'}") from error
         try:

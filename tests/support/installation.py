@@ -18,6 +18,7 @@ from tests.support import objects
 from tests.support.batched import add_group, add_queue, install
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
 from tests.support.transports import Faulty
+from tests.support.virtual import is_virtual
 
 CONFIGURATION = """
 apiVersion: agent-scheduler/v1
@@ -37,6 +38,8 @@ PREEMPTING = CONFIGURATION.replace(
 )
 GROUP = "/apis/scheduling.volcano.sh/v1beta1"
 OTHER = "example.com/other"
+#: Of the scheduler, where roles are installed.
+ACCOUNT = "agent-scheduler"
 #: Where they share the code, `make test` looks at one of them.
 BOTH = pytest.mark.parametrize(
     "scheduler", [pytest.param("agent-scheduler", marks=pytest.mark.wide), "volcano"]
@@ -219,7 +222,8 @@ async def started(
     cluster: EmbeddedCluster, text: str, **more: Any
 ) -> AsyncIterator[tuple[Runtime, asyncio.Task[int]]]:
     """A process, which ends in order with the block, and its end."""
-    runtime = Runtime(load_text(text), **{**cluster.way(), **more})
+    way = cluster.way(account=ACCOUNT if cluster.has_roles and "transport" not in more else "")
+    runtime = Runtime(load_text(text), **{**way, **more})
     ending = asyncio.create_task(runtime.run(signals=False))
     try:
         yield runtime, ending
@@ -246,10 +250,13 @@ async def installed(
     through: Callable[[EmbeddedCluster], Any] | None = None,
     **cluster: Any,
 ) -> AsyncIterator[W]:
-    """With an open `queue`, and one called `full` of the capability `full`. `through`: makes its transport."""
-    async with embedded_cluster(**cluster) as found:
+    """With an open `queue`, and one called `full` of the capability `full`. The process has the rights that it is
+    installed with. `through`: makes its transport, of the one that it would have."""
+    components = ("default",) if is_virtual() else ()
+    async with embedded_cluster(**{"components": components, **cluster}) as found:
         await install(found)
-        way = {} if through is None else {"transport": through(found)}
+        seen = found.of_account(ACCOUNT) if found.has_roles else found
+        way = {} if through is None else {"transport": through(seen)}
         async with process(found, text, **way) as runtime:
             world = made(found, runtime)
             await world.queue(queue)

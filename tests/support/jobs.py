@@ -109,15 +109,15 @@ class JobsWorld(BatchWorld):
 async def jobs_run(
     through: Callable[[JobsWorld], Any] = lambda _: None, *, ssh: bool = False
 ) -> AsyncIterator[JobsWorld]:
-    """With a controller's process; `through` makes its transport."""
-    async with jobs_world() as it:
+    """With a controller's process; `through` makes its transport. The right to Secrets is not installed."""
+    async with jobs_world(**({"components": ()} if ssh else {})) as it:
         it.start(through(it), ssh=ssh)
         await asyncio.sleep(REST)
         yield it
 
 
 @asynccontextmanager
-async def jobs_world() -> AsyncIterator[JobsWorld]:
-    async with batch_world(JobsWorld, controllers=False) as it:
+async def jobs_world(**cluster: Any) -> AsyncIterator[JobsWorld]:
+    async with batch_world(JobsWorld, controllers=False, **cluster) as it:
         await it.add(NODES, {"metadata": {"name": "n"}})
         yield it

@@ -229,7 +229,14 @@ def in_queue(name: str) -> dict[str, str]:
 def collection(body: Object) -> str:
     """The path of the objects of this one's kind, of its namespace if it has one."""
     kind, version = body["kind"], body["apiVersion"]
-    plural = f"{kind.lower()[:-1]}ies" if kind.endswith("Policy") else f"{kind.lower()}s"
+    plural = kind.lower()
+    plural = (
+        f"{plural[:-1]}ies"
+        if plural.endswith("y")
+        else f"{plural}es"
+        if plural.endswith("s")
+        else f"{plural}s"
+    )
     namespace = body["metadata"].get("namespace")
     cluster_wide = kind.startswith("Cluster") or kind.endswith(("Configuration", "Schema"))
     inside = f"namespaces/{namespace}/" if namespace and not cluster_wide else ""

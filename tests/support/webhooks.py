@@ -18,6 +18,7 @@ from agent_scheduler.config.schema import Logging, Serving
 from agent_scheduler.process.webhook import WebhookProcess
 from agent_scheduler.process.webhook_flags import OwnCertificateSettings, WebhookSettings
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
+from agent_scheduler.webhook.picture import Picture
 from tests.support.batched import install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.places import CONFIG
@@ -53,8 +54,14 @@ class World:
         self._running: dict[WebhookProcess, asyncio.Task[int]] = {}
 
     def start(self, **settings: Any) -> WebhookProcess:
+        process = self.made(**settings)
+        self._running[process] = asyncio.create_task(process.run(signals=False))
+        return process
+
+    def made(self, **settings: Any) -> WebhookProcess:
+        """One that does not run."""
         serving = settings.pop("serving", Serving(bind_address="127.0.0.1", port=0))
-        process = WebhookProcess(
+        return WebhookProcess(
             WebhookSettings(
                 **{
                     "kubeconfig": "",
@@ -68,8 +75,9 @@ class World:
             ),
             **self.cluster.way(),
         )
-        self._running[process] = asyncio.create_task(process.run(signals=False))
-        return process
+
+    def picture(self, process: WebhookProcess) -> Picture:
+        return Picture(self.cluster.transport, metrics=process.metrics, timing=process._timing)
 
     async def ended(self, process: WebhookProcess) -> int:
         return await asyncio.wait_for(self._running.pop(process), 120)

@@ -13,7 +13,7 @@ from agent_scheduler.process.runtime import Runtime
 from tests.support import objects
 from tests.support.controllers import BatchWorld, batch_world
 from tests.support.embedded import NODES, PODS
-from tests.support.installation import CONFIGURATION
+from tests.support.installation import ACCOUNT, CONFIGURATION
 from tests.support.jobs import GROUPS, JOBS, reported
 
 
@@ -24,7 +24,7 @@ class Whole(BatchWorld):
     configuration = CONFIGURATION
 
     def start_scheduler(self) -> None:
-        runtime = Runtime(load_text(self.configuration), **self.way())
+        runtime = Runtime(load_text(self.configuration), **self.way(account=ACCOUNT))
         self._scheduler = runtime, asyncio.create_task(runtime.run(signals=False))
 
     async def stop_scheduler(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from agent_scheduler.objects.job import Job, JobSpec
 
-from .job_checks import partition_problems
+from .job_checks import partition_problems, topology_problems
 
 _FIXED: Final = (
     "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under spec` and "
@@ -29,12 +29,17 @@ def changes(old: JobSpec, job: Job, before: dict[str, Any], after: dict[str, Any
         field, named = f"spec.tasks[{index}]", f"in task: {task.name}"
         if task.replicas < 0:
             yield f"{field}.replicas: 'replicas' must be >= 0 {named}"
-        elif task.min_available is not None and task.min_available > task.replicas:
+        if task.min_available is not None and task.min_available < 0:
+            yield f"{field}.minAvailable: 'minAvailable' must be >= 0 {named}"
+        elif task.replicas >= 0 and task.min_available is not None and task.min_available > task.replicas:
             yield f"{field}.minAvailable: 'minAvailable' must be <= 'replicas' {named}; allowed: 0 to {task.replicas}"
         yield from partition_problems(job, index, task)
     total = max(sum(task.replicas for task in tasks), 0)
     if job.spec.min_available > total:
         yield f"spec.minAvailable: job 'minAvailable' must not be greater than total replicas; allowed: 0 to {total}"
+    if job.spec.min_available < 0:
+        yield "spec.minAvailable: job 'minAvailable' must be >= 0"
+    yield from topology_problems(job.spec.network_topology, "spec.networkTopology")
     if len(tasks) != len(old.tasks or ()):
         yield "spec.tasks: job updates may not add or remove tasks"
         return
@@ -58,10 +63,19 @@ def _differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def _value(fields: dict[str, Any], key: str) -> Any:
+    if key == "volumes":
+        # The controller gives a claim that it makes a name, and others need not repeat that.
+        return [_plain(_unnamed(each)) for each in fields.get(key) or ()] or None
     if key == "plugins":
         # One without arguments is there.
         return {name: arguments or [] for name, arguments in (fields.get(key) or {}).items()}
     return _plain(fields.get(key))
+
+
+def _unnamed(volume: Any) -> Any:
+    if not isinstance(volume, dict) or volume.get("volumeClaim") is None:
+        return volume
+    return {**volume, "volumeClaimName": None}
 
 
 def _plain(value: Any) -> Any:

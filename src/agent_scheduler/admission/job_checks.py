@@ -14,9 +14,14 @@ from agent_scheduler.objects.batch import NetworkTopology
 from agent_scheduler.objects.job import Job, TaskSpec, VolumeSpec
 
 from . import job_dependencies, job_policies, names
+from .field_problems import formatted
 from .pod_templates import template_problems
 
 _NONE: Final = msgspec.Raw(b"null")
+_CLAIM_AND_NAME: Final = (
+    "conflict: If you want to use an existing PVC, just specify VolumeClaimName.If you want to create a new PVC, you "
+    "do not need to specify VolumeClaimName"
+)
 _MPI: Final = "mpi"
 _MPI_MASTER: Final = "master"
 _PLUGINS: Final = frozenset({"env", "hcclrank", _MPI, "pytorch", "ray", "ssh", "svc", "tensorflow"})
@@ -34,8 +39,9 @@ def problems(job: Job) -> Iterator[str]:
             yield f"spec.tasks[{index}].name: duplicated task name {task.name}"
         seen.add(task.name)
         yield from _of_task(job, index, task)
-    if problem := names.qualified(job.metadata.name):
-        yield f"metadata.name: create job with name {job.metadata.name} validate failed [{problem}]"
+    if problems := names.qualified(job.metadata.name):
+        name = job.metadata.name
+        yield f"metadata.name: create job with name {name} validate failed [{' '.join(problems)}]"
     total = max(sum(task.replicas for task in tasks), 0)
     if spec.min_available > total:
         yield (
@@ -45,7 +51,7 @@ def problems(job: Job) -> Iterator[str]:
     yield from job_policies.problems(spec.policies or (), "spec.policies")
     yield from _of_plugins(job, tasks)
     yield from _of_volumes(spec.volumes or ())
-    yield from _of_topology(spec.network_topology, "spec.networkTopology")
+    yield from topology_problems(spec.network_topology, "spec.networkTopology")
     yield from job_dependencies.problems(tasks)
 
 
@@ -60,10 +66,9 @@ def _of_task(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
     yield from job_policies.problems(task.policies or (), f"{field}.policies")
     # The last of its pods has the longest name.
     pod = f"{job.metadata.name}-{task.name}-{max(task.replicas - 1, 0)}"
-    if problem := names.qualified(pod):
-        yield f"{field}.name: create pod with name {pod} validate failed [{problem}]"
-    if problem := names.subdomain(task.name):
-        yield f'{field}.name: Invalid value: "{task.name}": {problem}'
+    if problems := names.qualified(pod):
+        yield f"{field}.name: create pod with name {pod} validate failed [{' '.join(problems)}]"
+    yield from formatted(f"{field}.name", task.name, names.subdomain)
     yield from template_problems(task, index)
 
 
@@ -73,7 +78,7 @@ def partition_problems(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
         return
     field = f"spec.tasks[{index}]"
     named = f"in task: {task.name}, job: {job.metadata.name}"
-    yield from _of_topology(parts.network_topology, f"{field}.partitionPolicy.networkTopology")
+    yield from topology_problems(parts.network_topology, f"{field}.partitionPolicy.networkTopology")
     if parts.total_partitions <= 0:
         yield f"{field}.partitionPolicy.totalPartitions: 'TotalPartitions' must be greater than 0 {named}"
     if parts.partition_size <= 0:
@@ -93,7 +98,7 @@ def partition_problems(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
         )
 
 
-def _of_topology(topology: NetworkTopology | None, field: str) -> Iterator[str]:
+def topology_problems(topology: NetworkTopology | None, field: str) -> Iterator[str]:
     if topology is not None and topology.highest_tier_allowed is not None and topology.highest_tier_name:
         yield (
             f"{field}: must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"
@@ -133,6 +138,7 @@ def _of_volumes(volumes: Sequence[VolumeSpec]) -> Iterator[str]:
         mounted.add(volume.mount_path)
         if not volume.volume_claim_name and volume.volume_claim == _NONE:
             yield f"{field}: either VolumeClaim or VolumeClaimName must be specified"
-        elif volume.volume_claim_name and (problem := names.subdomain(volume.volume_claim_name)):
-            name = volume.volume_claim_name
-            yield f"{field}.volumeClaimName: invalid VolumeClaimName {name} : [{problem}]"
+        elif (name := volume.volume_claim_name) and volume.volume_claim != _NONE:
+            yield f"{field}: {_CLAIM_AND_NAME}"
+        elif name and (problems := names.subdomain(name)):
+            yield f"{field}.volumeClaimName: invalid VolumeClaimName {name} : [{' '.join(problems)}]"

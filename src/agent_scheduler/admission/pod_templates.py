@@ -1,160 +1,381 @@
-"""Templates of pods: what the API server would refuse of each pod that is made of one, where that is easily told.
+"""Templates of pods: what the API server would refuse of each pod that is made of one.
 
-Only what makes every pod of a task fail: names, ports, amounts, mounts, probes and gates. The words are those of
-Kubernetes' `ValidatePodTemplate`.
+The words are those of Kubernetes' `ValidatePodTemplate`. Not looked at are sources of volumes of which Kubernetes does
+not have the driver any more (iSCSI, RBD, disks of clouds), and what is there for Windows alone.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
 from agent_scheduler.objects.job import TaskSpec
-from agent_scheduler.objects.wire import SchedulingGate, Wire
+from agent_scheduler.objects.wire import Resources, SchedulingGate, Wire
 
 from . import names
-from .pod_resources import Amounts, resource_problems, whole_cpus
+from .field_problems import (
+    annotation_problems,
+    between,
+    duplicate,
+    forbidden,
+    formatted,
+    invalid,
+    label_problems,
+    one_of,
+    required,
+    unsupported,
+)
+from .pod_containers import (
+    MOST_ID,
+    Container,
+    Pod,
+    Profile,
+    container_problems,
+    init_problems,
+    profile_problems,
+)
+from .pod_placement import (
+    Affinity,
+    SpreadConstraint,
+    Toleration,
+    affinity_problems,
+    gate_problems,
+    spread_problems,
+    toleration_problems,
+)
+from .pod_resources import Amounts, nano_of, pod_resource_problems, resource_problems, whole_cpus
+from .pod_volumes import Said, Volume, block_devices, volume_problems
 from .review import object_of
 
-_RESTART: Final = ("Always", "OnFailure", "Never")
-_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
-_SECONDS: Final = (
-    *("initialDelaySeconds", "timeoutSeconds", "periodSeconds"),
-    *("successThreshold", "failureThreshold"),
-)
-_MOST_PORT: Final = 65535
+_ALWAYS: Final = "Always"
+_RESTART: Final = (_ALWAYS, "OnFailure", "Never")
+_NO_DNS: Final = "None"
+_DNS: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", _NO_DNS)
+_PREEMPTION: Final = ("PreemptLowerPriority", "Never")
+_SYSTEMS: Final = ("linux", "windows")
+_DEFAULT_GRACE: Final = 30
+_MOST_NAMESERVERS: Final = 3
+_MOST_SEARCHES: Final = 32
+_LONGEST_SEARCHES: Final = 2048
+_SYSCTL: Final = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_LONGEST_SYSCTL: Final = 253
 
 
-class _Env(Wire, frozen=True):
+class _Named(Wire, frozen=True):
     name: str = ""
 
 
-class _Port(Wire, frozen=True):
-    container_port: int = 0
-    host_port: int = 0
+class _DnsConfig(Wire, frozen=True):
+    nameservers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[_Named, ...] = ()
 
 
-class _Mount(Wire, frozen=True):
+class _Security(Wire, frozen=True):
+    fs_group: int | None = None
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    supplemental_groups: tuple[int, ...] = ()
+    sysctls: tuple[_Named, ...] = ()
+    fs_group_change_policy: str | None = None
+    seccomp_profile: Profile | None = None
+    app_armor_profile: Profile | None = None
+    supplemental_groups_policy: str | None = None
+    se_linux_change_policy: str | None = msgspec.field(default=None, name="seLinuxChangePolicy")
+
+
+class _Claim(Wire, frozen=True):
     name: str = ""
-    mount_path: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
-class _Container(Wire, frozen=True):
-    name: str = ""
-    image: str = ""
-    env: tuple[_Env, ...] | None = None
-    ports: tuple[_Port, ...] | None = None
-    resources: Amounts | None = None
-    volume_mounts: tuple[_Mount, ...] | None = None
-    liveness_probe: dict[str, Any] | None = None
-    readiness_probe: dict[str, Any] | None = None
-    startup_probe: dict[str, Any] | None = None
+class _Alias(Wire, frozen=True):
+    ip: str = ""
+    hostnames: tuple[str, ...] = ()
 
 
-class _Volume(Wire, frozen=True):
-    name: str = ""
+class _ReadinessGate(Wire, frozen=True):
+    condition_type: str = ""
 
 
 class _Spec(Wire, frozen=True):
-    containers: tuple[_Container, ...] | None = None
-    init_containers: tuple[_Container, ...] | None = None
-    volumes: tuple[_Volume, ...] | None = None
-    scheduling_gates: tuple[SchedulingGate, ...] | None = None
-    host_network: bool = False
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[_Claim, ...] = ()
+    resources: Amounts = Amounts()
     restart_policy: str = ""
+    dns_policy: str = ""
+    dns_config: _DnsConfig | None = None
+    node_selector: dict[str, str] | None = None
+    security_context: _Security = _Security()
+    share_process_namespace: bool = False
+    host_network: bool = False
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    host_users: bool = True
+    affinity: Affinity = Affinity()
+    readiness_gates: tuple[_ReadinessGate, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    service_account_name: str = ""
+    node_name: str = ""
+    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
+    hostname: str = ""
+    subdomain: str = ""
+    host_aliases: tuple[_Alias, ...] = ()
+    priority_class_name: str = ""
+    runtime_class_name: str | None = None
+    preemption_policy: str | None = None
+    overhead: Resources | None = None
+    os: _Named | None = None
 
 
 class _Template(Wire, frozen=True):
+    metadata: Said = Said()
     spec: _Spec = _Spec()
 
 
-_read = msgspec.json.Decoder(_Template).decode
+def _read(raw: msgspec.Raw) -> _Template:
+    return msgspec.convert(_without_nulls(msgspec.json.decode(raw)) or {}, _Template)
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is null is as good as none."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def template_problems(task: TaskSpec, index: int) -> Iterator[str]:
     """Raises UnreadableObject."""
-    spec = object_of(task.template, _read).spec
-    field = f"spec.tasks[{index}].template.spec"
-    if not spec.containers:
-        yield f"{field}.containers: Required value"
-    used: set[str] = set()
-    for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
-        for number, container in enumerate(containers or ()):
-            at = f"{field}.{kind}[{number}]"
-            yield from _named(container.name, at, used)
-            yield from _of_container(container, at, spec)
-    gates: set[str] = set()
-    for number, gate in enumerate(spec.scheduling_gates or ()):
-        if gate.name in gates:
-            yield f'{field}.schedulingGates[{number}]: Duplicate value: "{gate.name}"'
-        gates.add(gate.name)
-    if spec.restart_policy and spec.restart_policy not in _RESTART:
-        known = ", ".join(f'"{each}"' for each in sorted(_RESTART))
-        yield f'{field}.restartPolicy: Unsupported value: "{spec.restart_policy}": supported values: {known}'
-    yield from _of_numa(task, index, spec)
-
-
-def _named(name: str, at: str, used: set[str]) -> Iterator[str]:
-    if not name:
-        yield f"{at}.name: Required value"
-    elif problem := names.label(name):
-        yield f'{at}.name: Invalid value: "{name}": {problem}'
-    elif name in used:
-        yield f'{at}.name: Duplicate value: "{name}"'
-    used.add(name)
-
-
-def _of_container(container: _Container, at: str, spec: _Spec) -> Iterator[str]:
-    if not container.image:
-        yield f"{at}.image: Required value"
-    for number, variable in enumerate(container.env or ()):
-        if not variable.name:
-            yield f"{at}.env[{number}].name: Required value"
-        elif problem := names.environment(variable.name):
-            yield f'{at}.env[{number}].name: Invalid value: "{variable.name}": {problem}'
-    for number, port in enumerate(container.ports or ()):
-        yield from _of_port(port, f"{at}.ports[{number}]", host_network=spec.host_network)
-    if container.resources is not None:
-        yield from resource_problems(container.resources, f"{at}.resources")
-    volumes = {volume.name for volume in spec.volumes or ()}
-    for number, mount in enumerate(container.volume_mounts or ()):
-        if not mount.name:
-            yield f"{at}.volumeMounts[{number}].name: Required value"
-        elif mount.name not in volumes:
-            yield f'{at}.volumeMounts[{number}].name: Not found: "{mount.name}"'
-        if not mount.mount_path:
-            yield f"{at}.volumeMounts[{number}].mountPath: Required value"
-    probes = (container.liveness_probe, container.readiness_probe, container.startup_probe)
-    for probe, said in zip(_PROBES, probes, strict=True):
-        for key in _SECONDS:
-            seconds = (said or {}).get(key)
-            if isinstance(seconds, int) and seconds < 0:
-                yield f"{at}.{probe}.{key}: Invalid value: {seconds}: must be greater than or equal to 0"
-
-
-def _of_port(port: _Port, at: str, *, host_network: bool) -> Iterator[str]:
-    between = f"must be between 1 and {_MOST_PORT}, inclusive"
-    if port.container_port == 0:
-        yield f"{at}.containerPort: Required value"
-    elif not 0 < port.container_port <= _MOST_PORT:
-        yield f"{at}.containerPort: Invalid value: {port.container_port}: {between}"
-    if port.host_port == 0:
-        return
-    if not 0 < port.host_port <= _MOST_PORT:
-        yield f"{at}.hostPort: Invalid value: {port.host_port}: {between}"
-    elif host_network and port.host_port != port.container_port:
-        yield (
-            f"{at}.hostPort: Invalid value: {port.host_port}: must match `containerPort` when `hostNetwork` is true"
+    template = object_of(task.template, _read)
+    field = f"spec.tasks[{index}].template"
+    yield from label_problems(f"{field}.labels", template.metadata.labels)
+    yield from annotation_problems(f"{field}.annotations", template.metadata.annotations)
+    yield from _of_spec(template.spec, f"{field}.spec")
+    if template.spec.ephemeral_containers:
+        yield forbidden(
+            f"{field}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"
         )
+    yield from _of_numa(task, index, template.spec)
+
+
+def _of_spec(spec: _Spec, field: str) -> Iterator[str]:
+    yield from volume_problems(spec.volumes, f"{field}.volumes")
+    yield from _of_claims(spec, f"{field}.resourceClaims")
+    grace = spec.termination_grace_period_seconds
+    pod = Pod(
+        volumes=frozenset(volume.name for volume in spec.volumes),
+        devices=block_devices(spec.volumes),
+        claims=frozenset(claim.name for claim in spec.resource_claims),
+        grace=_DEFAULT_GRACE if grace is None else grace,
+        restart_policy=spec.restart_policy,
+        host_users=spec.host_users,
+    )
+    yield from container_problems(spec.containers, f"{field}.containers", pod)
+    yield from init_problems(spec.init_containers, spec.containers, f"{field}.initContainers", pod)
+    containers = [each.resources for each in spec.containers]
+    yield from pod_resource_problems(spec.resources, containers, _together(spec), f"{field}.resources")
+    if spec.host_network:
+        yield from _of_host_network(spec, field)
+    yield from one_of(f"{field}.restartPolicy", spec.restart_policy or None, _RESTART)
+    yield from one_of(f"{field}.dnsPolicy", spec.dns_policy or None, _DNS)
+    yield from label_problems(f"{field}.nodeSelector", spec.node_selector)
+    yield from _of_security(spec, f"{field}.securityContext")
+    yield from affinity_problems(spec.affinity, f"{field}.affinity")
+    yield from _of_dns(spec, f"{field}.dnsConfig")
+    for index, gate in enumerate(spec.readiness_gates):
+        at = f"{field}.readinessGates[{index}].conditionType"
+        yield from formatted(at, gate.condition_type, names.qualified)
+    yield from gate_problems(spec.scheduling_gates, f"{field}.schedulingGates")
+    yield from spread_problems(spec.topology_spread_constraints, f"{field}.topologySpreadConstraints")
+    yield from _of_users(spec, field)
+    yield from _of_names(spec, field)
+    yield from toleration_problems(spec.tolerations, f"{field}.tolerations")
+    for index, alias in enumerate(spec.host_aliases):
+        yield from formatted(f"{field}.hostAliases[{index}].ip", alias.ip, names.address)
+        for number, name in enumerate(alias.hostnames):
+            yield from formatted(f"{field}.hostAliases[{index}].hostnames[{number}]", name, names.subdomain)
+    if spec.priority_class_name:
+        yield from formatted(f"{field}.priorityClassName", spec.priority_class_name, names.subdomain)
+    if spec.runtime_class_name:
+        yield from formatted(f"{field}.runtimeClassName", spec.runtime_class_name, names.subdomain)
+    yield from one_of(f"{field}.preemptionPolicy", spec.preemption_policy, _PREEMPTION)
+    yield from resource_problems(Amounts(limits=spec.overhead), f"{field}.overhead")
+    if spec.os is not None:
+        if not spec.os.name:
+            yield required(f"{field}.os.name", "cannot be empty")
+        elif spec.os.name not in _SYSTEMS:
+            yield unsupported(f"{field}.os", spec.os.name, _SYSTEMS)
+
+
+def _of_claims(spec: _Spec, field: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for index, claim in enumerate(spec.resource_claims):
+        at = f"{field}[{index}]"
+        if not claim.name:
+            yield required(f"{at}.name")
+        elif claim.name in seen:
+            yield duplicate(f"{at}.name", claim.name)
+        else:
+            yield from formatted(f"{at}.name", claim.name, names.label)
+        seen.add(claim.name)
+        given = {
+            "resourceClaimName": claim.resource_claim_name,
+            "resourceClaimTemplateName": claim.resource_claim_template_name,
+        }
+        said = {name: value for name, value in given.items() if value is not None}
+        shown = {"name": claim.name, **said}
+        if not said:
+            yield invalid(at, shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+        elif len(said) > 1:
+            detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            yield invalid(at, shown, detail)
+        for name, value in said.items():
+            yield from formatted(f"{at}.{name}", value, names.subdomain)
+
+
+def _together(spec: _Spec) -> dict[str, int]:
+    """What the containers ask for at once, in billionths: those that run side by side, or an init container and the
+    sidecars before it, whichever is more."""
+    running, sidecars, peak = Counter[str](), Counter[str](), Counter[str]()
+    for container in spec.containers:
+        running += _asked(container)
+    for container in spec.init_containers:
+        if container.restart_policy == _ALWAYS:
+            sidecars += _asked(container)
+        peak |= sidecars + (_asked(container) if container.restart_policy != _ALWAYS else Counter[str]())
+    return (running + sidecars) | peak
+
+
+def _asked(container: Container) -> Counter[str]:
+    """A container that says only what it may have at most asks for that."""
+    resources = container.resources
+    return Counter(
+        {
+            name: nano_of(said)
+            for name, said in {**(resources.limits or {}), **(resources.requests or {})}.items()
+        }
+    )
+
+
+def _of_host_network(spec: _Spec, field: str) -> Iterator[str]:
+    for index, container in enumerate(spec.containers):
+        for number, each in enumerate(container.ports):
+            if each.host_port and each.host_port != each.container_port:
+                at = f"{field}.containers[{index}].ports[{number}].hostPort"
+                yield invalid(at, each.host_port, "must match `containerPort` when `hostNetwork` is true")
+
+
+def _of_dns(spec: _Spec, field: str) -> Iterator[str]:
+    config = spec.dns_config
+    if spec.dns_policy == _NO_DNS:
+        if config is None:
+            yield required(field, "must provide `dnsConfig` when `dnsPolicy` is None")
+        elif not config.nameservers:
+            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            yield required(f"{field}.nameservers", detail)
+            return
+    if config is None:
+        return
+    if len(config.nameservers) > _MOST_NAMESERVERS:
+        detail = f"must not have more than {_MOST_NAMESERVERS} nameservers"
+        yield invalid(f"{field}.nameservers", config.nameservers, detail)
+    for index, server in enumerate(config.nameservers):
+        yield from formatted(f"{field}.nameservers[{index}]", server, names.address)
+    if len(config.searches) > _MOST_SEARCHES:
+        detail = f"must not have more than {_MOST_SEARCHES} search paths"
+        yield invalid(f"{field}.searches", config.searches, detail)
+    if len(" ".join(config.searches)) > _LONGEST_SEARCHES:
+        detail = (
+            f"must not have more than {_LONGEST_SEARCHES} characters (including spaces) in the search list"
+        )
+        yield invalid(f"{field}.searches", config.searches, detail)
+    for index, search in enumerate(config.searches):
+        # A dot at the end makes it absolute, and one alone is the root.
+        if search != ".":
+            name = search.removesuffix(".")
+            for problem in names.search_path(name):
+                yield invalid(f"{field}.searches[{index}]", search, problem)
+    for index, option in enumerate(config.options):
+        if not option.name:
+            yield required(f"{field}.options[{index}]", "must not be empty")
+
+
+def _of_security(spec: _Spec, field: str) -> Iterator[str]:
+    context = spec.security_context
+    numbers = {
+        "fsGroup": context.fs_group,
+        "runAsUser": context.run_as_user,
+        "runAsGroup": context.run_as_group,
+    }
+    for name, number in numbers.items():
+        yield from between(f"{field}.{name}", number, 0, MOST_ID)
+    for index, number in enumerate(context.supplemental_groups):
+        yield from between(f"{field}.supplementalGroups[{index}]", number, 0, MOST_ID)
+    if spec.share_process_namespace and spec.host_pid:
+        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
+        yield invalid(f"{field}.shareProcessNamespace", True, detail)
+    seen: set[str] = set()
+    for index, sysctl in enumerate(context.sysctls):
+        at = f"{field}.sysctls[{index}].name"
+        if not sysctl.name:
+            yield required(at)
+        elif len(sysctl.name) > _LONGEST_SYSCTL or not re.fullmatch(_SYSCTL, sysctl.name):
+            detail = f"must have at most {_LONGEST_SYSCTL} characters and match regex ^{_SYSCTL}$"
+            yield invalid(at, sysctl.name, detail)
+        elif sysctl.name in seen:
+            yield duplicate(at, sysctl.name)
+        seen.add(sysctl.name)
+    yield from one_of(
+        f"{field}.fsGroupChangePolicy", context.fs_group_change_policy, (_ALWAYS, "OnRootMismatch")
+    )
+    yield from profile_problems(context.seccomp_profile, f"{field}.seccompProfile", "seccomp")
+    yield from profile_problems(context.app_armor_profile, f"{field}.appArmorProfile", "AppArmor")
+    policy = context.supplemental_groups_policy
+    yield from one_of(f"{field}.supplementalGroupsPolicy", policy, ("Merge", "Strict"))
+    change = context.se_linux_change_policy
+    yield from one_of(f"{field}.seLinuxChangePolicy", change, ("MountOption", "Recursive"))
+
+
+def _of_users(spec: _Spec, field: str) -> Iterator[str]:
+    """Users of its own do not go with the host's namespaces."""
+    shared = (
+        ("hostNetwork", spec.host_network),
+        # So Kubernetes names these two.
+        ("HostPID", spec.host_pid),
+        ("HostIPC", spec.host_ipc),
+    )
+    if not spec.host_users:
+        for name, is_shared in shared:
+            if is_shared:
+                yield forbidden(f"{field}.{name}", "when `hostUsers` is false")
+
+
+def _of_names(spec: _Spec, field: str) -> Iterator[str]:
+    for name, value in (("serviceAccountName", spec.service_account_name), ("nodeName", spec.node_name)):
+        if value:
+            yield from formatted(f"{field}.{name}", value, names.subdomain)
+    yield from between(f"{field}.activeDeadlineSeconds", spec.active_deadline_seconds, 1, 2**31 - 1)
+    for name, value in (("hostname", spec.hostname), ("subdomain", spec.subdomain)):
+        if value:
+            yield from formatted(f"{field}.{name}", value, names.label)
 
 
 def _of_numa(task: TaskSpec, index: int, spec: _Spec) -> Iterator[str]:
     """A task with a topology policy has CPUs of its own, which are whole."""
     if task.topology_policy in ("", "none"):
         return
-    for number, container in enumerate(spec.containers or ()):
+    for number, container in enumerate(spec.containers):
         if not whole_cpus(container.resources):
             yield (
                 f"spec.tasks[{index}].template.spec.containers[{number}].resources.requests[cpu]: the cpu request "

@@ -221,8 +221,15 @@ def _of_state(queue: Queue, old: Queue | None) -> Iterator[str]:
         yield _invalid("spec.state", state, f"queue state must be in [{' '.join(_STATES)}]")
 
 
+def _of_weight(weight: str) -> str:
+    """What is wrong with it, or empty."""
+    if not _NUMBER.fullmatch(weight):
+        return f"is invalid number: strconv.ParseFloat: parsing {json.dumps(weight)}: invalid syntax"
+    return "" if float(weight) > 0 else "must be larger than 0"
+
+
 def _of_hierarchy(queue: Queue, queues: Mapping[str, Queue]) -> Iterable[str]:
-    """The first of what is wrong with the annotations."""
+    """What is wrong with the annotations: their lengths; or else each weight that is none; or else each queue below."""
     annotations, field = queue.metadata.annotations or {}, "metadata.annotations"
     hierarchy, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not hierarchy and not weights:
@@ -231,14 +238,14 @@ def _of_hierarchy(queue: Queue, queues: Mapping[str, Queue]) -> Iterable[str]:
     if len(hierarchy.split("/")) != len(each_weight):
         yield _invalid(field, hierarchy, f"{HIERARCHY} must have the same length with {HIERARCHY_WEIGHTS}")
         return
-    for weight in each_weight:
-        if not _NUMBER.fullmatch(weight):
-            why = f"strconv.ParseFloat: parsing {json.dumps(weight)}: invalid syntax"
-            yield _invalid(field, weights, f"{weight} in the {weights} is invalid number: {why}")
-            return
-        if float(weight) <= 0:
-            yield _invalid(field, weights, f"{weight} in the {weights} must be larger than 0")
-            return
+    problems = [
+        _invalid(field, weights, f"{weight} in the {weights} {problem}")
+        for weight in dict.fromkeys(each_weight)
+        if (problem := _of_weight(weight))
+    ]
+    if problems:
+        yield from problems
+        return
     for other in sorted(queues.values(), key=lambda each: each.name):
         theirs = (other.metadata.annotations or {}).get(HIERARCHY, "")
         if other.name != queue.name and theirs.startswith(f"{hierarchy}/"):
@@ -247,4 +254,3 @@ def _of_hierarchy(queue: Queue, queues: Mapping[str, Queue]) -> Iterable[str]:
                 hierarchy,
                 f"{hierarchy} is not allowed to be in the sub path of {theirs} of queue {other.name}",
             )
-            return

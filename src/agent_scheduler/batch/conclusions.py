@@ -34,6 +34,11 @@ def refusals_of(session: Session) -> Generator[None, None, dict[Kind | GroupKey,
     return found
 
 
+def kept_out_by_quotas(session: Session) -> frozenset[str]:
+    """Namespaces of the jobs that a quota has kept from being let in."""
+    return frozenset(job.namespace for job in session.fresh if job.quota_refusal)
+
+
 def claimed_room(session: Session) -> dict[str, str]:
     """UID -> the node on which pods are leaving, of tasks whose gang has its minimum when they have left. Others that
     the session has counted on room for keep nobody away from it."""

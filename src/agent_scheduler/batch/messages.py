@@ -11,6 +11,7 @@ from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
 from agent_scheduler.engine.gangs.native import UNSCHEDULABLE as NOT_SCHEDULED
 from agent_scheduler.engine.session.close import GroupResult, Result
+from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Wait
 from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.retry import Timing
@@ -35,6 +36,7 @@ class BatchMessages:
         self,
         settings: BatchSettings,
         groups: Groups,
+        usage: QueueUsage,
         *,
         transport: Transport,
         observer: BatchObserver,
@@ -67,13 +69,19 @@ class BatchMessages:
             try_again=try_again,
             pace=pace,
         )
-        self._queues = QueueStatuses(
-            transport, budget=budget_of(limit, timing), timing=timing, count=observer.status_write, pace=pace
+        self.queues = QueueStatuses(
+            transport,
+            groups,
+            usage,
+            budget=budget_of(limit, timing),
+            timing=timing,
+            count=observer.status_write,
+            pace=pace,
         )
         #: In the order in which they are drained.
         self.writers: tuple[Writer, ...] = (
             self.statuses.writes,
-            self._queues.writes,
+            self.queues,
             *said.writers,
         )
 
@@ -105,9 +113,7 @@ class BatchMessages:
             if group.group.key.native and (found := cluster.groups.get(group.group.key)) is not None:
                 self._tell_of_native(found, group)
                 yield
-        for queue in result.queues:
-            if queue.write:
-                self._queues.writes.put(queue.queue.name, queue)
+        self.queues.put(result.queues)
         for each in result.pods:
             uid = each.pod.uid
             if cluster.waits(uid) and uid not in cluster.ledger.placements:

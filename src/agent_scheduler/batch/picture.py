@@ -14,7 +14,7 @@ from agent_scheduler.engine.gangs.group import Group, of_native, of_pod, of_pod_
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.quotas.demand import JobDemand
 from agent_scheduler.engine.quotas.queues import QueueInfo, queue_info
-from agent_scheduler.engine.quotas.vector import Vector, of_resources
+from agent_scheduler.engine.quotas.vector import Total, Vector, add_to
 from agent_scheduler.engine.session.session import View
 from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
@@ -26,7 +26,7 @@ from agent_scheduler.objects.batch import (
     PodGroup,
     PodGroupStatus,
     Queue,
-    ResourceQuotaStatus,
+    ResourceQuota,
 )
 from agent_scheduler.objects.quantity import QuantityError
 
@@ -115,17 +115,19 @@ class Pictures:
         scheduler_name: str,
         default_queue: str,
         status_of: StatusOf,
+        said: Callable[[], Mapping[str, Vector]],
         is_leaving: Callable[[str], bool],
         malformed: Malformed,
         pdbs: PDBs,
     ) -> None:
-        """`status_of`: a group's, with what has been decided of it and the watch does not show yet. `is_leaving`:
-        whether a pod is being evicted."""
+        """`status_of`: a group's, with what has been decided of it and the watch does not show yet. `said`: what
+        statuses say that queues hold. `is_leaving`: whether a pod is being evicted."""
         self._cluster = cluster
         self._groups = groups
         self._name = scheduler_name
         self._default_queue = default_queue
         self._status_of = status_of
+        self._said = said
         self._is_leaving = is_leaving
         self._malformed = malformed
         self._pdbs = pdbs
@@ -173,11 +175,8 @@ class Pictures:
             lost=made.lost,
             queues=[self._queue(queue) for queue in self._groups.queues.values()],
             pdbs=self._pdbs,
-            held=self._held(),
-            others=[
-                JobDemand.of_others(queue, held)
-                for queue, held in self._cluster.ledger.usage.others().items()
-            ],
+            held=self._said(),
+            others=self._others(),
             quotas=self._quotas(made.namespaces),
             priorities={each.metadata.name: each.value for each in classes},
             default_priority=max((each.value for each in classes if each.global_default), default=0),
@@ -232,24 +231,20 @@ class Pictures:
                 self._malformed("Queue", found.name, "; ".join(problems))
         return kept[1]
 
-    def _held(self) -> dict[str, Vector]:
-        """What statuses say; what cannot be read is written anew."""
-        held = {}
-        for name, queue in self._groups.queues.items():
-            if queue.status.allocated is not None:
-                try:
-                    held[name] = of_resources(queue.status.allocated)
-                except QuantityError:
-                    continue
-        return held
+    def _others(self) -> list[JobDemand]:
+        """What pods hold that are in no job: those of other schedulers, and those whose group is gone."""
+        usage, placements = self._cluster.ledger.usage, self._cluster.ledger.placements
+        found: dict[str, Total] = {queue: dict(held) for queue, held in usage.others().items()}
+        for known in self._groups.groups.values():
+            if known.object is None:
+                for pod in known.members.values():
+                    if pod.uid in placements and self._is_ours(pod):
+                        add_to(found.setdefault(usage.queue_of(pod), {}), usage.vector(pod))
+        return [JobDemand.of_others(queue, held) for queue, held in found.items()]
 
-    def _quotas(self, namespaces: Collection[str]) -> dict[str, Sequence[ResourceQuotaStatus]]:
-        found: dict[str, Sequence[ResourceQuotaStatus]] = {}
-        for namespace in namespaces:
-            statuses = [quota.status for quota in self._groups.quotas(namespace)]
-            if statuses:
-                found[namespace] = statuses
-        return found
+    def _quotas(self, namespaces: Collection[str]) -> dict[str, Sequence[ResourceQuota]]:
+        found = {namespace: tuple(self._groups.quotas(namespace)) for namespace in namespaces}
+        return {namespace: quotas for namespace, quotas in found.items() if quotas}
 
 
 def waiting_kinds(view: View) -> Generator[None, None, dict[Kind, PodInfo]]:

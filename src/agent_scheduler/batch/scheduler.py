@@ -42,7 +42,7 @@ from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
-from .conclusions import claimed_room, left_alone, refusals_of
+from .conclusions import claimed_room, kept_out_by_quotas, left_alone, refusals_of
 from .explaining import BatchExplainer
 from .measuring import Held, hold
 from .messages import BatchMessages
@@ -123,6 +123,7 @@ class BatchScheduler:
         self._messages = BatchMessages(
             settings,
             waiting.groups,
+            cluster.ledger.usage,
             transport=transport,
             observer=observer,
             timing=timing,
@@ -130,7 +131,10 @@ class BatchScheduler:
             pace=binder.pace,
         )
         messenger = self._messages.messenger
-        waiting.tell(messenger.settled, messenger.group_gone, messenger.seen)
+        queues_due = self._messages.queues.due.set
+        waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
+        cluster.on_group_seen.append(messenger.group_seen)
+        cluster.ledger.usage.on_held = queues_due
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
         cluster.ledger.usage.default_queue = settings.default_queue
@@ -141,6 +145,7 @@ class BatchScheduler:
             scheduler_name=profile.scheduler_name,
             default_queue=settings.default_queue,
             status_of=self._messages.statuses.of,
+            said=self._messages.queues.said,
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
             pdbs=pdbs,
@@ -296,8 +301,9 @@ class BatchScheduler:
             trial.reset()
             claims = self._keep_claims(session)
             refused_by = await self._worked_off(refusals_of(session))
-            await self._worked_off(self.waiting.end(refused_by))
+            await self._worked_off(self.waiting.end(refused_by, kept_out_by_quotas(session)))
             self._settled = result.settled
+            self.waiting.wait_until(result.turns_at)
             await self._worked_off(self.waiting.decided(result.groups))
             if session.let_in_late:
                 self.waiting.activate()
@@ -374,19 +380,23 @@ class BatchScheduler:
                 raise _Stopped
 
     async def _flush(self) -> None:
-        """Have events put to all whom they concern, leftovers tried again, and statuses looked for, when their time
-        comes."""
-        queue, moved = self.waiting.queue, self.waiting.deadline_moved
+        """Have sessions held, events put to all whom they concern, leftovers tried again, and statuses looked for, when
+        their time comes."""
+        waiting, timing = self.waiting, self._timing
+        queue, moved = waiting.queue, waiting.deadline_moved
         while True:
             moved.clear()
             deadline = queue.next_deadline()
-            pause = _FLUSH_SECONDS if deadline is None else deadline - self._timing.clock()
+            pause = _FLUSH_SECONDS if deadline is None else deadline - timing.clock()
+            pause = min(pause, waiting.due_at - timing.now().timestamp())
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(max(pause, _SHORTEST_PAUSE), _FLUSH_SECONDS)):
                     await moved.wait()
+            waiting.time_passes(timing.now().timestamp())
             queue.flush_backoff()
             queue.flush_unschedulable_leftovers()
             queue.go_on()
             if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
                 self.waiting.due.set()
             self._messages.statuses.look()
+            self._messages.queues.due.set()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster, Entry
@@ -75,10 +76,13 @@ class WaitingPods:
         self._settled: Callable[[PodInfo], None] = lambda _: None
         self._seen: Callable[[PodInfo], None] = lambda _: None
         self._group_gone: Callable[[GroupKey, str], None] = lambda _, __: None
+        self._queue_seen: Callable[[], None] = lambda: None
         #: Set while there is a reason for a session.
         self.due = asyncio.Event()
-        #: Set when the queue has something to do by the clock earlier than before.
+        #: Set when there is something to do by the clock earlier than before.
         self.deadline_moved = asyncio.Event()
+        #: When a session is due though nothing happens, in seconds of the epoch.
+        self.due_at = inf
         self.groups = Groups(schedulers=(scheduler_name,), observer=self)
         self._cluster: Cluster | None = None
         self._queue: SchedulingQueue[PodInfo] | None = None
@@ -100,6 +104,10 @@ class WaitingPods:
         self._beginning = False
         #: Whether anything has happened since the session under way began that may help somebody.
         self._heard = False
+        #: Namespaces of groups that a quota has kept out in the last session, and those of which quotas have changed
+        #: since the session under way began.
+        self._kept_out: frozenset[str] = frozenset()
+        self._quotas_heard: set[str] = set()
         #: Whether something has changed that all jobs are counted by, so that none may stand for itself.
         self._all_anew = False
 
@@ -116,10 +124,12 @@ class WaitingPods:
         settled: Callable[[PodInfo], None],
         group_gone: Callable[[GroupKey, str], None],
         seen: Callable[[PodInfo], None],
+        queue_seen: Callable[[], None],
     ) -> None:
         """`settled` is called for a pod that got a node or went away without one; `group_gone` for a group, with its
-        UID; `seen` for each change of a pod that waits."""
+        UID; `seen` for each change of a pod that waits, `queue_seen` for each of a queue."""
         self._settled, self._group_gone, self._seen = settled, group_gone, seen
+        self._queue_seen = queue_seen
 
     def ready(self) -> None:
         if not self._beginning:
@@ -200,9 +210,9 @@ class WaitingPods:
         return self._some_not_tried and bool(event.action & ActionType.DELETE)
 
     def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int:
-        if new.scheduler_name == self._name and (
-            old.batch != new.batch or old.deleting != new.deleting or old.cls is not new.cls
-        ):
+        # Of another scheduler's pod the queue that it leaves, or in which it takes less, may be what others wait for.
+        counts = new.scheduler_name == self._name or self._some_not_tried
+        if counts and (old.batch != new.batch or old.deleting != new.deleting or old.cls is not new.cls):
             self.due.set()
         return self.queue.assigned_pod_updated(old, new)
 
@@ -248,6 +258,7 @@ class WaitingPods:
         self._decided = decided
 
     def queue_changed(self, name: str) -> None:
+        self._queue_seen()
         queue = self.groups.queues.get(name)
         if self._changed(self._queue_objects, name, None if queue is None else _read_of_queue(queue)):
             self._all_anew = True
@@ -275,14 +286,30 @@ class WaitingPods:
         self.due.set()
 
     def quotas_changed(self, namespace: str) -> None:
-        self.due.set()
+        """With every pod of the namespace that comes or goes: it is a reason for a session only where a group waits for
+        a quota, as the last session found or as the one under way may find."""
+        self._quotas_heard.add(namespace)
+        if namespace in self._kept_out:
+            self.due.set()
 
     # ---- sessions
+
+    def wait_until(self, moment: float) -> None:
+        """A session would come to something else then, and not before; in seconds of the epoch."""
+        self.due_at = moment
+        self.deadline_moved.set()
+
+    def time_passes(self, moment: float) -> None:
+        """It is `moment` by now."""
+        if moment >= self.due_at:
+            self.due_at = inf
+            self.due.set()
 
     def open(self, settled: Mapping[GroupKey, Settled]) -> Generator[None, None, Mapping[GroupKey, Settled]]:
         """A session is about to look at the cluster; events from now on are put to those that it looks at when it ends.
         Those of the settled jobs that may stand for themselves in it, as nothing has helped them."""
         self.due.clear()
+        self._quotas_heard.clear()
         if self._all_anew:
             self._all_anew, settled = False, {}
         kinds = {uid: kind for kind, uid in self._standing_for.items()}
@@ -335,10 +362,17 @@ class WaitingPods:
             finally:
                 self._beginning = False
 
-    def end(self, refused_by: Mapping[Kind | GroupKey, frozenset[str]]) -> Generator[None, None, None]:
+    def end(
+        self,
+        refused_by: Mapping[Kind | GroupKey, frozenset[str]],
+        kept_out: frozenset[str] = frozenset(),
+    ) -> Generator[None, None, None]:
         """A session has ended, one representative at a time. `refused_by`: the plugins by which nodes were refused to
-        pods of a kind, and of any kind in a group."""
+        pods of a kind, and of any kind in a group. `kept_out`: the namespaces of groups that wait for quotas."""
         queue, in_flight = self.queue, self._in_flight
+        self._kept_out = kept_out
+        if kept_out & self._quotas_heard:
+            self.due.set()
         self._some_not_tried = False
         kinds = {uid: kind for kind, uid in self._standing_for.items()}
         while in_flight:

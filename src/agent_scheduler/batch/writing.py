@@ -6,16 +6,18 @@ place of what waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from agent_scheduler.cluster.groups import Groups
-from agent_scheduler.engine.quotas.vector import Total, in_ledger_units
-from agent_scheduler.engine.session.close import GroupResult, QueueResult
+from agent_scheduler.engine.quotas.vector import Total, Vector, in_ledger_units, of_resources
+from agent_scheduler.engine.session.close import GroupResult, QueueResult, placed_in, queue_results
 from agent_scheduler.engine.session.session import Event
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.budget import Budget
 from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.pace import Pace
@@ -23,14 +25,17 @@ from agent_scheduler.kube.patch import patch_once
 from agent_scheduler.kube.recorder import EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
+from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import (
     API_VERSION,
     PodGroup,
     PodGroupStatus,
+    Queue,
     pod_group_path,
     queue_path,
 )
-from agent_scheduler.objects.quantity import text_of
+from agent_scheduler.objects.merging import replacement
+from agent_scheduler.objects.quantity import QuantityError, text_of
 
 from .settings import WRITES_AT_A_TIME
 
@@ -38,6 +43,8 @@ _encode = msgspec.json.Encoder().encode
 
 #: Seconds in which the watch shows a status after the API server has said that it is written.
 _SEEN_WITHIN: Final = 30.0
+#: Seconds from a change of what a queue holds to the write that says so.
+_SETTLE: Final = 0.2
 
 #: Reports what became of a write: written, failed.
 Count = Callable[[str], None]
@@ -180,31 +187,123 @@ def _status(status: PodGroupStatus) -> dict[str, Any]:
     }
 
 
+class _Written(NamedTuple):
+    """What a queue of this UID was written to hold, at which version of it and when."""
+
+    uid: str
+    version: str
+    resources: dict[str, str]
+    at: float
+
+
 class QueueStatuses:
-    """Owner of the writes of what queues hold that are under way."""
+    """Owner of what was written of queues that the watch does not show yet, and of the names of all resources that were
+    written: a queue may still have them.
+
+    It follows the book of queues, so that pods of the fast path show as soon as those of gangs do, and what somebody
+    else has written is written over.
+    """
 
     def __init__(
-        self, transport: Transport, *, budget: Budget, timing: Timing, count: Count, pace: Pace
+        self,
+        transport: Transport,
+        groups: Groups,
+        usage: QueueUsage,
+        *,
+        budget: Budget,
+        timing: Timing,
+        count: Count,
+        pace: Pace,
     ) -> None:
         self._transport = transport
+        self._groups = groups
+        self._usage = usage
         self._budget = budget
         self._timing = timing
         self._count = count
-        self.writes: Dispatcher[str, QueueResult] = Dispatcher(
+        self._written: dict[str, _Written] = {}
+        self._named: dict[str, dict[str, None]] = {}
+        #: Set while what queues hold, or say that they hold, may be another than when it was looked at.
+        self.due = asyncio.Event()
+        self._writes: Dispatcher[str, QueueResult] = Dispatcher(
             self._write, concurrency=WRITES_AT_A_TIME, pace=pace
         )
 
+    async def run(self) -> None:
+        """Until cancelled."""
+        # What was written in an earlier term may have been written over since.
+        self._written.clear()
+        self.due.set()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._writes.run())
+            while True:
+                await self.due.wait()
+                # What comes together is one write.
+                await self._timing.sleep(_SETTLE)
+                self.due.clear()
+                self._look()
+
+    async def drain(self, timeout: float) -> int:  # noqa: ASYNC109 - as of all writers
+        return await self._writes.drain(timeout)
+
+    def _look(self) -> None:
+        queues, book = self._groups.queues, self._usage.book
+        infos = {name: info for name in queues if (info := book.info(name)) is not None}
+        self.put(queue_results(infos, placed_in(book), self.said()))
+        for name in self._named.keys() - queues.keys():
+            del self._named[name]
+
+    def said(self) -> dict[str, Vector]:
+        """What the statuses say that queues hold; not of those of which that cannot be read."""
+        found = {}
+        for name, queue in self._groups.queues.items():
+            allocated = self._allocated(queue)
+            try:
+                found[name] = of_resources(allocated)
+            except QuantityError:
+                continue
+            if allocated is None or found[name].keys() != allocated.keys():
+                # It names what no queue holds.
+                del found[name]
+        return found
+
+    def _allocated(self, queue: Queue) -> Mapping[str, str | int | float] | None:
+        name, metadata = queue.name, queue.metadata
+        written = self._written.get(name)
+        if written is not None and (
+            written.uid != metadata.uid
+            or not is_older(metadata.resource_version, written.version)
+            or self._timing.clock() >= written.at + _SEEN_WITHIN
+        ):
+            # The watch shows it, or shows long afterwards that it was undone as the store went back.
+            del self._written[name]
+            written = None
+        return queue.status.allocated if written is None else written.resources
+
+    def put(self, results: Iterable[QueueResult]) -> None:
+        """Have those written that say otherwise."""
+        for each in results:
+            if each.write:
+                self._writes.put(each.queue.name, each)
+
     async def _write(self, name: str, result: QueueResult) -> None:
-        body = {"metadata": {"uid": result.queue.uid}, "status": {"allocated": _resources(result.allocated)}}
+        uid, resources = result.queue.uid, _resources(result.allocated)
+        queue = self._groups.queues.get(name)
+        named = self._named.setdefault(name, {})
+        named |= dict.fromkeys((*resources, *((queue and queue.status.allocated) or ())))
+        body = {"metadata": {"uid": uid}, "status": {"allocated": replacement(named, resources)}}
         patched = await patch_once(
             self._transport,
             f"{queue_path(name)}/status",
             _encode(body),
-            wanted=lambda: not self.writes.waiting(name),
+            wanted=lambda: not self._writes.waiting(name),
             budget=self._budget,
             timing=self._timing,
         )
         self._count("written" if patched.failure is None else "failed")
+        if patched.failure is None:
+            now = self._timing.clock()
+            self._written[name] = _Written(uid, patched.resource_version, resources, now)
 
 
 def _resources(total: Total) -> dict[str, str]:

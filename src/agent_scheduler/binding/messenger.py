@@ -83,20 +83,15 @@ class KubeMessenger:
     def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None:
         """The group's PodGroupScheduled condition, if that is news. Once it is True it stays so (as in kube-scheduler):
         members that come later are none of it."""
-        known = None
-        if group.condition is not None:
-            known = PodCondition(
-                group.condition.status,
-                group.condition.reason,
-                group.condition.message,
-                POD_GROUP_SCHEDULED,
-                group.condition.observed_generation or 0,
-            )
+        known, key = _known_of_group(group), _key_of_group(group)
         generation = group.metadata.generation or 0
         condition = PodCondition(status, reason, shortened(message), POD_GROUP_SCHEDULED, generation)
-        key = PodKey(group.key.namespace, group.key.name, group.uid)
         if status == "True" or not self._groups.says(key, "True", known=known):
             self._groups.report(key, condition, known=known)
+
+    def group_seen(self, group: NativeGroup) -> None:
+        """As `seen`, of a group."""
+        self._groups.seen(_key_of_group(group), _known_of_group(group), group.metadata.resource_version)
 
     def group_gone(self, key: GroupKey, uid: str) -> None:
         self._groups.forget(PodKey(key.namespace, key.name, uid))
@@ -106,10 +101,8 @@ class KubeMessenger:
         self._event(pod, NORMAL, "BindingConditionsPending", "Scheduling", note, None, once=True)
 
     def seen(self, pod: PodInfo) -> None:
-        """The watch shows it, and it waits: what was said last of it may have been overwritten."""
-        known = _known(pod)
-        if known is not None:
-            self._status.seen(_key(pod), known, pod.resource_version)
+        """The watch shows it, and it waits: what was said last of it may have been overwritten, or taken away."""
+        self._status.seen(_key(pod), _known(pod), pod.resource_version)
 
     def settled(self, pod: PodInfo) -> None:
         """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""
@@ -118,6 +111,18 @@ class KubeMessenger:
 
 def _key(pod: PodInfo) -> PodKey:
     return PodKey(pod.namespace, pod.name, pod.uid)
+
+
+def _key_of_group(group: NativeGroup) -> PodKey:
+    return PodKey(group.key.namespace, group.key.name, group.uid)
+
+
+def _known_of_group(group: NativeGroup) -> PodCondition | None:
+    said = group.condition
+    if said is None:
+        return None
+    generation = said.observed_generation or 0
+    return PodCondition(said.status, said.reason, said.message, POD_GROUP_SCHEDULED, generation)
 
 
 def _known(pod: PodInfo) -> PodCondition | None:

@@ -20,6 +20,7 @@ from agent_scheduler.kube.auth import load_endpoint
 from agent_scheduler.kube.credentials import KubeConfigError
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.retry import REAL
+from agent_scheduler.kube.waiting import InputsRefused
 from agent_scheduler.telemetry.logs import setup
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver
@@ -50,6 +51,8 @@ async def explain(
     try:
         async with asyncio.timeout(PATIENCE):
             await fast_path.synced()
+    except InputsRefused as error:
+        raise Unreachable(f"{endpoint.base_url}: {error}") from None
     except TimeoutError:
         missing = ", ".join(fast_path.missing)
         raise Unreachable(

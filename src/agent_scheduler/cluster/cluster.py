@@ -99,6 +99,8 @@ class Cluster:
         self._settled = settled
         self._seen = seen
         self._group_gone = group_gone
+        #: Called with each PodGroup that was added or changed.
+        self.on_group_seen: list[Callable[[NativeGroup], object]] = []
 
     def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
         """The pods of these profiles, which are nobody's yet, are this subscriber's. Before the first pod is seen."""
@@ -183,7 +185,7 @@ class Cluster:
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
             waiting = self._as_it_waits(pod) if pod.nominated_node_name else pod
             self._subscribers[pod.scheduler_name].add(waiting)
-            if pod.condition is not None:
+            if pod.condition is not None or (old is not None and old.condition is not None):
                 self._seen(pod)
             if self.ledger.usage.active or pod.batch is not None:
                 self.ledger.usage.seen(pod)
@@ -275,6 +277,8 @@ class Cluster:
         """A PodGroup was added or changed."""
         old = self.groups.get(group.key)
         self.ledger.usage.gated.group_changed(group.key)
+        for seen in self.on_group_seen:
+            seen(group)
         if self.groups.set(group):
             self.events.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
 

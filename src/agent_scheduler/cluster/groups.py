@@ -246,9 +246,9 @@ class Groups:
 
     # ---- watches
 
-    def kinds(self, *, quotas: bool = False) -> list[Kind]:
-        """What is watched beside pods, `native_groups` and `counted_queues`; `quotas`: whether ResourceQuotas are."""
-        found = [
+    def kinds(self) -> list[Kind]:
+        """What is watched beside pods, `native_groups`, `counted_queues` and `quota_kind`."""
+        return [
             pod_groups(self.set_group, self.delete_group, known=self._known),
             Kind(
                 "PriorityClass",
@@ -259,19 +259,17 @@ class Groups:
                 known=lambda each: self._priority_classes.get(each.metadata.name),
             ),
         ]
-        if quotas:
-            found.append(
-                Kind(
-                    "ResourceQuota",
-                    batch.RESOURCE_QUOTAS,
-                    msgspec.json.Decoder(batch.ResourceQuota).decode,
-                    self.set_quota,
-                    self.delete_quota,
-                    optional=True,
-                    known=lambda each: self._quotas.get(each.metadata.namespace, {}).get(each.metadata.name),
-                )
-            )
-        return found
+
+    def quota_kind(self) -> Kind:
+        """For sessions that ask them."""
+        return Kind(
+            "ResourceQuota",
+            batch.RESOURCE_QUOTAS,
+            msgspec.json.Decoder(batch.ResourceQuota).decode,
+            self.set_quota,
+            self.delete_quota,
+            known=lambda each: self._quotas.get(each.metadata.namespace, {}).get(each.metadata.name),
+        )
 
     def _known(
         self, found: batch.PodGroup | batch.NativePodGroup

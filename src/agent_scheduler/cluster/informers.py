@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -20,14 +20,16 @@ from agent_scheduler.engine.state.nodeinfo import node_info
 from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo, PodReader
-from agent_scheduler.kube.reflector import Reflector, WatchTimes
+from agent_scheduler.kube.errors import FailureClass
+from agent_scheduler.kube.reflector import Reflector, Refused, WatchTimes
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, NotListed
+from agent_scheduler.kube.waiting import RENEWAL_PATIENCE, InputsRefused, NotListed
 from agent_scheduler.kube.watch_events import DELETED, Change, Object
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import QUEUE_NAME
 from agent_scheduler.objects.selecting import PodDisruptionBudget, SelectsByLabels, SelectsByMap
+from agent_scheduler.telemetry.logs import get_logger
 
 from .cluster import Cluster
 from .kinds import Kind
@@ -41,6 +43,13 @@ _LIVING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 #: Seconds that lists of kinds which are not vital may take at a takeover, and between later tries at those that took
 #: longer.
 OTHERS_PATIENCE: Final = 15.0
+
+
+#: Seconds for which what is read may be refused at the start, and between looks whether it still is.
+REFUSED_PATIENCE: Final = 10.0
+_REFUSED_LOOK: Final = 1.0
+
+_log = get_logger(__name__)
 
 
 class InformerObserver(Protocol):
@@ -102,10 +111,18 @@ class Informers:
                 times=self._times,
                 timing=self._timing,
                 read_event=kind.read_event,
-                count=partial(self._observer.watched, kind.name),
+                count=partial(self._counted, kind),
             )
             if self._tasks is not None:
                 self._tasks.create_task(reflector.run())
+
+    def _counted(self, kind: Kind, what: str) -> None:
+        self._observer.watched(kind.name, what)
+        reflector = self._reflectors.get(kind.name)
+        if what == "refused" and reflector not in self._first and reflector is not None:
+            # Decisions go on without it: what is read since the start, `synced` speaks of.
+            assert reflector.refused is not None
+            _log.error("input refused", problem=_refusal(kind, reflector.refused))
 
     async def run(self) -> None:
         """Keep the caches until cancelled."""
@@ -115,9 +132,31 @@ class Informers:
                 tasks.create_task(reflector.run())
 
     async def synced(self) -> None:
-        """Returns once all that existed at the start has been seen."""
+        """Returns once all that existed at the start has been seen. Raises InputsRefused when some of it is refused for
+        longer than by an API server that has just started, and has not read its roles yet."""
         for reflector in self._first:
-            await reflector.synced.wait()
+            while not reflector.synced.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REFUSED_LOOK):
+                        await reflector.synced.wait()
+                refused = {name: self._reflectors[name].refused for name in self.missing}
+                if any(
+                    each is not None and each.last >= each.since + REFUSED_PATIENCE
+                    for each in refused.values()
+                ):
+                    told = (
+                        _refusal(self._kinds[name], each)
+                        for name, each in refused.items()
+                        if each is not None
+                    )
+                    raise InputsRefused("; ".join(told))
+
+    @property
+    def absent(self) -> list[Kind]:
+        """Those that the server does not serve, which some plugin reads."""
+        return [
+            kind for name, kind in self._kinds.items() if kind.readers and self._reflectors[name].is_absent
+        ]
 
     @property
     def is_synced(self) -> bool:
@@ -244,6 +283,16 @@ class Informers:
                 metadata = change.object.metadata
                 key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
                 self._observer.change_failed(kind.name, key, error)
+
+
+def _refusal(kind: Kind, refused: Refused) -> str:
+    failure = refused.failure
+    if failure.kind is FailureClass.NOT_SERVED:
+        lacking = f"needed: an API server that serves {kind.resource}"
+    else:
+        lacking = f"needed: the right to list and watch {kind.resource}, as the roles in config/ have it"
+    who = f"plugin {', '.join(kind.readers)} reads" if kind.readers else "this process reads"
+    return f"{who} {kind.name}, which is refused: {failure}; {lacking}"
 
 
 class GroupsOfPods(Protocol):

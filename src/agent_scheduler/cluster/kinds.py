@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.kube.transport import collection_at
 from agent_scheduler.kube.watch_events import Decode, Object, ReadEvent
 
 from .subscribers import Events
@@ -36,6 +37,15 @@ class Kind:
     vital: bool = False
     #: What is kept of an object, where that is as it was read.
     known: Callable[[Any], Any] | None = None
+    #: Plugins that decide by it; empty for what everything is decided by.
+    readers: tuple[str, ...] = ()
+
+    @property
+    def resource(self) -> str:
+        """As roles name it: `queues.scheduling.volcano.sh`."""
+        version, resource = collection_at(self.path)
+        group = version.split("/")[2] if version.startswith("/apis/") else ""
+        return f"{resource}.{group}" if group else resource
 
 
 def cached_kind(

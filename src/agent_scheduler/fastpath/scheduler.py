@@ -18,6 +18,7 @@ import numpy.ma  # noqa: F401
 
 from agent_scheduler.binding.queue_admission import Always, Turn
 from agent_scheduler.cluster.groups import Groups
+from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.queueing.record import QueueRecorder
 from agent_scheduler.kube.retry import REAL, Timing
@@ -173,7 +174,7 @@ class FastPath:
         await self._informers.run()
 
     async def synced(self) -> None:
-        """Returns once all that existed at the start has been seen."""
+        """Returns once all that existed at the start has been seen. Raises InputsRefused: see `Informers`."""
         await self._informers.synced()
         # The first time all nodes are copied and compared: in a large cluster that would be a stall for the first pod.
         self.snapshot.refresh()
@@ -191,6 +192,11 @@ class FastPath:
     @property
     def is_synced(self) -> bool:
         return self._informers.is_synced
+
+    @property
+    def absent(self) -> Sequence[Kind]:
+        """Kinds that some plugin reads and the API server does not serve: to that plugin there are none."""
+        return self._informers.absent
 
     @property
     def missing(self) -> Sequence[str]:

@@ -119,6 +119,7 @@ def build_state(
         counts_others=settings.sharding is not ShardingMode.NONE,
     )
     gang_waits.attach(cluster)
+    cluster.on_group_seen.append(messenger.group_seen)
     snapshot = Snapshot(ledger, cluster.handle)
     return State(
         rules=rules,

@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from agent_scheduler.cluster import informers
-from agent_scheduler.cluster.groups import Groups, counted_queues, native_groups
+from agent_scheduler.cluster.groups import (
+    NATIVE_POD_GROUP,
+    POD_GROUP,
+    Groups,
+    counted_queues,
+    native_groups,
+)
 from agent_scheduler.cluster.informers import InformerObserver, Informers
+from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.engine.events.events import Resource
 from agent_scheduler.engine.framework.plugin import Profile, Reads
 from agent_scheduler.engine.plugins.dynamic_resources import take_timeouts
 from agent_scheduler.engine.preemption.pdbs import PDBs
 from agent_scheduler.engine.shards.claims import ShardingMode
+from agent_scheduler.engine.state.owners import OwnerKind
 from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
 from .shard import Shard
 from .state import State
+
+_VOLUMES: Final = ("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits")
+#: Kind -> the plugins that decide by it, of which some may be configured. What is not here is read whatever they are.
+READERS: Final[Mapping[str, Collection[str]]] = MappingProxyType(
+    {
+        "Namespace": ("InterPodAffinity",),
+        "PodDisruptionBudget": ("DefaultPreemption", "pdb"),
+        Resource.STORAGE_CLASS.value: _VOLUMES,
+        Resource.PERSISTENT_VOLUME.value: _VOLUMES,
+        Resource.PERSISTENT_VOLUME_CLAIM.value: _VOLUMES,
+        Resource.CSI_NODE.value: ("VolumeBinding", "NodeVolumeLimits"),
+        Resource.CSI_DRIVER.value: ("VolumeBinding", "NodeVolumeLimits"),
+        Resource.CSI_STORAGE_CAPACITY.value: ("VolumeBinding",),
+        Resource.VOLUME_ATTACHMENT.value: ("NodeVolumeLimits",),
+        **{
+            each.value: ("DynamicResources",)
+            for each in (Resource.DEVICE_CLASS, Resource.RESOURCE_SLICE, Resource.RESOURCE_CLAIM)
+        },
+        **{each.value: ("PodTopologySpread",) for each in OwnerKind},
+        NATIVE_POD_GROUP: ("GangScheduling", "gang"),
+        POD_GROUP: ("gang",),
+        "Queue": ("proportion", "capacity"),
+        "PriorityClass": ("priority",),
+        "ResourceQuota": ("resourcequota",),
+    }
+)
 
 
 class Watching:
@@ -37,14 +75,17 @@ class Watching:
         self._groups = groups
         self._classes = PodClasses()
         self.pdbs = PDBs()
+        configured = {**state.rules.beside, **state.rules.profiles}.values()
+        kinds = [
+            *informers.kinds(state.cluster, self._classes, self.pdbs, groups),
+            *state.storage.kinds(),
+            *state.claims.kinds(),
+            counted_queues(state.cluster, groups),
+            *(groups.kinds() if groups is not None else ()),
+            *self._read_by(configured),
+        ]
         self.informers = Informers(
-            [
-                *informers.kinds(state.cluster, self._classes, self.pdbs, groups),
-                *state.storage.kinds(),
-                *state.claims.kinds(),
-                counted_queues(state.cluster, groups),
-                *(groups.kinds() if groups is not None else ()),
-            ],
+            with_readers(kinds, configured),
             transport=transport,
             times=state.rules.settings.watch_times,
             timing=timing,
@@ -63,23 +104,41 @@ class Watching:
 
         images, before = reading(Reads.IMAGES), self._classes.images_for
         self._classes.images_for = images
-        if images != before:
+        quotas, quotas_before = reading(Reads.QUOTAS), self._classes.quotas_for
+        self._classes.quotas_for = quotas
+        if (images, quotas) != (before, quotas_before):
             self.informers.read_again("Pod")
         if bool(images) != bool(before):
             self.informers.read_again("Node")
         take_timeouts(profiles, self._cluster.devices)
         self._take_workload(bool(reading(Reads.TARGET_WORKLOAD)))
         self._cluster.owners.schedulers = reading(Reads.OWNERS)
-        if self._cluster.owners.schedulers:
-            self.informers.also(informers.owners(self._cluster))
-        if self._groups is not None or any(profile.gangs for profile in profiles.values()):
-            self.informers.also([native_groups(self._cluster, self._groups)])
+        self.informers.also(with_readers(self._read_by(profiles.values()), profiles.values()))
+
+    def _read_by(self, profiles: Collection[Profile]) -> list[Kind]:
+        """What is watched because some plugin of these profiles reads it."""
+        reads = frozenset[Reads]().union(*(profile.reads for profile in profiles))
+        found = informers.owners(self._cluster) if Reads.OWNERS in reads else []
+        if self._groups is not None or any(profile.gangs for profile in profiles):
+            found.append(native_groups(self._cluster, self._groups))
+        if self._groups is not None and Reads.QUOTAS in reads:
+            found.append(self._groups.quota_kind())
+        return found
 
     def _take_workload(self, wanted: bool) -> None:
         workload = self._cluster.target_workload
         if wanted and not workload.wanted:
             workload.begin(pod.cls for pod in self._cluster.pods.values())
         workload.wanted = wanted
+
+
+def with_readers(kinds: Iterable[Kind], profiles: Collection[Profile]) -> list[Kind]:
+    """Each with those of its readers that these profiles have."""
+    names = frozenset[str]().union(*(profile.plugin_names for profile in profiles))
+    return [
+        replace(kind, readers=tuple(each for each in READERS.get(kind.name, ()) if each in names))
+        for kind in kinds
+    ]
 
 
 def build_shard(state: State, informers: Informers) -> Shard | None:

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, KeysView, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from agent_scheduler.kube.errors import (
@@ -105,12 +105,20 @@ class _StaleList(Exception):
     """A list that shows an older state than the one we have."""
 
 
+class Refused(NamedTuple):
+    """Why a server refuses to list a collection; when it did so first and last, on the reflector's clock."""
+
+    failure: Failure
+    since: float
+    last: float
+
+
 class Reflector(Generic[T]):
     """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
     A server may not serve an `optional` collection, as its discovery says: it is taken for empty until it is there.
 
     `count(what)` is called with: list_initial, list_expired (after a 410), list_failing (watches kept failing),
-    list_renewed, stale_list, watch, duplicate, malformed, failure. Every attempt at a list is counted.
+    list_renewed, stale_list, refused, watch, duplicate, malformed, failure. Every attempt at a list is counted.
     Run `run()` as a task of its own; cancelling it is how a reflector stops.
     """
 
@@ -144,9 +152,12 @@ class Reflector(Generic[T]):
         self._count = count
         #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
         self.last_contact = timing.clock()
-        # Owner of all below: the task in `run`.
+        #: None while the server lists the collection, or does not answer. Owner: the task in `run`, as of all below.
+        self.refused: Refused | None = None
         # Whether the server may be of an earlier version than that, which a watch does not show: it sends nothing then.
         self._is_unconfirmed = False
+        #: Whether the server does not serve the collection, which counts as empty.
+        self.is_absent = False
         self._stale_lists = 0
         #: How often `decode` has come to make something else, and how often it had for what the last list brought.
         self._decode_generation = self._listed_generation = 0
@@ -267,14 +278,27 @@ class Reflector(Generic[T]):
         """A list failed that those of `asked` have waited for. False if that is because the server does not serve the
         collection, which counts as an empty one."""
         if self._is_absent(error):
+            self.is_absent = True
             self._count("absent")
             self.last_contact = self._timing.clock()
             self.synced.set()
             answer(each.listed for each in asked)
             return False
+        before, now = self.refused, self._timing.clock()
+        if not isinstance(error, RequestFailed) or not self._refuses(error.failure):
+            self.refused = None
+        else:
+            self.refused = Refused(error.failure, now if before is None else before.since, now)
+            if before is None:
+                self._count("refused")
         self._waiting.failed(asked, error)
         self._report("list_failed", str(error))
         return True
+
+    def _refuses(self, failure: Failure) -> bool:
+        """Whether a right is lacking, or the server does not serve the kind, as it says itself."""
+        forbidden = failure.kind is FailureClass.PERMANENT and failure.status == 403
+        return forbidden or failure.kind is FailureClass.NOT_SERVED
 
     def _is_absent(self, error: Exception) -> bool:
         """Whether the server has no such collection. One that has been listed is not taken for empty: objects that were
@@ -328,6 +352,7 @@ class Reflector(Generic[T]):
                 raise _StaleList(f"the list is of {revision}; {self.view.version} was seen already")
             raise StoreWentBack(f"the list of {self._path}", listed=revision, known=self.view.version)
         self._stale_lists = 0
+        self.refused, self.is_absent = None, False
         await self.view.refuse_older(fresh)
         gone = [uid for uid in self.view.missing(fresh, revision) if uid not in unread]
         # Deletions go first: an object made again under the same name must not be added beside its predecessor.

@@ -169,17 +169,18 @@ class StatusWriter:
             and self._timing.clock() - last.written_at > _WATCH_LAG
         )
 
-    def seen(self, pod: PodKey, known: PodCondition, version: str) -> None:
-        """The watch shows this condition in the object's `version`. Where that is not what was written before it, a
-        write that had been given up was carried out late, or somebody else's: the last word is written again, but no
-        sooner than some seconds after the time before, as others may insist."""
+    def seen(self, pod: PodKey, known: PodCondition | None, version: str) -> None:
+        """The watch shows this condition, or none, in the object's `version`. Where that is not what was written before
+        it, a write that had been given up was carried out late, or somebody else's: the last word is written again, but
+        no sooner than some seconds after the time before, as others may insist."""
         last, now = self._last.get(pod.uid), self._timing.clock()
         if last is None or last.written_at is None or not is_older(last.version, version):
             return
         at = max(now, last.restored_at + _WATCH_LAG)
-        if _says(known, last.condition) or (at > now and self._tasks is None):
+        if (known is not None and _says(known, last.condition)) or (at > now and self._tasks is None):
             return
-        again = _Report(last.condition, last.nominated, known.status != last.condition.status, restored_at=at)
+        transition = known is None or known.status != last.condition.status
+        again = _Report(last.condition, last.nominated, transition, restored_at=at)
         self._last[pod.uid] = again
         if at > now and self._tasks is not None:
             self._tasks.create_task(self._later(at - now, pod, again))

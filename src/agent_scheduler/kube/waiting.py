@@ -18,6 +18,11 @@ class NotListed(Exception):
     """The view could not be taken anew in time. The message says why."""
 
 
+class InputsRefused(Exception):
+    """The API server refuses to list what this process decides by. The message names it, who reads it, and the right
+    that is lacking."""
+
+
 class RelistRequest(NamedTuple):
     """A caller that waits for a list, and from when on a list that fails raises there, on the reflector's clock."""
 

@@ -35,6 +35,12 @@ TASK_SPEC: Final = "volcano.sh/task-spec"
 GROUP_OF_PODS: Final = "podgroup-"
 #: An annotation of a PodGroup: names of its roles, with commas between, that wait for others and have not run yet.
 WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
+#: An annotation of a PodGroup: a list in JSON of what its `minResources` are made of, by what scopes of quotas ask of
+#: pods. Where there is none all are alike, and alike to what the group says.
+QUOTA_PARTS: Final = "agent-scheduler.io/quota-parts"
+#: An annotation of a PodGroup: the minimum that it can have where so many of its pods have failed, and are not made
+#: again, that it cannot have its own; with those of roles, and of their sub-groups: `5,worker=2,ps=4/1`.
+ATTAINABLE: Final = "agent-scheduler.io/attainable-minimum"
 #: A gate of pods whose turn comes once others of their Job have run. They are given nodes like others, with their gang,
 #: and are bound when it is gone.
 STAGE_GATE: Final = "agent-scheduler.io/depends-on"
@@ -254,9 +260,37 @@ class PriorityClass(Wire, frozen=True):
     preemption_policy: str = "PreemptLowerPriority"
 
 
+class QuotaPart(Wire, frozen=True):
+    """What some of a group's pods ask for together, of `QUOTA_PARTS`. `scopes`: Terminating, BestEffort and
+    CrossNamespacePodAffinity, as far as these pods are in them."""
+
+    scopes: tuple[str, ...] = ()
+    priority_class_name: str = ""
+    resources: Resources = msgspec.field(default_factory=dict)
+
+
 # ---- core/v1
 
 RESOURCE_QUOTAS: Final = "/api/v1/resourcequotas"
+
+
+class ScopeRequirement(Wire, frozen=True):
+    """What a scope of a quota asks of a pod; `values` are compared where the operator is In or NotIn."""
+
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class ScopeSelector(Wire, frozen=True):
+    match_expressions: tuple[ScopeRequirement, ...] | None = None
+
+
+class ResourceQuotaSpec(Wire, frozen=True):
+    """Which pods it counts: those that have all `scopes` and meet the selector."""
+
+    scopes: tuple[str, ...] | None = None
+    scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuotaStatus(Wire, frozen=True):
@@ -268,4 +302,5 @@ class ResourceQuotaStatus(Wire, frozen=True):
 
 class ResourceQuota(Wire, frozen=True):
     metadata: Metadata
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()

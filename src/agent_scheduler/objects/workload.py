@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .wire import Metadata, Resources, SchedulingGroup, Wire
+from .wire import Affinity, Metadata, Resources, SchedulingGroup, Wire
 
 
 class Requirements(Wire, frozen=True):
@@ -20,6 +20,8 @@ class TemplateSpec(Wire, frozen=True):
 
     scheduler_name: str = ""
     priority_class_name: str = ""
+    active_deadline_seconds: int | None = None
+    affinity: Affinity | None = None
     containers: tuple[TemplateContainer, ...] | None = None
     init_containers: tuple[TemplateContainer, ...] | None = None
     overhead: Resources | None = None

@@ -22,6 +22,7 @@ from agent_scheduler.kube.leases import LeaseLost, Leases
 from agent_scheduler.kube.recorder import EventRecorder
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
+from agent_scheduler.kube.waiting import InputsRefused
 from agent_scheduler.serving.sources import ServingError
 from agent_scheduler.telemetry.logs import FilteringBoundLogger, get_logger
 from agent_scheduler.telemetry.pauses import GcPolicy, LoopLag
@@ -179,6 +180,9 @@ def _ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogge
             log.error("lease lost", problem=str(leaf))
         elif isinstance(leaf, StoreWentBack):
             log.error("store went back", problem=str(leaf))
+        elif isinstance(leaf, InputsRefused):
+            log.error("input refused", problem=str(leaf))
+            code = 2
         elif isinstance(leaf, ServingError):
             log.error("cannot serve", problem=str(leaf))
             code = 2

@@ -222,6 +222,11 @@ class Runtime(Process):
             "synced", nodes=len(fast_path.ledger.rows), pods=len(fast_path.cluster.pods), frozen=frozen
         )
 
+        for kind in fast_path.absent:
+            # What is served later is watched from then on. Volcano's kinds are there where somebody installs them.
+            tell = self._log.warning if kind.resource.endswith(".volcano.sh") else self._log.info
+            tell("input not served", plugins=kind.readers, kind=kind.name, lacking=kind.resource)
+
         async def schedule() -> None:
             self._scheduling = True
             try:

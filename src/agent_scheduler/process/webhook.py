@@ -29,6 +29,7 @@ from agent_scheduler.admission.review import (
     review,
     write_review,
 )
+from agent_scheduler.cluster.informers import InformerObserver
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Endpoint, Transport
@@ -40,6 +41,7 @@ from agent_scheduler.serving.http import server_of
 from agent_scheduler.serving.sources import NotReady, Sources, Unreadable
 from agent_scheduler.telemetry.webhook import RESULTS, WebhookMetrics
 from agent_scheduler.webhook.configurations import Configurations, configuration_paths
+from agent_scheduler.webhook.own_objects import OwnObjects
 from agent_scheduler.webhook.picture import Picture
 
 from .webhook_flags import WebhookSettings, read_groups
@@ -47,7 +49,7 @@ from .webhook_flags import WebhookSettings, read_groups
 if TYPE_CHECKING:
     from agent_scheduler.webhook.authority import Held
 
-#: Watches keep connections of their own; beside them there are a Secret and two configurations a minute.
+#: Watches keep connections of their own; beside them a Secret and two configurations are read and written.
 _CONNECTIONS = 4
 #: Seconds between two looks at the file of resource groups.
 _LOOK_EVERY: Final = 5.0
@@ -108,7 +110,7 @@ class WebhookProcess(Process):
         async with AsyncExitStack() as stack:
             transport, _ = self._connect(stack, connections=_CONNECTIONS)
             self._picture = Picture(transport, metrics=self.metrics, timing=self._timing)
-            keep = self._certificates(transport)
+            keep = self._certificates(transport, self._picture)
             sources = self.sources()
             self.metrics.serve(sources.reviews)
             self.metrics.config_loaded(self._timing.now().timestamp())
@@ -134,8 +136,11 @@ class WebhookProcess(Process):
 
     # ---- certificates
 
-    def _certificates(self, transport: Transport) -> Callable[[], Coroutine[Any, Any, None]]:
-        """What keeps the certificate current. Raises ServingError for files that cannot be used."""
+    def _certificates(
+        self, transport: Transport, observer: InformerObserver
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        """What keeps the certificate current. `observer` is told of watches. Raises ServingError for files that cannot
+        be used."""
         own, serving = self._settings.certificate, self._settings.serving
         if own is None:
             files = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
@@ -145,12 +150,9 @@ class WebhookProcess(Process):
         # Here, because the library for it need not be there where a certificate is given.
         from agent_scheduler.webhook.own_certificates import OwnCertificates
 
-        configurations = Configurations(
-            transport,
-            paths=configuration_paths(mutating=own.mutating, validating=own.validating),
-            timing=self._timing,
-        )
-        return OwnCertificates(
+        paths = configuration_paths(mutating=own.mutating, validating=own.validating)
+        configurations = Configurations(transport, paths=paths, timing=self._timing)
+        certificates = OwnCertificates(
             transport,
             namespace=own.namespace,
             name=own.secret,
@@ -158,7 +160,21 @@ class WebhookProcess(Process):
             present=self._present_own,
             publish=configurations.publish,
             timing=self._timing,
-        ).run
+        )
+        written = OwnObjects(
+            transport,
+            paths=(certificates.path, *paths),
+            changed=certificates.changed,
+            observer=observer,
+            timing=self._timing,
+        )
+
+        async def keep() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(written.watch())
+                tasks.create_task(certificates.run())
+
+        return keep
 
     def _present(self, certificate: bytes, key: bytes) -> None:
         if self.certificate.present(certificate, key):

@@ -10,6 +10,7 @@ import msgspec
 
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.driver import Send, send_once
+from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import is_conflict, object_of, patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
@@ -36,26 +37,31 @@ class Configurations:
         self._log = get_logger("webhook")
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
 
-    async def publish(self, bundle: bytes) -> None:
-        """Have each trust `bundle` (PEM), where it does not yet. What fails is left for the next call."""
-        text = b64encode(bundle).decode()
+    async def publish(self, bundle: bytes) -> bool:
+        """Have each that there is trust `bundle` (PEM), where it does not yet. False if another call is needed."""
+        text, is_done = b64encode(bundle).decode(), True
         for path in self._paths:
-            problem = await self._write(path, text)
+            failure = await self._write(path, text)
+            # That it is made is an event, and another call.
+            is_done &= failure is None or failure.kind is FailureClass.NOT_FOUND
+            # Somebody else has changed it, maybe to this.
+            problem = "" if failure is None or is_conflict(failure) else str(failure)
             held_back = self._once.admit(path) if problem else None
             if held_back is not None:
                 self._log.error(
                     "authority not written", configuration=path, problem=problem, held_back=held_back
                 )
+        return is_done
 
-    async def _write(self, path: str, bundle: str) -> str:
-        """The problem, or empty."""
+    async def _write(self, path: str, bundle: str) -> Failure | None:
+        """Why it does not trust the bundle now."""
         failure, response = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
         if response is None:
-            return str(failure)
+            return failure
         found = object_of(response)
         webhooks = found.get("webhooks") or []
         if all(each["clientConfig"].get("caBundle") == bundle for each in webhooks):
-            return ""
+            return None
         metadata = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
         trusting = [
             {**each, "clientConfig": {**each["clientConfig"], "caBundle": bundle}} for each in webhooks
@@ -70,9 +76,7 @@ class Configurations:
         )
         if patched.failure is None:
             self._log.info("authority written", configuration=path)
-            return ""
-        # Somebody else has changed it, maybe to this.
-        return "" if is_conflict(patched.failure) else str(patched.failure)
+        return patched.failure
 
 
 def configuration_paths(*, mutating: str, validating: str) -> tuple[str, ...]:

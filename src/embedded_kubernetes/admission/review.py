@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
+import yaml
 
 from ..errors import ApiError, json_name
 from ..json_syntax import syntax_error
@@ -19,6 +20,7 @@ from ..resource import Object
 from .attributes import Admission, Form
 
 _GROUP, _KIND = "admission.k8s.io", "AdmissionReview"
+_NO_KIND = "couldn't get version/kind; json parse error:"
 _SCHEME = 'in scheme "k8s.io/apiserver/pkg/util/webhook/client.go:71"'
 
 
@@ -58,15 +60,11 @@ def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Obj
         raise BadAnswer(_server_error(status, content_type, text))
     if not text:
         raise BadAnswer(f"0-length response with status code: {status} and content type: {content_type}")
-    try:
-        found: Any = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        raise BadAnswer(f"couldn't get version/kind; json parse error: {syntax_error(text)}") from None
+    found = _parsed(text)
     if not isinstance(found, dict):
         wanted = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
         raise BadAnswer(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal "
-            f"{json_name(found)} into Go value of type {wanted}"
+            f"{_NO_KIND} json: cannot unmarshal {json_name(found)} into Go value of type {wanted}"
         )
     wanted, kind = f"{_GROUP}/{version}", found.get("kind") or _KIND
     given = found.get("apiVersion") or wanted
@@ -81,6 +79,20 @@ def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Obj
         raise BadAnswer(f"converting ({other}.{_KIND}) to ({version}.{_KIND}): unknown conversion")
     _check_types(found)
     return found
+
+
+def _parsed(text: bytes) -> Any:
+    """What does not begin as an object of JSON is read as YAML. Raises `BadAnswer`."""
+    try:
+        if text.lstrip().startswith(b"{"):
+            return orjson.loads(text)
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        document = yaml.load(text, Loader=loader)  # noqa: S506  a safe loader
+        return {} if document is None else orjson.loads(orjson.dumps(document))
+    except orjson.JSONDecodeError:
+        raise BadAnswer(f"{_NO_KIND} {syntax_error(text)}") from None
+    except (yaml.YAMLError, TypeError, RecursionError) as error:
+        raise BadAnswer(f"yaml: {error}") from None
 
 
 _WANTED: tuple[tuple[str, str, type], ...] = (

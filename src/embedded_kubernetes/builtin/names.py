@@ -20,7 +20,7 @@ _PORT_NAME = re.compile(r"[-a-z0-9]+")
 
 
 def _longer(limit: int) -> str:
-    return f"must be no more than {limit} characters"
+    return f"must be no more than {limit} bytes"
 
 
 def _matching(pattern: str, limit: int | None, what: str, *examples: str) -> Callable[[str], Problems]:
@@ -118,7 +118,7 @@ def qualified(text: str) -> Problems:
     if not name:
         problems.append("name part must be non-empty")
     elif len(name) > 63:
-        problems.append("name part must be no more than 63 characters")
+        problems.append("name part must be no more than 63 bytes")
     return (*problems, *_name_part(name))
 
 
@@ -137,7 +137,7 @@ def port_name(text: str) -> Problems:
     """An IANA service name."""
     problems: list[str] = []
     if len(text) > 15:
-        problems.append("must be no more than 15 characters")
+        problems.append("must be no more than 15 bytes")
     if not _PORT_NAME.fullmatch(text):
         problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not any("a" <= char <= "z" for char in text):

@@ -79,7 +79,8 @@ def check_pod_spec(spec: dict[str, Any], path: str, *, is_pod: bool) -> Iterator
         yield from check_one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS_POLICIES)
     if not plain and (selector := spec.get("nodeSelector")):
         yield from check_labels(selector, f"{path}.nodeSelector")
-    if context := spec.get("securityContext"):
+    context = spec.get("securityContext") or {}
+    if context or spec.get("shareProcessNamespace"):
         yield from _check_security(context, f"{path}.securityContext", spec)
     if not plain:
         yield from _check_placement(spec, path)

@@ -1,8 +1,9 @@
 """What an update may change in a pod: images, the deadline, more tolerations, fewer gates, and while gates hold
-the pod also tighter node selection (KEP-3521, KEP-3838). By `resize`, cpu and memory of containers (KEP-1287).
+the pod also tighter node selection (KEP-3521, KEP-3838). By `resize`, cpu and memory of containers (KEP-1287), and of
+the pod as a whole (KEP-5419).
 
-Resizes follow `ValidatePodResize` and `dropNonResizeUpdates` of kube-apiserver 1.36. No kubelet here takes time over
-one or puts it off, so the status says nothing of it.
+Resizes follow `ValidatePodResize` and `dropNonResizeUpdates` of kube-apiserver 1.36. What becomes of one
+its kubelet says.
 """
 
 from __future__ import annotations
@@ -271,6 +272,8 @@ def resized(spec: Spec, before: Spec) -> Spec:
             result[group] = now
         elif was:
             result[group] = [_with_amounts(old, new) for old, new in zip(was, now, strict=True)]
+    if before.get("resources") and spec.get("resources"):
+        result["resources"] = spec["resources"]
     return result
 
 
@@ -290,9 +293,12 @@ def check_resize(spec: Spec, before: Spec, qos: str | None) -> Iterator[Cause]:
     if ordering:
         yield from ordering
         return
-    now = qos_class(spec)
-    if qos and now != qos:
-        yield invalid("spec", now, "Pod QOS Class may not change as a result of resizing")
+    if qos and qos_class(spec) != qos:
+        yield invalid("spec", qos, "Pod QOS Class may not change as a result of resizing")
+    yield from _check_removed(spec, before, "spec.resources")
+    whole, was = ({"resources": each.get("resources") or {}} for each in (spec, before))
+    if _without_mutable(whole) != _without_mutable(was):
+        yield forbidden("spec", "only cpu and memory resources are mutable\nchanged: resources\n")
     for group in _GROUPS:
         pairs = zip(spec.get(group) or (), before.get(group) or (), strict=True)
         for index, (container, old) in enumerate(pairs):

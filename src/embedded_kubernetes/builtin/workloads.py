@@ -31,6 +31,8 @@ from .rules import RULES
 from .selectors import check_label_selector
 
 Spec = dict[str, Any]
+#: The policies of pods that are to end.
+_RESTART = ("OnFailure", "Never")
 
 
 def _default(obj: Object, strategy: str = "", rolling: dict[str, Any] | None = None) -> None:
@@ -65,8 +67,12 @@ def check_template(
     if spec.get("ephemeralContainers"):
         detail = "ephemeral containers not allowed in pod template"
         yield forbidden(f"{path}.spec.ephemeralContainers", detail)
-    if restart and spec.get("restartPolicy") not in restart:
-        yield from check_one_of(f"{path}.spec.restartPolicy", spec.get("restartPolicy"), restart)
+    policy = spec.get("restartPolicy")
+    if restart == _RESTART and policy == "Always":
+        # Maybe only by default: it is as if none was given.
+        yield required(f"{path}.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
+    elif restart and policy not in restart:
+        yield from check_one_of(f"{path}.spec.restartPolicy", policy, restart)
     if not deadline and spec.get("activeDeadlineSeconds") is not None:
         yield forbidden(f"{path}.spec.activeDeadlineSeconds", "is not supported here")
 
@@ -84,8 +90,8 @@ def _check_selector(spec: Spec, owner: str) -> Iterator[Cause]:
 
 def check_match(spec: Spec) -> Iterator[Cause]:
     """That the selector selects the template's pods; one that is missing selects nothing."""
-    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    if matches(spec.get("selector"), labels):
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if matches(spec.get("selector"), labels or {}):
         return
     yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
@@ -124,16 +130,15 @@ def _check_deployment(spec: Spec) -> Iterator[Cause]:
         yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
-_MUTABLE = frozenset(
-    {
-        "minReadySeconds",
-        "ordinals",
-        "persistentVolumeClaimRetentionPolicy",
-        "replicas",
-        "revisionHistoryLimit",
-        "template",
-        "updateStrategy",
-    }
+#: In the order in which a real server tells them.
+_MUTABLE = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
 )
 
 
@@ -143,9 +148,12 @@ def _check_stateful_set(obj: Object, old: Object | None) -> Iterator[Cause]:
     yield from _check_pods(spec, "statefulset")
     if old is not None:
         before = old.get("spec") or {}
-        if any(spec.get(key) != before.get(key) for key in (spec.keys() | before.keys()) - _MUTABLE):
-            fields = "', '".join(sorted(_MUTABLE))
-            detail = f"updates to statefulset spec for fields other than '{fields}' are forbidden"
+        fixed = (spec.keys() | before.keys()) - frozenset(_MUTABLE)
+        if any(spec.get(key) != before.get(key) for key in fixed):
+            fields, last = "', '".join(_MUTABLE[:-1]), _MUTABLE[-1]
+            detail = (
+                f"updates to statefulset spec for fields other than '{fields}' and '{last}' are forbidden"
+            )
             yield forbidden("spec", detail)
 
 
@@ -164,8 +172,8 @@ def _check_replication_controller(obj: Object, old: Object | None) -> Iterator[C
     if template is None:
         yield required("spec.template")
         return
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    if selector and any(labels.get(key) != value for key, value in selector.items()):
+    labels = (template.get("metadata") or {}).get("labels")
+    if selector and any((labels or {}).get(key) != value for key, value in selector.items()):
         yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     yield from check_template(template, "spec.template", deadline=False)
 
@@ -176,7 +184,6 @@ def _check_pod_template(obj: Object, old: Object | None) -> Iterator[Cause]:
 
 _MAX_INT32 = 2**31 - 1
 _PREFIX = "batch.kubernetes.io/"
-_RESTART = ("OnFailure", "Never")
 #: The names that cron knows beside five fields (robfig/cron, which the CronJob controller parses with).
 _DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
 #: A CronJob's name and eleven characters more must fit into a Job's, whose pods' host names have 63.

@@ -66,8 +66,24 @@ def _gate_that_nobody_takes_off(case: Case, answer: Obj, state: State) -> bool:
     return any(is_equal(case, answer, without_gate(each)) for each in case.responses)
 
 
+def _all_of_a_hierarchy(case: Case, answer: Obj, state: State) -> bool:
+    """Of weights, and of queues below the queue's place, Volcano tells the first alone."""
+    if case.path != "/queues/validate" or answer["allowed"]:
+        return False
+    for response in case.responses:
+        told, theirs = problems(answer["message"]), problems(response.get("message") or "")
+        if (
+            theirs
+            and set(theirs) < set(told)
+            and all("metadata.annotations" in each for each in told if each not in theirs)
+        ):
+            return True
+    return False
+
+
 RULES: tuple[Rule, ...] = (
     _state_that_the_change_did_not_make,
+    _all_of_a_hierarchy,
     _circle,
     _gate_that_nobody_takes_off,
     *of_jobs_deliberate.RULES,

@@ -58,7 +58,8 @@ class State:
 
 def read_cases() -> list[Case]:
     """The recorded cases of our paths."""
-    found = recorded_cases("AGENT_SCHEDULER_VOLCANO_WEBHOOKS", "volcano-jobs/webhooks.jsonl.gz")
+    names = [f"volcano-jobs/webhooks{part}.jsonl.gz" for part in ("", "-2")]
+    found = recorded_cases("AGENT_SCHEDULER_VOLCANO_WEBHOOKS", *names)
     return msgspec.convert([raw for raw in found if raw["path"] in PATHS], list[Case])
 
 

@@ -34,6 +34,11 @@ def test_a_refusal_is_told_by_its_code(status, content_type, said) -> None:
 
 @cases(r"""
     text | said
+    '{nope' | invalid character 'n' looking for beginning of object key string
+    nope | 'json parse error: json: cannot unmarshal string into Go value of type struct {'
+    '7' | cannot unmarshal number into
+    '- a' | cannot unmarshal array into
+    '"' | 'yaml: '
     '[]' | 'json: cannot unmarshal array into Go value of type struct { APIVersion string
         "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
     '{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "m"}' | m

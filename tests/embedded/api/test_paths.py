@@ -6,7 +6,7 @@ import pytest
 
 from embedded_kubernetes.auth.options import Options
 from embedded_kubernetes.requests import Request, Response
-from tests.embedded.support import DEFAULT, DEPLOYMENTS, PODS, World
+from tests.embedded.support import DEFAULT, DEPLOYMENTS, PODS, World, cases
 
 _BELOW = """pods pods/ pods// pods/a pods/a/ pods/a/status pods/a/status/ pods/a/status/more pods//status
 pods/a/nothing pods/%61 status finalize nosuch nodes"""
@@ -54,3 +54,24 @@ def test_the_paths_that_are_remembered_are_few(world: World) -> None:
     for number in range(3000):
         _answer(world, f"/api/v1/namespaces/n{number}/pods")
     assert len(world.api.registry.routes) <= 1024
+
+
+@cases("""
+    path | status | content
+    /healthz | 200 | text/plain
+    /healthz/ping | 200 | text/plain
+    /healthz/nosuch | 404 | text/plain
+    /healthz/ | 404 | text/plain
+    /metrics/ | 404 | text/plain
+    /metrics/slis | 200 | text/plain
+    /version/ | 200 | application/json
+    /version/more | 404 | application/json
+    /openid/v1/jwks/more | 404 | application/json
+    /nosuch/more | 404 | text/plain
+    """)
+def test_below_a_path_that_is_no_resource_there_is_nothing_else(
+    world: World, path: str, status: int, content: str
+) -> None:
+    answer = world.api.handle(Request("GET", path))
+    assert isinstance(answer, Response)
+    assert (answer.status, answer.content_type.partition(";")[0]) == (status, content)

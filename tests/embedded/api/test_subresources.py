@@ -50,7 +50,8 @@ def test_a_resize_changes_cpu_and_memory_and_nothing_else(world: World) -> None:
     {requests: {memory: null}} | resource requests cannot be removed
     {limits: null} | resource limits cannot be removed
     {requests: {cpu: '4'}} | must be less than or equal to cpu limit of 2
-    {requests: {cpu: '2'}, limits: {memory: 1Gi}} | Pod QOS Class may not change as a result of resizing
+    {requests: {cpu: '2'}, limits: {memory: 1Gi}} | '"Burstable": Pod QOS Class may not change as a
+        result of resizing'
     """)
 def test_a_resize_is_refused_for_what_it_may_not_do(world: World, change: Any, cause: str) -> None:
     _sized(world, _container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "2"}))

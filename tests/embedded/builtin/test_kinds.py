@@ -61,8 +61,11 @@ _STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storag
     RuntimeClass | {handler: h, overhead: {podFixed: {cpu: '-1'}}} | Invalid overhead.podFixed[cpu]
     RuntimeClass | {handler: h, scheduling: {tolerations: [{operator: Exists}, {operator: Exists}]}} |
         Duplicate scheduling.tolerations[1]
-    Job | {spec: {template: {spec: {restartPolicy: Always, containers: [{name: c, image: i}]}}}} | NotSupported
+    Job | {spec: {template: {spec: {restartPolicy: Always, containers: [{name: c, image: i}]}}}} | Required
         spec.template.spec.restartPolicy
+    Job | {} | Required spec.template.spec.containers; Required spec.template.spec.restartPolicy
+    Deployment | {} | Required spec.selector; Invalid spec.template.metadata.labels; Required
+        spec.template.spec.containers
     Job | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}, parallelism:
         -1}} | Invalid spec.parallelism
     Job | {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}, completionMode:

@@ -12,7 +12,20 @@ import pytest
 
 from embedded_kubernetes.builtin.runtime import covers, merge_tolerations
 
-from ..support import JOBS, MERGE, PODS, PVCS, TABLE, World, cases, container, named, pod, volume_claim
+from ..support import (
+    DEPLOYMENTS,
+    JOBS,
+    MERGE,
+    PODS,
+    PVCS,
+    TABLE,
+    World,
+    cases,
+    container,
+    named,
+    pod,
+    volume_claim,
+)
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
@@ -187,3 +200,26 @@ def test_kubectl_gets_the_columns_of_a_real_server(
     table = world.get(path, accept=TABLE)
     # A job's selector has its uid.
     assert table["rows"][0]["cells"][: len(cells)] == cells
+
+
+_UNLABELLED = (
+    "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`"
+)
+
+
+def test_a_workload_that_says_nothing_is_told_all_that_it_lacks(world: World) -> None:
+    containers = "spec.template.spec.containers: Required value"
+    policy = 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+    for path, lacks in (
+        (DEPLOYMENTS, ["spec.selector: Required value", _UNLABELLED, containers]),
+        (JOBS, [containers, policy]),
+    ):
+        status, answer = world.call("POST", path, named("x"))
+        assert (status, answer["message"].partition("is invalid: ")[2]) == (422, f"[{', '.join(lacks)}]")
+
+
+def test_a_stateful_set_without_a_service_has_an_empty_name_of_one(world: World) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container()]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    sets = "/apis/apps/v1/namespaces/default/statefulsets"
+    assert world.post(sets, {"metadata": {"name": "s"}, "spec": spec})["spec"]["serviceName"] == ""

@@ -8,6 +8,7 @@ import pytest
 
 from embedded_kubernetes.builtin.pod_defaults import pull_policy
 from embedded_kubernetes.builtin.pod_resources import container_requests
+from tests.support.pod_faults import CONTAINERS, PODS
 
 from ..support import asking, cases, container, named, pod
 from . import POD, created, places, refused, updated
@@ -78,118 +79,15 @@ def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():
     assert container_requests(spec) == {"cpu": "1600m", "memory": str(2 * 2**30)}
 
 
-@cases("""
-    fields | causes
-    {imagePullPolicy: Sometimes} | NotSupported imagePullPolicy
-    {ports: [{containerPort: 0}]} | Required ports[0].containerPort
-    {ports: [{containerPort: 70000}]} | Invalid ports[0].containerPort
-    {ports: [{containerPort: 1, protocol: x}]} | NotSupported ports[0].protocol
-    {ports: [{containerPort: 1, name: a}, {containerPort: 2, name: a}]} | Duplicate ports[1].name
-    {ports: [{containerPort: 1, hostPort: 5}, {containerPort: 2, hostPort: 5}]} | Duplicate ports[1].hostPort
-    {env: [{name: A=B}]} | Invalid env[0].name
-    {env: [{name: A, value: x, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]} | Invalid env[0].valueFrom
-    {env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.nodename}}}]} | NotSupported
-        env[0].valueFrom.fieldRef.fieldPath
-    {volumeMounts: [{name: v, mountPath: /v}]} | NotFound volumeMounts[0].name
-    {livenessProbe: {tcpSocket: {port: 1}, successThreshold: 2}} | Invalid livenessProbe.successThreshold
-    {readinessProbe: {}} | Required readinessProbe
-    {lifecycle: {preStop: {sleep: {seconds: 31}}}} | Invalid lifecycle.preStop.sleep
-    {resources: {requests: {foo: '1'}}} | Invalid resources.requests[foo]; Invalid resources.requests[foo]
-    {resources: {requests: {cpu: '-1'}}} | Invalid resources.requests[cpu]
-    {resources: {requests: {x.io/gpu: '1'}}} | Required resources.limits
-    {resources: {limits: {x.io/gpu: 1500m}}} | Invalid resources.limits[x.io/gpu]; Invalid
-        resources.requests[x.io/gpu]
-    {resources: {limits: {x.io/gpu: '2'}, requests: {x.io/gpu: '1'}}} | Invalid resources.requests
-    {resources: {limits: {hugepages-2Mi: 2Mi}}} | Forbidden resources
-    {resources: {limits: {hugepages-2Mi: 3Mi, cpu: '1'}}} | Invalid resources.limits[hugepages-2Mi]; Invalid
-        resources.requests[hugepages-2Mi]
-    {resources: {claims: [{name: gpu}]}} | NotFound resources.claims[0]
-    {securityContext: {runAsUser: -1}} | Invalid securityContext.runAsUser
-    """)
+@cases(CONTAINERS)
 def test_a_container_is_refused_for_what_is_wrong_with_it(fields, causes):
     found = refused(POD, pod(spec={"containers": [container(**fields)]}))
     assert found.replace("spec.containers[0].", "") == causes
 
 
-@cases("""
-    spec | causes
-    {containers: []} | Required spec.containers
-    {containers: [{image: i}]} | Required spec.containers[0].name
-    {containers: [{name: A, image: i}]} | Invalid spec.containers[0].name
-    {containers: [{name: c}]} | Required spec.containers[0].image
-    {containers: [{name: c, image: ' i'}]} | Invalid spec.containers[0].image
-    {containers: [{name: c, image: i}, {name: c, image: i}]} | Duplicate spec.containers[1].name
-    {initContainers: [{name: c, image: i}]} | Duplicate spec.initContainers[0].name
-    {initContainers: [{name: i, image: i, lifecycle: {}}]} | Forbidden spec.initContainers[0].lifecycle
-    {ephemeralContainers: [{name: e, image: i}]} | Forbidden spec.ephemeralContainers
-    {volumes: [{name: v}, {name: v}]} | Duplicate spec.volumes[1].name
-    {volumes: [{name: v, emptyDir: {}, hostPath: {path: /}}]} | Forbidden spec.volumes[0].hostPath
-    {volumes: [{name: v, secret: {}}]} | Required spec.volumes[0].secret.secretName
-    {restartPolicy: x} | NotSupported spec.restartPolicy
-    {dnsPolicy: None} | Required spec.dnsConfig
-    {nodeSelector: {a b: c}} | Invalid spec.nodeSelector
-    {nodeSelector: {a: b c}} | Invalid spec.nodeSelector
-    {nodeName: A} | Invalid spec.nodeName
-    {activeDeadlineSeconds: 0} | Invalid spec.activeDeadlineSeconds
-    {preemptionPolicy: x} | NotSupported spec.preemptionPolicy
-    {overhead: {cpu: '-1'}} | Invalid spec.overhead.limits[cpu]
-    {hostNetwork: true, containers: [{name: c, image: i, ports: [{containerPort: 1, hostPort: 2}]}]} | Invalid
-        spec.containers[0].ports[0].hostPort
-    {schedulingGates: [{name: a b}]} | Invalid spec.schedulingGates[0]
-    {schedulingGates: [{name: a}], nodeName: n} | Forbidden spec.nodeName
-    {tolerations: [{operator: Equal, value: x}]} | Invalid spec.tolerations[0].operator
-    {tolerations: [{key: k, operator: Exists, value: x}]} | Invalid spec.tolerations[0].operator
-    {tolerations: [{key: k, operator: Exists, effect: 'No'}]} | NotSupported spec.tolerations[0].effect
-    {tolerations: [{key: k, operator: Exists, tolerationSeconds: 1}]} | Invalid spec.tolerations[0].effect
-    {resourceClaims: [{name: a}]} | Invalid spec.resourceClaims[0]
-    {resourceClaims: [{name: a, resourceClaimName: x, resourceClaimTemplateName: y}]} | Invalid
-        spec.resourceClaims[0]
-    {resourceClaims: [{name: a, resourceClaimName: x}, {name: a, resourceClaimName: x}]} | Duplicate
-        spec.resourceClaims[1].name
-    {resources: {requests: {cpu: '1'}}, containers: [{name: c, image: i, resources: {requests: {cpu: '2'}}}]} |
-        Invalid spec.resources.requests[cpu]
-    """)
+@cases(PODS)
 def test_a_pod_is_refused_for_what_is_wrong_with_it(spec, causes):
     assert refused(POD, pod(spec=spec)) == causes
-
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-@cases("""
-    kind | terms | cause
-    nodeAffinity | {nodeSelectorTerms: []} | Required {}.nodeSelectorTerms
-    nodeAffinity | {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Is}]}]} |
-        Invalid {}.nodeSelectorTerms[0].matchExpressions[0].operator
-    nodeAffinity | {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Gt, values: []}]}]} |
-        Required {}.nodeSelectorTerms[0].matchExpressions[0].values
-    nodeAffinity | {nodeSelectorTerms: [{matchFields: [{key: spec.x, operator: In, values: [a]}]}]} |
-        Invalid {}.nodeSelectorTerms[0].matchFields[0].key
-    podAffinity | [{topologyKey: z, labelSelector: {matchExpressions: [{key: a, operator: In}]}}] |
-        Required {}[0].labelSelector.matchExpressions[0].values
-    podAntiAffinity | [{topologyKey: z, matchLabelKeys: [a]}] | Forbidden {}[0].matchLabelKeys
-    podAffinity | [{topologyKey: z, namespaces: [A]}] | Invalid {}[0].namespace
-    nodeAffinity | [{weight: 0, preference: {}}] | Invalid {}[0].weight
-    """)
-def test_affinity_is_refused_for_what_is_wrong_with_it(kind, terms, cause):
-    how = "preferredDuringSchedulingIgnoredDuringExecution" if "weight" in cause else _REQUIRED
-    found = refused(POD, pod(spec={"affinity": {kind: {how: terms}}}))
-    assert found == cause.format(f"spec.affinity.{kind}.{how}")
-
-
-@cases("""
-    change | fields
-    {maxSkew: 0} | [maxSkew]
-    {topologyKey: ''} | [topologyKey]
-    {whenUnsatisfiable: Maybe} | [whenUnsatisfiable]
-    {minDomains: 0} | [minDomains]
-    {minDomains: 1, whenUnsatisfiable: ScheduleAnyway} | [minDomains]
-    {nodeAffinityPolicy: x} | [nodeAffinityPolicy]
-    {matchLabelKeys: [a]} | [matchLabelKeys]
-    """)
-def test_spread_constraints_are_refused_for_what_is_wrong_with_them(change, fields):
-    found = places(refused(POD, pod(spec={"topologySpreadConstraints": [spread("zone", **change)]})))
-    assert found == [f"spec.topologySpreadConstraints[0].{field}" for field in fields]
 
 
 def _stored(spec: dict[str, object] | None = None) -> dict[str, object]:
@@ -231,7 +129,8 @@ def test_an_update_of_a_pod_may_change_only_a_few_fields(before, change, causes)
 
 
 def _affinity(*expressions: dict[str, object]) -> dict[str, object]:
-    return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}}
+    required = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
 _ZONE = {"key": "zone", "operator": "In", "values": ["a"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -120,3 +121,21 @@ async def test_nothing_is_said_of_a_group_whose_members_are_not_there_and_nothin
         await until(lambda: not world.remembered)
         for number in range(3):
             await world.end_pod(f"g-{number}")
+
+
+@pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
+@pytest.mark.parametrize(
+    "conditions", [None, [{"type": "PodGroupScheduled", "status": "False", "reason": "No"}]]
+)
+async def test_a_condition_that_others_take_away_or_write_over_is_written_again(
+    scheduler: str, conditions: Any
+) -> None:
+    async with gated("3") as world:
+        await world.add_node("a", cpu="8")
+        await group(world, "g", 1)
+        await member(world, "g-0", scheduler)
+        said = await world.seen(f"{GROUPS}/g", lambda found: found.get("status"))
+        await asyncio.sleep(10)
+        await world.patch(f"{GROUPS}/g/status", {"status": {"conditions": conditions}})
+        again = await world.seen(f"{GROUPS}/g", lambda found: "Scheduled" in str(found["status"]))
+        assert again["status"]["conditions"][0]["reason"] == said["status"]["conditions"][0]["reason"]

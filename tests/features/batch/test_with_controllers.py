@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from agent_scheduler.objects.batch import WAITING_ROLES
+from agent_scheduler.objects.job import DEPENDS_ON_GANG, RESERVE
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from tests.support.batched import member, owner
 from tests.support.embedded import PODS, until
-from tests.support.jobs import JOBS
+from tests.support.jobs import GROUPS, JOBS
 from tests.support.whole import Whole, stage, whole
 
 
@@ -242,3 +243,75 @@ async def test_what_is_above_a_jobs_minimum_leaves_the_room_to_another_gang() ->
         await until(lambda: it.there("a-t-3", "b-t-2"))
         await it.open_node("n1")
         await until(lambda: it.only_placed("a-t-0", "b-t-0", "b-t-1", "b-t-2"))
+
+
+_PARTS = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 2}
+
+
+def _names(tasks: list[Any]) -> list[str]:
+    return [f"j-{task['name']}-{index}" for task in tasks for index in range(task["replicas"])]
+
+
+def _any_of(*names: str) -> dict[str, Any]:
+    return {"dependsOn": {"name": list(names), "iteration": "any"}}
+
+
+@pytest.mark.promise("JOB-7")
+@pytest.mark.parametrize("reserves", [False, True])
+@pytest.mark.parametrize(
+    ("tasks", "minimum", "fail", "evicted"),
+    [
+        ([stage("a", 1, 1), stage("b", 1, 1), stage("c", 1, 1, **_any_of("a", "b"))], 3, ["j-a-0"], ""),
+        (
+            [stage("a", 3, 2), stage("b", 1, 1), stage("c", 2, 1, **_any_of("a", "b"))],
+            4,
+            ["j-a-0", "j-a-2"],
+            "",
+        ),
+        # No task waits for another: what is made again finds room though others have failed.
+        ([stage("a", 2, 2), stage("b", 2, 2)], 4, ["j-a-0"], "j-b-1"),
+        ([stage("a", 2, 1), stage("b", 2, 1)], 4, ["j-a-0"], "j-b-1"),
+        ([stage("a", 4, 0, partitionPolicy=_PARTS), stage("b", 1, 1)], 3, ["j-a-0"], "j-b-0"),
+    ],
+    ids=["any", "some", "evicted", "in all", "partition"],
+)
+async def test_pods_that_failed_for_good_keep_nobody_from_running(
+    tasks: list[Any], minimum: int, fail: list[str], evicted: str, reserves: bool
+) -> None:
+    annotations = {DEPENDS_ON_GANG: RESERVE} if reserves else {}
+    async with whole(JOB, PODGROUP, QUEUE, kubelets=False) as it:
+        await it.add_node("n1", cpu="9")
+        await it.make_job("j", *tasks, minimum=minimum, annotations=annotations)
+        first = [name for name in _names(tasks) if not name.startswith("j-c")]
+        await until(lambda: it.is_bound(*first))
+        for name in fail:
+            await it.patch(f"{PODS}/{name}/status", {"status": {"phase": "Failed"}})
+        await asyncio.sleep(3)
+        for name in sorted({*first} - {*fail}):
+            await it.starts(name)
+        if evicted:
+            await it.end_pod(evicted)
+        await until(lambda: it.is_bound(*_names(tasks)))
+
+
+@pytest.mark.promise("JOB-7")
+@pytest.mark.parametrize("reserves", [False, True])
+async def test_a_job_of_which_nothing_can_run_any_more_has_failed(reserves: bool) -> None:
+    annotations = {DEPENDS_ON_GANG: RESERVE} if reserves else {}
+    async with whole(JOB, PODGROUP, QUEUE, kubelets=False) as it:
+        await it.add_node("n1", cpu="9")
+        tasks = [
+            stage("a", 1, 1),
+            stage("b", 2, 2, dependsOn={"name": ["a"]}),
+            stage("c", 1, 1, dependsOn={"name": ["b"]}),
+        ]
+        await it.make_job("j", *tasks, minimum=4, annotations=annotations)
+        await until(lambda: it.is_bound("j-a-0"))
+        await it.patch(f"{PODS}/j-a-0/status", {"status": {"phase": "Failed"}})
+        await asyncio.sleep(5)
+        found = await it.job_status("j")
+        assert (found["state"]["phase"], found["failed"]) == ("Failed", 1)
+        assert sorted(await it.pods()) == ["j-a-0"]
+        assert await it.items(GROUPS) == []
+        notes = [each["note"] for each in await it.items("/apis/events.k8s.io/v1/namespaces/default/events")]
+        assert "b waits in vain for a (0 of 1 ready); c waits in vain for b (0 of 2 ready)" in notes

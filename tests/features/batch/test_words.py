@@ -6,24 +6,20 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
 from agent_scheduler.objects.batch import QUEUE_NAME, pod_group_path
 from agent_scheduler.serving.explanation import render
-from embedded_kubernetes import controllers
-from embedded_kubernetes.autoscaler import Autoscaler
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
-from embedded_kubernetes.node_groups import read_rules
 from embedded_kubernetes.store import Event
 from tests.sim.api import condition_of, content, name_of
 from tests.support.batched import add_group
 from tests.support.embedded import NODES, PODS, until
 from tests.support.installation import OTHER, installed, samples
 from tests.support.native import GROUPS, NativeGangs
-from tests.support.virtual import time_of_day
 
 GATED = {"gates": (OTHER,)}
 DEFAULT = "/api/v1/namespaces/default"
@@ -75,20 +71,12 @@ class Words(NativeGangs):
 
 @asynccontextmanager
 async def words(scheduler: str) -> AsyncIterator[Words]:
-    async with installed(made=Words, kinds=(*BUILTIN, *ALPHA), full={"cpu": "500m"}) as world:
+    cluster = {"kinds": (*BUILTIN, *ALPHA), "autoscaler": ["cpu=4,memory=8Gi,name=new,max=3,delay=2"]}
+    async with installed(made=Words, full={"cpu": "500m"}, **cluster) as world:
         await world.queue("default")
         world.scheduler, world.given = scheduler, set()
         world.api.store.tables["", "pods"].subscribers.append(world.changed)
-        scaler = Autoscaler(
-            world.api, read_rules(["cpu=4,memory=8Gi,name=new,max=3,delay=2"]), kubelets=False
-        )
-        scaling = asyncio.create_task(controllers.run(scaler, clock=time_of_day))
-        try:
-            yield world
-        finally:
-            scaling.cancel()
-            with suppress(asyncio.CancelledError):
-                await scaling
+        yield world
 
 
 Step = Callable[[Words], Awaitable[object]]

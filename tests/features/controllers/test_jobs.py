@@ -196,7 +196,7 @@ async def test_pods_whose_turn_does_not_come_keep_no_room() -> None:
         assert sorted(await it.pods()) == ["j-a-0", "j-a-1", "j-a-2", "j-d-0", "j-e-0"]
         state = (await it.status())["state"]
         assert state["phase"] == "Pending", "it is no eviction that policies answer"
-        assert state["message"].startswith("b waits for a (1 of 2 ready)")
+        assert state["message"].startswith("b waits in vain for a (1 of 2 ready)")
         # Whose turn may come again stand by again.
         await it.delete(f"{PODS}/j-a-1")
         await asyncio.sleep(REST)
@@ -312,6 +312,19 @@ async def test_a_pod_that_is_pending_for_too_long_is_answered_in_time() -> None:
         now = await it.pods()
         same = {name for name in now if now[name]["metadata"]["uid"] == before[name]["metadata"]["uid"]}
         assert same == {"j-b-0"}
+
+
+@pytest.mark.promise("JOB-7")
+async def test_a_job_whose_first_task_failed_has_not_while_an_answer_is_due() -> None:
+    async with jobs_run() as it:
+        first = task("a", 1, policies=[policy("PodFailed", "RestartTask", timeout="20s")])
+        await it.let_in(first, task("b", 1, dependsOn={"name": ["a"]}))
+        await it.pods_are("Failed", "j-a-0")
+        assert await it.phase() == "Pending"
+        await asyncio.sleep(20.0)
+        assert (await it.status())["retryCount"] == 1
+        await it.pods_are("Running", "j-a-0")
+        assert "j-b-0" in await it.pods()
 
 
 async def test_a_finished_job_is_deleted_after_its_time() -> None:

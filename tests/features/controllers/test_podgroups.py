@@ -108,21 +108,20 @@ async def test_a_pod_whose_workload_is_gone_or_cannot_be_read_for_now_gets_its_g
 async def test_a_workload_that_is_scaled_to_nothing_loses_its_group_and_gets_another() -> None:
     async with batch_world() as it:
         it.start(PODGROUP)
-        uid = (await add_owner(it, "ReplicaSet"))["metadata"]["uid"]
-        path = "/apis/apps/v1/namespaces/default/replicasets/own"
-        await add_pod(it, "a", reference("ReplicaSet", uid))
+        uid = (await add_owner(it, "StatefulSet"))["metadata"]["uid"]
+        path = "/apis/apps/v1/namespaces/default/statefulsets/own"
+        await add_pod(it, "a", reference("StatefulSet", uid))
         await group_of(it, "a")
         await it.patch(path, {"spec": {"replicas": 0}})
-        await it.end_pod("a")
 
-        async def none() -> bool:
-            return not await it.groups()
+        async def are(number: int) -> bool:
+            return len(await it.groups()) == number
 
-        await until(none)
+        await until(lambda: are(0))
+        # Its pod waits, and is still there.
         await it.patch(path, {"spec": {"replicas": 1}})
-        await add_pod(it, "b", reference("ReplicaSet", uid))
-        assert await group_of(it, "b") == f"podgroup-{uid}"
-        assert len(await it.groups()) == 1
+        await until(lambda: are(1))
+        assert list(await it.groups()) == [await group_of(it, "a")]
 
 
 async def test_a_group_follows_its_workload_with_the_next_pod() -> None:

@@ -18,7 +18,7 @@ from tests.support.controllers import BatchWorld, batch_world, dies, install_all
 from tests.support.embedded import until
 
 
-async def test_root_and_default_are_made_and_open_and_made_again() -> None:
+async def test_root_and_default_are_made_and_open() -> None:
     async with batch_world() as it:
         it.start(QUEUE)
         await it.until_states(root="Open", default="Open")
@@ -28,15 +28,6 @@ async def test_root_and_default_are_made_and_open_and_made_again() -> None:
             "root": {**common, "reclaimable": False},
             "default": {**common, "reclaimable": True, "parent": "root"},
         }
-        first = (await it.queue("default"))["metadata"]["uid"]
-        await it.ask("DELETE", queue_path("default"))
-
-        async def again() -> bool:
-            found = (await it.queues()).get("default")
-            return found is not None and found["metadata"]["uid"] != first
-
-        await until(again)
-        await it.until_states(default="Open")
 
 
 async def counted(it: BatchWorld, name: str, **numbers: int) -> None:

@@ -65,21 +65,6 @@ async def test_a_changed_label_is_acted_on() -> None:
         await it.until_specs(agents=["n002"], rest=["n000", "n001"])
 
 
-async def test_a_shard_that_is_deleted_is_made_again_and_one_that_is_edited_is_put_back() -> None:
-    async with following(3, configs=BY_CPU) as it:
-        await it.until_specs(low=["n000", "n001", "n002"], high=[])
-        before = await it.shard("low")
-        await it.delete(f"{NODE_SHARDS}/low")
-        await until(lambda: it.shard("low"))
-        await it.until_specs(low=["n000", "n001", "n002"], high=[])
-        after = await it.shard("low")
-        assert before is not None
-        assert after is not None
-        assert after["metadata"]["uid"] != before["metadata"]["uid"]
-        await it.change_shard("low", {"spec": {"nodesDesired": ["n001", "nobody"]}})
-        await it.until_specs(low=["n000", "n001", "n002"], high=[])
-
-
 async def test_a_node_that_is_put_in_the_place_of_another_by_hand_does_not_stick() -> None:
     async with following(4, config=limits(a=1, b=1)) as it:
         await it.until_specs(a=["n000"], b=["n001"])

@@ -144,14 +144,6 @@ async def test_a_deleted_shard_ends_the_use_of_its_nodes_and_a_new_one_begins_it
         await until(lambda: shared.has_placed("", 1))
 
 
-async def test_a_status_that_somebody_else_wrote_is_put_right() -> None:
-    async with shared_cluster(2) as shared, scheduler(shared, "a"):
-        await shared.desire("a", ["n0"])
-        await until(lambda: shared.uses("a", "n0"))
-        await shared.write_status("a", nodesInUse=[], nodesToAdd=["n1"])
-        await until(lambda: shared.uses("a", "n0"))
-
-
 async def _is(shared: SharedCluster, shard: str, nodes: str) -> bool:
     return await shared.in_use(shard) == nodes
 

@@ -59,8 +59,12 @@ def test_a_hierarchy_has_a_weight_for_each_level_and_none_is_below_another_queue
     other = queue("other", annotations={HIERARCHY: "root/a/b", WEIGHTS: "1/1/1"})
     assert "must have the same length" in hierarchy("root/a", "1")
     assert "must have the same length" in hierarchy("root/a", "")
-    assert "must be larger than 0" in hierarchy("root/a", "1/0")
-    assert "not allowed to be in the sub path of root/a/b of queue other" in hierarchy("root/a", "1/1", other)
+    wrong = hierarchy("root/a/b/c/d", "1/0/x/-2/x")
+    found = [wrong.find(f"{each} in the 1/0/x/-2/x ") for each in ("0", "x", "-2")]
+    assert -1 < found[0] < found[1] < found[2] and wrong.count("Invalid value") == 3
+    below = hierarchy("root/a", "1/1", other, queue("more", annotations={HIERARCHY: "root/a/c"}))
+    for name, path in (("other", "root/a/b"), ("more", "root/a/c")):
+        assert f"not allowed to be in the sub path of {path} of queue {name}" in below
     assert hierarchy("root/a/b", "1/1/1", other) == hierarchy("root/b", "1/1", other) == ""
 
 

@@ -34,6 +34,7 @@ class Shown(World):
             scheduler_name="volcano",
             default_queue="default",
             status_of=lambda group: self.status or group.status,
+            said=dict,
             is_leaving=self.leaving.__contains__,
             malformed=lambda *_: None,
             pdbs=cast(Any, None),

@@ -6,9 +6,9 @@ import asyncio
 import base64
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,6 +20,7 @@ from agent_scheduler.webhook.configurations import MUTATING, Configurations, con
 from agent_scheduler.webhook.own_certificates import OwnCertificates
 from tests.support.embedded import until
 from tests.support.transports import Through
+from tests.support.virtual import timing, virtual_time
 from tests.support.webhooks import NAME, OWN, SECRET, World, ignored, manifest, webhooks
 
 
@@ -43,8 +44,9 @@ class Replica:
             timing=Timing(now=lambda: clock.now),
         )
 
-    async def _publish(self, bundle: bytes) -> None:
+    async def _publish(self, bundle: bytes) -> bool:
         self.published.append(bundle)
+        return True
 
 
 class Meanwhile(Through):
@@ -162,20 +164,23 @@ async def test_a_certificate_that_cannot_be_presented_is_one_line_and_looked_for
         assert len(replica.published) == 2, "who is to trust it does so in the end"
 
 
-async def test_a_look_follows_after_a_minute_or_after_seconds_if_there_is_no_certificate() -> None:
-    slept: list[float] = []
+@virtual_time
+async def test_a_look_follows_after_a_minute_or_after_seconds_if_there_is_something_left_to_do() -> None:
+    looked: list[float] = []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            raise asyncio.CancelledError
+    async def look() -> bool:
+        looked.append(loop.time() - began)
+        return len(looked) != 2
 
-    more: Any = {"transport": None, "present": None, "publish": None, "timing": Timing(sleep=sleep)}
+    more: Any = {"transport": None, "present": None, "publish": None, "timing": timing()}
     keeper = OwnCertificates(namespace="n", name="c", hosts=("h",), **more)
-    keeper.look = AsyncMock(side_effect=(True, False, True))  # type: ignore[method-assign]
-    with pytest.raises(asyncio.CancelledError):
-        await keeper.run()
-    assert slept == [60.0, 5.0, 60.0]
+    keeper.look = look  # type: ignore[method-assign]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(100):
+            await keeper.run()
+    assert looked == [0, 60, 65]
 
 
 # ---- the configurations
@@ -209,7 +214,7 @@ async def test_a_configuration_that_is_not_there_or_not_wanted_keeps_no_other_fr
         partly = configurations(world, mutating="none")
         with capture_logs() as lines:
             for _ in range(2):
-                await partly.publish(b"PEM")
+                assert await partly.publish(b"PEM"), "that it is made is told of"
         told = [each["configuration"] for each in lines if each["event"] == "authority not written"]
         assert told == [f"{MUTATING}/none"], "one line"
         await configurations(world, mutating="").publish(b"PEM")
@@ -228,7 +233,7 @@ async def test_what_somebody_changes_meanwhile_is_not_overwritten() -> None:
         transport = Meanwhile(world.cluster.transport, changed)
         keeper = Configurations(transport, paths=paths, timing=Timing())
         for expected in ("", PEM):
-            await keeper.publish(b"PEM")
+            assert await keeper.publish(b"PEM") == bool(expected)
             assert (await world.bundles())[0] == {expected}
         found = await world.cluster.ask("GET", f"{MUTATING}/{NAME}")
         assert found["webhooks"][0]["timeoutSeconds"] == 7

@@ -23,14 +23,26 @@ from agent_scheduler.objects.times import time_text
 
 from .belongings import Belongings
 from .cluster import NEWS, OUTSIDE, JobsCluster
-from .depends import Waiting, reserves, waiting_roles, waiting_tasks
+from .depends import REASON, Waiting, attainable_minimum, pods_in_vain, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
-from .pods import partition_of, pod_for, stand_by, wanted_pods
+from .pods import correction, is_lost, partition_of, pod_for, stand_by, wanted_pods
 from .policies import Happened
-from .states import CLOSED, ENDED, FAILED, PENDING, RESTARTING, Kill, Scope, next_phase, tasks_of
-from .status import controlled_by, counted, explained, moved, without_plugins
+from .states import (
+    CLOSED,
+    ENDED,
+    FAILED,
+    FINISHED,
+    PENDING,
+    PHASES,
+    RESTARTING,
+    Kill,
+    Scope,
+    next_phase,
+    tasks_of,
+)
+from .status import controlled_by, counted, explained, found_again, moved, without_plugins
 from .volumes import mounted
 from .writes import Wanted, Writes
 
@@ -57,6 +69,8 @@ class Carrying:
         self._plugins = plugins
         self._events = events
         self._timing = timing
+        #: Versions of pods that are known to say whose they are, by UIDs of the Job and the pod.
+        self._correct: dict[str, dict[str, str]] = {}
 
     def say(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
         metadata = job.metadata
@@ -116,16 +130,17 @@ class Carrying:
 
     # ---- bringing everything up to date
 
-    async def sync(self, job: Job, wanted: Wanted) -> bool:
-        """Whether all is as it should be, as far as is known."""
+    async def sync(self, job: Job, wanted: Wanted, *, is_answered: bool = True) -> bool:
+        """Whether all is as it should be, as far as is known. `is_answered`: nothing that has happened to the Job is
+        answered later."""
         try:
-            return await self._sync(job, wanted)
+            return await self._sync(job, wanted, is_answered=is_answered)
         except (QuantityError, msgspec.DecodeError) as error:
             # Nothing can be made of it until it is another.
             self.say(job, "PodGroupError", f"template of no pod: {error}", warning=True)
             return True
 
-    async def _sync(self, job: Job, wanted: Wanted) -> bool:
+    async def _sync(self, job: Job, wanted: Wanted, *, is_answered: bool) -> bool:
         if not await self._sweep(job, wanted):
             return False
         if job.status.state.phase in CLOSED:
@@ -133,8 +148,9 @@ class Carrying:
         if job.spec.queue not in self._cluster.queues:
             self._writes.complain(job.metadata.name, f"there is no queue {job.spec.queue!r}")
             return True
-        if not job.status.state.phase:
-            status = msgspec.structs.replace(job.status, min_available=job.spec.min_available)
+        if job.status.state.phase not in PHASES:
+            status = found_again(job.status, self._cluster.pods(job).values())
+            status = msgspec.structs.replace(status, min_available=job.spec.min_available)
             return await self._writes.status(job, moved(status, PENDING, self._now()), wanted)
         if job.status.state.phase == RESTARTING and next_phase(job, job.status) == FAILED:
             # No pod is made for a Job that is not tried again.
@@ -143,11 +159,13 @@ class Carrying:
             return False
         group = self._cluster.group(job)
         if group is None or group.status.phase in OUTSIDE:
-            return await self._write_status(job, {}, wanted)
+            return await self._write_status(job, {}, wanted, let_in=False)
         self._say_unschedulable(job, group)
-        return await self._sync_pods(job, wanted)
+        if not await self._correct_pods(job, wanted):
+            return False
+        return await self._sync_pods(job, wanted, is_answered=is_answered)
 
-    async def _sync_pods(self, job: Job, wanted: Wanted) -> bool:
+    async def _sync_pods(self, job: Job, wanted: Wanted, *, is_answered: bool) -> bool:
         pods, wish = self._cluster.pods(job), wanted_pods(job)
         waiting = waiting_tasks(job, pods)
         missing = [each for name, each in wish.items() if name not in pods]
@@ -172,7 +190,10 @@ class Carrying:
             self._cluster.put(key_of(job), NEWS)
             return True
         status = msgspec.structs.replace(job.status, controlled_resources=controlled_by(job) or None)
-        return await self._write_status(job, waiting, wanted, status) and made and deleted
+        # An answer that is due may have those that failed made again.
+        never = pods_in_vain(job, pods, waiting) if is_answered else 0
+        done = await self._write_status(job, waiting, wanted, status, in_vain=never)
+        return done and made and deleted
 
     async def _make_pods(
         self,
@@ -191,6 +212,9 @@ class Carrying:
             made = await self._writes.make_pod(body, wanted)
             if made.failure is None:
                 return True
+            if made.found and await self._take_back(job, *each, made.found, wanted):
+                # The watch tells of it.
+                return True
             if made.failure.kind is not FailureClass.GONE:
                 problems.append(f"failed to create pod {body['metadata']['name']}, err: {made.failure}")
             return False
@@ -201,6 +225,35 @@ class Carrying:
                 job, "FailedCreate", f"Error creating pods: [{', '.join(sorted(problems))}]", warning=True
             )
         return done
+
+    async def _take_back(
+        self, job: Job, task: TaskSpec, index: int, found: Mapping[str, Any], wanted: Wanted
+    ) -> bool:
+        """Whether the pod that has the name was made for the Job, and says so again."""
+        pod = msgspec.convert(found, JobPod)
+        if not is_lost(job, task, pod):
+            return False
+        patch = correction(job, task, index, pod)
+        return patch is None or await self._writes.correct_pod(pod, patch, wanted)
+
+    async def _correct_pods(self, job: Job, wanted: Wanted) -> bool:
+        """Have those that are there say whose they are, which is looked at once for each version of one."""
+        wish, before = wanted_pods(job), self._correct.get(job.metadata.uid, {})
+        seen = self._correct[job.metadata.uid] = {}
+        for name, pod in self._cluster.pods(job).items():
+            metadata = pod.metadata
+            seen[metadata.uid] = metadata.resource_version
+            if before.get(metadata.uid) == metadata.resource_version or name not in wish:
+                continue
+            patch = correction(job, *wish[name], pod) if metadata.deletion_timestamp is None else None
+            if patch is not None and not await self._writes.correct_pod(pod, patch, wanted):
+                del seen[metadata.uid]
+                return False
+        return True
+
+    def forget(self, job: Job) -> None:
+        self._correct.pop(job.metadata.uid, None)
+        self._belongings.forget(job)
 
     async def _close(self, job: Job, wanted: Wanted) -> bool:
         """Of a Job that has ended, or is to end, nothing runs, and it has no group."""
@@ -233,10 +286,9 @@ class Carrying:
         return problem == ""
 
     async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
-        group = self._cluster.group(job)
-        body = group_for(
-            job, self._cluster.priorities, waiting_roles(job, group, self._cluster.pods(job).values())
-        )
+        group, pods = self._cluster.group(job), self._cluster.pods(job)
+        waiting = waiting_roles(job, group, pods.values())
+        body = group_for(job, self._cluster.priorities, waiting, attainable_minimum(job, group, pods))
         if group is None:
             return await self._writes.make_group(body, wanted)
         patch = renewal(group, body)
@@ -248,13 +300,20 @@ class Carrying:
         waiting: Mapping[str, Waiting],
         wanted: Wanted,
         status: JobStatus | None = None,
+        *,
+        let_in: bool = True,
+        in_vain: int = 0,
     ) -> bool:
         status = counted(status or job.status, self._cluster.pods(job).values())
         status = msgspec.structs.replace(status, min_available=job.spec.min_available)
         if status.state.phase in CLOSED:
             status = without_plugins(status)
-        status = moved(status, next_phase(job, status), self._now())
-        return await self._writes.status(job, explained(status, waiting), wanted)
+        status = moved(status, next_phase(job, status, let_in=let_in, in_vain=in_vain), self._now())
+        if not await self._writes.status(job, explained(status, waiting), wanted):
+            return False
+        if in_vain and status.state.phase in FINISHED:
+            self.say(job, REASON, "; ".join(map(str, waiting.values())), warning=True)
+        return True
 
     def _say_unschedulable(self, job: Job, group: PodGroup) -> None:
         conditions = group.status.conditions or ()

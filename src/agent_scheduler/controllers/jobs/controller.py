@@ -69,6 +69,7 @@ class JobController:
         self, settings: JobSettings, *, transport: Transport, events: EventRecorder, timing: Timing
     ) -> None:
         self.workers = settings.workers
+        self._ssh = settings.ssh
         self._timing = timing
         self._cluster = JobsCluster()
         self._writes = Writes(self._cluster, transport=transport, timing=timing)
@@ -123,6 +124,7 @@ class JobController:
                 known.delete_command,
                 optional=True,
             ),
+            *self._belongings.kinds(put, learn, ssh=self._ssh),
         ]
 
     def all_keys(self) -> Iterable[str]:
@@ -136,7 +138,7 @@ class JobController:
             job = self._cluster.jobs.get(key)
             if job is None or job.metadata.deletion_timestamp is not None:
                 if job is not None:
-                    self._belongings.forget(job)
+                    self._carrying.forget(job)
                 return await self._leave(key, wanted)
             self._await_pending(key, job)
             if (command := self._next_command(key)) is not None:
@@ -149,7 +151,7 @@ class JobController:
                     self._cluster.give_back(key, happened)
                     return False
                 continue
-            if not await self._carrying.sync(job, wanted):
+            if not await self._carrying.sync(job, wanted, is_answered=not self._delayed.get(key)):
                 return False
             now = self._cluster.jobs.get(key)
             # In another phase there is more to do.
@@ -238,11 +240,15 @@ class JobController:
         self._carrying.say(job, "ExecuteAction", note)
 
     def _due(self, key: str) -> Happened | None:
-        waiting = self._delayed.get(key, [])
+        """What is to be answered now. If nothing is, the Job is looked at again when the next one is: what has brought
+        it here was sooner than that, and a key waits for one time alone."""
+        waiting, now = self._delayed.get(key, []), self._timing.clock()
         for index, (due, happened) in enumerate(waiting):
-            if due <= self._timing.clock():
+            if due <= now:
                 del waiting[index]
                 return happened
+        if waiting:
+            self._put(key, min(due for due, _ in waiting) - now)
         return None
 
     def _await_pending(self, key: str, job: Job) -> None:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from agent_scheduler.objects.batch import TASK_SPEC, WAITING_ROLES, PodGroup
+from agent_scheduler.objects.batch import ATTAINABLE, TASK_SPEC, WAITING_ROLES, PodGroup
 from agent_scheduler.objects.job import ANY, DEPENDS_ON_GANG, RESERVE, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 
-from .pods import pod_name
+from .pods import partition_of, pod_name, wanted_pods
 from .states import tasks_of
 
 #: The reason in a Job's state while a task waits.
@@ -35,7 +35,7 @@ class Waiting(NamedTuple):
 
     def __str__(self) -> str:
         sign = " or " if self.any_of else ", "
-        return f"{self.task} waits for " + sign.join(
+        return f"{self.task} waits {'in vain ' if self.in_vain else ''}for " + sign.join(
             f"{name} ({ready} of {least} ready)" for name, ready, least in self.on
         )
 
@@ -66,13 +66,59 @@ def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
     return {name: waiting._replace(in_vain=name in lost) for name, waiting in found.items()}
 
 
+def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, Waiting]) -> int:
+    """How many pods are not there and never come, as their tasks wait in vain."""
+    return sum(
+        pod_name(job, task, index) not in pods
+        for task in tasks_of(job)
+        if task.name in waiting and waiting[task.name].in_vain
+        for index in range(task.replicas)
+    )
+
+
+def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) -> str:
+    """What the group of the Job says of members that it cannot have any more (`ATTAINABLE`). Empty where it can have
+    all that it asks for; and where no pod waits for others, as long as none has."""
+    possible = {task.name: _may_be_ready(job, task, pods) for task in tasks_of(job)}
+    there = [pods.get(name) for name in wanted_pods(job)]
+    is_told = group is not None and ATTAINABLE in (group.metadata.annotations or {})
+    if not is_told and all(pod is not None and pod.status.phase in _RAN for pod in there):
+        return ""
+    roles, lost = [], 0
+    for task in tasks_of(job):
+        parts, least = _whole_parts(job, task, pods), min(task.minimum, possible[task.name])
+        lost += task.minimum - least
+        if parts is not None or least < task.minimum:
+            roles.append(f"{task.name}={least}" + ("" if parts is None else f"/{parts}"))
+    least = job.spec.min_available
+    if least >= sum(task.minimum for task in tasks_of(job)):
+        least -= lost
+    least = min(least, sum(possible.values()))
+    return ",".join((str(least), *roles)) if roles or least < job.spec.min_available else ""
+
+
+def _whole_parts(job: Job, task: TaskSpec, pods: Mapping[str, JobPod]) -> int | None:
+    """How many of its partitions may be ready; None where these are as many as it needs."""
+    policy = task.partition_policy
+    if policy is None or not policy.min_partitions:
+        return None
+    broken = {
+        partition_of(task, index)
+        for index in range(task.replicas)
+        if not _may_run(pods.get(pod_name(job, task, index)))
+    }
+    whole = policy.total_partitions - len(broken)
+    return whole if whole < policy.min_partitions else None
+
+
 def _may_be_ready(job: Job, task: TaskSpec, pods: Mapping[str, JobPod]) -> int:
     """How many pods of the task are ready, or may be without being made again."""
-    there = (pods.get(pod_name(job, task, index)) for index in range(task.replicas))
-    return sum(
-        pod is None or pod.status.phase != _FAILED or pod.metadata.deletion_timestamp is not None
-        for pod in there
-    )
+    return sum(_may_run(pods.get(pod_name(job, task, index))) for index in range(task.replicas))
+
+
+def _may_run(pod: JobPod | None) -> bool:
+    """Whether it runs, has ended well, or may come to; one that is not there, or not for long, is made again."""
+    return pod is None or pod.status.phase != _FAILED or pod.metadata.deletion_timestamp is not None
 
 
 def _in_vain(found: Mapping[str, Waiting], possible: Mapping[str, int]) -> set[str]:

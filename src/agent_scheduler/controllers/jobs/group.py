@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
-from agent_scheduler.objects.batch import API_VERSION, TASK_SPEC, WAITING_ROLES, PodGroup
+from agent_scheduler.engine.state.quotause import Scoped, asks_for_quality, crosses_namespaces, is_terminating
+from agent_scheduler.kube.patch import says
+from agent_scheduler.objects.batch import (
+    API_VERSION,
+    ATTAINABLE,
+    QUOTA_PARTS,
+    TASK_SPEC,
+    WAITING_ROLES,
+    PodGroup,
+    QuotaPart,
+)
 from agent_scheduler.objects.job import Job, TaskSpec
 from agent_scheduler.objects.job_pod import PARTITION_ID
+from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.quantity import canonical
-from agent_scheduler.objects.wire import Wire
+from agent_scheduler.objects.wire import Metadata, Wire
 from agent_scheduler.objects.workload import TemplateSpec
 
 from .pods import group_name_of, owner_of
@@ -27,9 +39,15 @@ class _Template(Wire, frozen=True):
 _decode = msgspec.json.Decoder(_Template).decode
 
 
-def group_for(job: Job, priorities: Mapping[str, int], waiting: Sequence[str]) -> dict[str, Any]:
+#: Annotations that are the controller's own; all others are the Job's.
+_OWN: Final = (WAITING_ROLES, QUOTA_PARTS, ATTAINABLE)
+
+
+def group_for(
+    job: Job, priorities: Mapping[str, int], waiting: Sequence[str], attainable: str = ""
+) -> dict[str, Any]:
     """The group as it is to be made. `priorities` are the values of priority classes, by name; `waiting` are tasks that
-    wait for others and have not run yet.
+    wait for others and have not run yet, `attainable` what it says of members that it cannot have any more.
 
     Raises QuantityError for a request that is no amount.
     """
@@ -42,6 +60,8 @@ def group_for(job: Job, priorities: Mapping[str, int], waiting: Sequence[str]) -
             "annotations": {
                 **(job.metadata.annotations or {}),
                 **({WAITING_ROLES: ",".join(waiting)} if waiting else {}),
+                **_quota_parts(job, priorities),
+                **({ATTAINABLE: attainable} if attainable else {}),
             },
             "labels": job.metadata.labels or {},
             "ownerReferences": [owner_of(job)],
@@ -62,64 +82,132 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     spec = body["spec"]
     members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
     priority = spec.get("priorityClassName", "")
-    waiting = body["metadata"]["annotations"].get(WAITING_ROLES)
-    said = (known.metadata.annotations or {}).get(WAITING_ROLES)
-    if (known.spec.min_member, members, resources, known.spec.priority_class_name, said) == (
-        spec["minMember"],
-        spec["minTaskMember"],
-        spec["minResources"],
-        priority,
-        waiting,
+    about = _about(known.metadata, body["metadata"])
+    told = {
+        key: wished or None
+        for key, there in (
+            ("networkTopology", known.spec.network_topology),
+            ("subGroupPolicy", known.spec.sub_group_policy),
+        )
+        if (wished := spec.get(key)) or there
+        if not (wished and says(_plain(there), wished, strategic=False))
+    }
+    if (
+        not about
+        and not told
+        and (known.spec.min_member, members, resources, known.spec.priority_class_name)
+        == (
+            spec["minMember"],
+            spec["minTaskMember"],
+            spec["minResources"],
+            priority,
+        )
     ):
         return None
     return {
         "metadata": {
             "uid": known.metadata.uid,
-            **({"annotations": {WAITING_ROLES: waiting}} if said != waiting else {}),
+            **about,
         },
         "spec": {
             "minMember": spec["minMember"],
-            "minTaskMember": dict.fromkeys(members) | spec["minTaskMember"],
-            "minResources": dict.fromkeys(resources) | spec["minResources"],
+            "minTaskMember": replacement(members, spec["minTaskMember"]),
+            "minResources": replacement(resources, spec["minResources"]),
             "priorityClassName": priority or None,
+            **told,
         },
     }
 
 
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:
+    """What a patch says of a group's metadata: whose it is, what it has of its Job, and what the controller says of it.
+    It may have more."""
+    found: dict[str, Any] = {}
+    labels = {key: text for key, text in wished["labels"].items() if (known.labels or {}).get(key) != text}
+    said = known.annotations or {}
+    names = (*_OWN, *wished["annotations"])
+    annotations = {
+        name: wished["annotations"].get(name)
+        for name in names
+        if wished["annotations"].get(name) != said.get(name)
+    }
+    (owner,) = wished["ownerReferences"]
+    if not any(each.controller and each.uid == owner["uid"] for each in known.owner_references or ()):
+        found["ownerReferences"] = [owner]
+    return (
+        found | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})
+    )
+
+
 def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
-    """What the pods ask for that have to run at least: those of tasks of a higher priority first, within it in the
-    order of the Job. Where the Job needs as many as its tasks do together, each task's minimum comes before all else.
+    """What the pods ask for that have to run at least."""
+    total: Usage = {}
+    for usage, _, number in _minimum(job, priorities):
+        _add(total, usage, number)
+    return _written(total)
+
+
+def _quota_parts(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
+    """The annotation that tells apart what quotas count apart, where what the group says does not do so."""
+    totals: dict[Scoped, Usage] = {}
+    for usage, scoped, number in _minimum(job, priorities):
+        if number > 0:
+            own = scoped.priority_class or job.spec.priority_class_name
+            _add(totals.setdefault(replace(scoped, priority_class=own), {}), usage, number)
+    if len(totals) == 1:
+        (scoped,) = totals
+        plain = Scoped(best_effort=scoped.best_effort, priority_class=job.spec.priority_class_name)
+        if scoped == plain:
+            return {}
+    parts = [
+        QuotaPart(scoped.scopes, scoped.priority_class, dict(_written(total)))
+        for scoped, total in totals.items()
+    ]
+    return {QUOTA_PARTS: msgspec.json.encode(parts).decode()} if parts else {}
+
+
+def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scoped, int]]:
+    """Of each task what a pod asks for, what quotas ask about it, and how many have to run at least: those of tasks of
+    a higher priority first, within it in the order of the Job. Where the Job needs as many as its tasks do together,
+    each task's minimum comes before all else.
     """
-    usages = [(task, *_usage(task, priorities)) for task in tasks_of(job)]
-    usages.sort(key=lambda each: -each[2])
+    tasks = [(task, *_of_template(bytes(task.template))) for task in tasks_of(job)]
+    tasks.sort(key=lambda each: -priorities.get(each[2].priority_class, 0))
     left = job.spec.min_available
-    numbers = dict.fromkeys((task.name for task, _, _ in usages), 0)
-    if left >= sum(task.minimum for task, _, _ in usages):
-        for task, _, _ in usages:
+    numbers = dict.fromkeys((task.name for task, _, _ in tasks), 0)
+    if left >= sum(task.minimum for task, _, _ in tasks):
+        for task, _, _ in tasks:
             # One that says no minimum gets what is left.
             numbers[task.name] = min(task.min_available or 0, left)
             left -= numbers[task.name]
-    for task, _, _ in usages:
+    for task, _, _ in tasks:
         more = min(task.replicas - numbers[task.name], left)
         if more > 0:
             numbers[task.name] += more
             left -= more
-    total: Usage = {}
-    for task, usage, _ in usages:
-        _add(total, usage, numbers[task.name])
-    return {name: canonical(amount) for name, amount in total.items()}
-
-
-def _usage(task: TaskSpec, priorities: Mapping[str, int]) -> tuple[Usage, int]:
-    usage, priority_class = _of_template(bytes(task.template))
-    return usage, priorities.get(priority_class, 0)
+    return [(usage, scoped, numbers[task.name]) for task, usage, scoped in tasks]
 
 
 @lru_cache(maxsize=4096)
-def _of_template(template: bytes) -> tuple[Usage, str]:
-    """What a pod asks for, which is not to be changed, and its priority class. Asked whenever a Job is looked at."""
+def _of_template(template: bytes) -> tuple[Usage, Scoped]:
+    """What a pod asks for, which is not to be changed, and what quotas ask about it. Asked whenever a Job is looked
+    at."""
     spec = _decode(template).spec
-    return quota_usage(spec), spec.priority_class_name
+    usage = quota_usage(spec)
+    return usage, Scoped(
+        terminating=is_terminating(spec.active_deadline_seconds),
+        best_effort=not asks_for_quality({name: amount.nano for name, amount in usage.items()}),
+        priority_class=spec.priority_class_name,
+        crosses_namespaces=crosses_namespaces(spec.affinity),
+    )
+
+
+def _written(total: Usage) -> dict[str, str]:
+    return {name: canonical(amount) for name, amount in total.items()}
 
 
 def _add(total: Usage, usage: Usage, number: int) -> None:

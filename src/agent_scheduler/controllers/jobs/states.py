@@ -37,6 +37,8 @@ FINISHED: Final = frozenset({COMPLETED, FAILED, TERMINATED})
 CLOSED: Final = FINISHED | {ABORTED} | ENDING.keys()
 #: Phases in which policies count.
 ACTIVE: Final = frozenset({PENDING, RUNNING})
+#: All that there are.
+PHASES: Final = CLOSED | ACTIVE | {RESTARTING}
 
 #: Phases of pods that have ended.
 ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -95,33 +97,41 @@ def max_retry(job: Job) -> int:
     return job.spec.max_retry or _MAX_RETRY
 
 
-def next_phase(job: Job, status: JobStatus) -> str:
-    """Where `job`, of which `status` has the phase and the numbers of its pods, goes from there by itself."""
+def next_phase(job: Job, status: JobStatus, *, let_in: bool = True, in_vain: int = 0) -> str:
+    """Where `job`, of which `status` has the phase and the numbers of its pods, goes from there by itself. `let_in`:
+    whether its group is; what runs or has ended before that is of an earlier try. `in_vain`: pods that are never made,
+    as they wait for others that have failed."""
     phase = status.state.phase
     if phase in ENDING:
         return phase if status.terminating or status.pending or status.running else ENDING[phase]
+    if phase == PENDING and in_vain and status.succeeded + status.failed + in_vain == _replicas(job):
+        # Nothing of it runs, or will: it has ended as it would if it had run before.
+        return _from_running(job, status, in_vain)
     if phase == PENDING:
-        started = status.running + status.succeeded + status.failed
+        started = status.running + status.succeeded + status.failed if let_in else 0
         return RUNNING if started >= job.spec.min_available else PENDING
     if phase == RUNNING:
-        return _from_running(job, status)
+        return _from_running(job, status, in_vain)
     if phase == RESTARTING:
         if status.retry_count >= max_retry(job):
             return FAILED
-        there = sum(each.replicas for each in tasks_of(job)) - status.terminating
+        there = _replicas(job) - status.terminating
         return PENDING if there >= job.spec.min_available else RESTARTING
     return phase
 
 
-def _from_running(job: Job, status: JobStatus) -> str:
-    replicas = sum(each.replicas for each in tasks_of(job))
-    least = job.spec.min_success
+def _replicas(job: Job) -> int:
+    return sum(each.replicas for each in tasks_of(job))
+
+
+def _from_running(job: Job, status: JobStatus, in_vain: int) -> str:
+    replicas, least = _replicas(job), job.spec.min_success
     if replicas == 0:
         # Scaled to nothing, it goes on when it is scaled up.
         return RUNNING
     if least is not None and status.succeeded >= least:
         return COMPLETED
-    if status.succeeded + status.failed == replicas:
+    if status.succeeded + status.failed + in_vain == replicas:
         if _lacks_a_task(job, status) or (least is not None and status.succeeded < least):
             return FAILED
         return COMPLETED if status.succeeded >= job.spec.min_available else FAILED

@@ -5,6 +5,7 @@ As Volcano's controller makes it (`pkg/controllers/podgroup`): one for all pods 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,15 +15,19 @@ from agent_scheduler.engine.state.podusage import quota_usage, times
 from agent_scheduler.objects.batch import (
     API_VERSION,
     GROUP_MIN_MEMBER,
+    GROUP_NAME,
     PREEMPTABLE,
     QUEUE_NAME,
     PodGroup,
     PodGroupSpec,
 )
+from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.wire import OwnerReference
 from agent_scheduler.objects.workload import MemberPod
 
 PREFIX: Final = "podgroup-"
+#: How the UIDs of a cluster are written.
+_UID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 #: Annotations of a workload that its group gets; those of a pod that it gets, too, of the last two the first one only.
 _VOLCANO: Final = "volcano.sh/"
@@ -45,6 +50,20 @@ def group_name(pod: MemberPod) -> str:
     """Of the workload that made the pod, or of the pod by itself."""
     owner = controller_of(pod)
     return PREFIX + (owner.uid if owner is not None else pod.metadata.uid)
+
+
+def named_group(pod: MemberPod) -> str:
+    """The group that the pod names by now; empty for none."""
+    return (pod.metadata.annotations or {}).get(GROUP_NAME, "")
+
+
+def may_be_made(pod: MemberPod) -> bool:
+    """Whether the pod's group is made here: it names none, or one that is called as those that are. That one may be of
+    another workload than the pod's is by now, as after a restore, or of one that has left its pods behind."""
+    named = named_group(pod)
+    return named in ("", group_name(pod)) or (
+        named.startswith(PREFIX) and _UID.fullmatch(named.removeprefix(PREFIX)) is not None
+    )
 
 
 def group_for(
@@ -90,7 +109,8 @@ def group_for(
 def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     """The merge patch by which a group comes to say what `body` does (`group_for`); None if it does.
 
-    What `group_for` never says of a group is somebody else's and stays, and so does its queue where `body` has none.
+    What `group_for` never says of a group is somebody else's and stays, and so do its other owners, and its queue where
+    `body` has none.
     """
     metadata, spec = body["metadata"], body["spec"]
     wish = msgspec.convert(spec, PodGroupSpec)
@@ -107,23 +127,30 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
         for part in ("annotations", "labels")
         for key, value in metadata[part].items()
     )
-    if renewed == known.spec and said:
+    there_too = known.metadata.owner_references or []
+    uids = {each.uid for each in there_too}
+    owners = [each for each in metadata["ownerReferences"] if each["uid"] not in uids]
+    if renewed == known.spec and said and not owners:
         return None
-    resources = dict.fromkeys(known.spec.min_resources or {}) | spec["minResources"]
-    topology = spec.get("networkTopology")
+    # An object has one controller at most, and one from before a restore is not there.
+    is_controlled = any(each.get("controller") for each in owners)
+    others = [msgspec.to_builtins(each) for each in there_too if not (is_controlled and each.controller)]
+    there = msgspec.to_builtins(known.spec)
+    owned = {
+        "minMember": 0,
+        "priorityClassName": None,
+        "networkTopology": None,
+        **spec,
+        "queue": renewed.queue,
+    }
     return {
         "metadata": {
             "uid": known.metadata.uid,
             "annotations": metadata["annotations"],
             "labels": metadata["labels"],
+            **({"ownerReferences": [*others, *owners]} if owners else {}),
         },
-        "spec": {
-            "minMember": wish.min_member,
-            "queue": renewed.queue,
-            "minResources": resources,
-            "priorityClassName": wish.priority_class_name or None,
-            "networkTopology": topology and {"highestTierAllowed": None, **topology},
-        },
+        "spec": replacement({key: there[key] for key in owned if key in there}, owned),
     }
 
 

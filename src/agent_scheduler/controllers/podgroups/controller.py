@@ -1,8 +1,10 @@
 """Makes PodGroups for pods that ask for the batch scheduler and name none, and has the pods name them.
 
 First the group is made, then the pod is written: a pod that names no group is taken up again, however it came to that.
-A group that is there already is made to say what the pod and its workload say by now. A workload that is scaled to
-nothing loses its group; with the next pod it gets another.
+A group is there as long as pods of it are, whether they name it yet or not: one that is deleted is made again, and one
+that is changed says again what its workload and the newest of its pods say. A workload that has changed changes its
+group on the next such occasion, as when it makes a pod. A workload that is scaled to nothing has no group until it is
+scaled up.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from msgspec import Raw
 
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
 from agent_scheduler.cluster.kinds import Kind
-from agent_scheduler.controllers.reconciling import Learn
+from agent_scheduler.controllers.reconciling import Learn, Put
+from agent_scheduler.engine.quotas.turns import Turn, turn
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.create import create_once, delete_once
@@ -33,7 +36,7 @@ from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference, Wi
 from agent_scheduler.objects.workload import MemberPod, Replicated
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 
-from .building import PREFIX, controller_of, group_for, group_name, renewal
+from .building import PREFIX, controller_of, group_for, group_name, may_be_made, named_group, renewal
 
 _encode = msgspec.json.Encoder().encode
 
@@ -44,7 +47,13 @@ _WORKLOADS: Final = {
     ("apps/v1", "DaemonSet"): "daemonsets",
     ("batch/v1", "Job"): "jobs",
 }
+_WATCHED: Final = {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
+#: Seconds after which pods are known to be gone whose group went with them.
+_PODS_GO: Final = 0.2
 _LOG_SECONDS: Final = 60.0
+
+#: Its namespace and its name.
+GroupName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +72,59 @@ _decode_owner = msgspec.json.Decoder(_Owner).decode
 
 
 def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
-    """Of a pod that names its group, is being deleted or has ended nothing more is kept, not even its scheduler. With a
-    group of Volcano's a pod would leave the one of Kubernetes' own that it names."""
+    """Of a pod that names a group of somebody else's, is being deleted or has ended nothing more is kept, not even its
+    scheduler. With a group of Volcano's a pod would leave the one of Kubernetes' own that it names."""
     pod = _decode_pod(raw)
     native = pod.spec.scheduling_group
-    names_group = (pod.metadata.annotations or {}).get(GROUP_NAME) or (native and native.pod_group_name)
-    if names_group or pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED:
+    of_others = not may_be_made(pod) or (native is not None and native.pod_group_name)
+    if of_others or pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED:
         metadata = msgspec.structs.replace(pod.metadata, annotations=None, labels=None, owner_references=None)
         return MemberPod(metadata)
     return pod
 
 
-class PodGroupController:
-    """A `Reconciler`, by the UIDs of pods and of workloads.
+class _Members:
+    """Pods of a group, by UID. Those that name it though another group is their workload's are `lodgers`: it is not
+    made for them."""
 
-    Owner of the pods that are to be put into groups, of the groups that there are for such, and of the workloads that
-    may be scaled to nothing; all as last seen.
+    __slots__ = ("lodgers", "newest", "pods")
+
+    def __init__(self) -> None:
+        self.pods: dict[str, MemberPod] = {}
+        self.lodgers: dict[str, MemberPod] = {}
+        #: None if it is to be found.
+        self.newest: MemberPod | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.pods or self.lodgers)
+
+    def set(self, pod: MemberPod, *, lodges: bool) -> None:
+        (self.lodgers if lodges else self.pods)[pod.metadata.uid] = pod
+        self.newest = None
+
+    def delete(self, uid: str) -> None:
+        self.pods.pop(uid, None)
+        self.lodgers.pop(uid, None)
+        self.newest = None
+
+    def made_for(self) -> MemberPod | None:
+        """The newest one; None if it is made for nobody."""
+        if self.newest is None:
+            self.newest = max(self.pods.values(), key=_age, default=None)
+        return self.newest
+
+
+def _age(pod: MemberPod) -> Turn:
+    """Greater is newer; of those of one second those with the greater number or name."""
+    metadata = pod.metadata
+    return turn(0, metadata.creation_timestamp or "", metadata.name, metadata.uid)
+
+
+class PodGroupController:
+    """A `Reconciler`, by the UIDs of pods that are to name their group, and by namespaces and names of groups.
+
+    Owner of the pods whose groups are made here, of these groups, and of the workloads that may be scaled to nothing;
+    all as last seen.
     """
 
     name = "podgroup"
@@ -92,19 +138,22 @@ class PodGroupController:
         self._timing = timing
         self._log = get_logger("podgroup-controller")
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
-        self._put: Callable[[str], None] = lambda _key: None
+        self._put: Put = lambda _key, _seconds=None, /: None
         self._made: Learn = lambda _kind, _made, /: True
-        #: By UID.
+        #: By UID; and by namespace and name of the group that each names, or is to name.
         self._pods: dict[str, MemberPod] = {}
-        #: By namespace and name; those that we make have `PREFIX`.
-        self._groups: dict[tuple[str, str], PodGroup] = {}
+        self._members: dict[GroupName, _Members] = {}
+        #: Those whose names begin with `PREFIX`, as those do that are made here.
+        self._groups: dict[GroupName, PodGroup] = {}
         #: ReplicaSets and StatefulSets, by UID.
         self._workloads: dict[str, Replicated] = {}
+        #: Annotations of workloads whose kinds are not watched, by UID, as they were when they were read.
+        self._unwatched: dict[str, dict[str, str]] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
 
     # ---- watches
 
-    def kinds(self, put: Callable[[str], None], learn: Learn) -> list[Kind]:
+    def kinds(self, put: Put, learn: Learn) -> list[Kind]:
         self._put, self._made = put, learn
         selector = "status.phase!=Succeeded,status.phase!=Failed"
         if len(self._schedulers) == 1:
@@ -129,50 +178,62 @@ class PodGroupController:
         ]
 
     def all_keys(self) -> Iterable[str]:
-        return [*self._pods, *filter(self._is_scaled_down, self._workloads)]
+        return [*self._pods, *map(_key, self._members.keys() | self._groups.keys())]
 
     def _set_pod(self, pod: MemberPod) -> None:
+        known = self._pods.get(pod.metadata.uid)
+        if known is not None:
+            if _said(known) == _said(pod):
+                return
+            self._delete_pod(known)
         if pod.spec.scheduler_name in self._schedulers:
-            self._pods[pod.metadata.uid] = pod
-            self._put(pod.metadata.uid)
-        else:
-            # It names its group or has ended (`_read_pod`), or asks for another scheduler.
-            self._delete_pod(pod)
+            # Else it names another group or has ended (`_read_pod`), or asks for another scheduler.
+            uid = pod.metadata.uid
+            self._pods[uid] = pod
+            members = self._members.setdefault(_group_of(pod), _Members())
+            members.set(pod, lodges=named_group(pod) not in ("", group_name(pod)))
+            self._put(uid)
 
     def _delete_pod(self, pod: MemberPod) -> None:
-        self._pods.pop(pod.metadata.uid, None)
+        known = self._pods.pop(pod.metadata.uid, None)
+        if known is not None:
+            members = self._members[_group_of(known)]
+            members.delete(known.metadata.uid)
+            if not members:
+                del self._members[_group_of(known)]
 
     def _set_group(self, group: PodGroup) -> None:
-        name = group.metadata.name
-        if name.startswith(PREFIX):
-            self._groups[group.metadata.namespace, name] = group
-            if self._is_scaled_down(name.removeprefix(PREFIX)):
-                self._put(name.removeprefix(PREFIX))
+        of = group.metadata.namespace, group.metadata.name
+        if of[1].startswith(PREFIX):
+            known, self._groups[of] = self._groups.get(of), group
+            if known is None or _written(known) != _written(group):
+                self._put(_key(of))
 
     def _delete_group(self, gone: PodGroup) -> None:
-        key = gone.metadata.namespace, gone.metadata.name
-        known = self._groups.get(key)
-        if known is not None and known.metadata.uid == gone.metadata.uid:
-            del self._groups[key]
+        of = gone.metadata.namespace, gone.metadata.name
+        known = self._groups.get(of)
+        if known is None or known.metadata.uid != gone.metadata.uid:
+            return
+        del self._groups[of]
+        self._unwatched.pop(of[1].removeprefix(PREFIX), None)
+        members = self._members.get(of)
+        if members is not None:
+            # Where it went with its last pod, that is told of meanwhile.
+            for key in (_key(of), *members.lodgers):
+                self._put(key, _PODS_GO)
 
     def _set_workload(self, found: Replicated) -> None:
         uid = found.metadata.uid
-        self._workloads[uid] = found
-        if self._is_scaled_down(uid):
-            self._put(uid)
+        known, self._workloads[uid] = self._workloads.get(uid), found
+        if known is None or bool(known.spec.replicas) != bool(found.spec.replicas):
+            of = found.metadata.namespace, PREFIX + uid
+            members = self._members.get(of)
+            for key in (_key(of), *(() if members is None else members.pods)):
+                self._put(key)
 
     def _delete_workload(self, gone: Replicated) -> None:
         # Its group goes with it.
         self._workloads.pop(gone.metadata.uid, None)
-
-    def _is_scaled_down(self, uid: str) -> bool:
-        """Whether it is a workload that is to have no pods, though it has a group."""
-        found = self._workloads.get(uid)
-        return (
-            found is not None
-            and found.spec.replicas == 0
-            and (found.metadata.namespace, PREFIX + uid) in self._groups
-        )
 
     def _set_namespace(self, found: Namespace) -> None:
         self._namespaces[found.metadata.name] = found.metadata.annotations or {}
@@ -183,24 +244,44 @@ class PodGroupController:
     # ---- what is done
 
     async def reconcile(self, key: str, wanted: Callable[[], bool]) -> bool:
+        namespace, is_group, name = key.partition("/")
+        if is_group:
+            return await self._keep((namespace, name), wanted)
         pod = self._pods.get(key)
-        if pod is not None:
-            return await self._put_into_group(pod, wanted)
-        if self._is_scaled_down(key):
-            return await self._delete(self._workloads[key].metadata.namespace, PREFIX + key, wanted)
-        return True
+        return pod is None or await self._put_into_group(pod, wanted)
+
+    async def _keep(
+        self, of: GroupName, wanted: Callable[[], bool], *, comes: MemberPod | None = None
+    ) -> bool:
+        """Have the group there, as it should be, if there are pods that it is made for, or one `comes`."""
+        known, members = self._groups.get(of), self._members.get(of)
+        if self._is_scaled_down(of):
+            return known is None or await self._delete(known, wanted)
+        pod = (None if members is None else members.made_for()) or comes
+        if pod is None:
+            return True
+        return await (self._make(pod, wanted) if known is None else self._renew(known, pod, wanted))
+
+    def _is_scaled_down(self, of: GroupName) -> bool:
+        """Whether it is the group of a workload that is to have no pods."""
+        workload = self._workloads.get(of[1].removeprefix(PREFIX))
+        return workload is not None and workload.spec.replicas == 0
 
     async def _put_into_group(self, pod: MemberPod, wanted: Callable[[], bool]) -> bool:
-        metadata, name = pod.metadata, group_name(pod)
-        known = self._groups.get((metadata.namespace, name))
-        is_there = await (self._make(pod, wanted) if known is None else self._renew(known, pod, wanted))
-        if not is_there:
+        metadata, name, named = pod.metadata, group_name(pod), named_group(pod)
+        own = metadata.namespace, name
+        if self._is_scaled_down(own) or (
+            named not in ("", name) and (metadata.namespace, named) in self._groups
+        ):
+            return await self._keep(own, wanted)
+        if not await self._keep(own, wanted, comes=pod):
             return False
+        if named == name:
+            return True
         body = {"metadata": {"uid": metadata.uid, "annotations": {GROUP_NAME: name}}}
         path = f"/api/v1/namespaces/{segment(metadata.namespace)}/pods/{segment(metadata.name)}"
         patched = await patch_once(self._transport, path, _encode(body), wanted=wanted, timing=self._timing)
         if patched.failure is None or is_about_another_pod(patched.failure):
-            self._delete_pod(pod)
             return True
         return self._failed(f"Pod {metadata.namespace}/{metadata.name}", patched.failure)
 
@@ -225,15 +306,17 @@ class PodGroupController:
         return True
 
     async def _renew(self, known: PodGroup, pod: MemberPod, wanted: Callable[[], bool]) -> bool:
-        """A workload may have changed since its group was made: the group follows with the next pod of it."""
+        """Its workload may have changed since it was made, another pod of it may be the newest, and others may have
+        written the group."""
         owner = controller_of(pod)
-        workload = self._workloads.get(owner.uid) if owner is not None else None
-        body = self._group_for(pod, workload.metadata.annotations or {}) if workload is not None else None
-        if body is None:
+        if owner is not None and _is_watched(owner) and owner.uid not in self._workloads:
+            # It is gone, and its group is about to be.
             return True
-        patch = renewal(known, body)
+        of_owners = await self._annotations(pod, known=True)
+        body = self._group_for(pod, of_owners) if of_owners is not None else None
+        patch = renewal(known, body) if body is not None else None
         if patch is None:
-            return True
+            return body is not None
         namespace, name = known.metadata.namespace, known.metadata.name
         patched = await patch_once(
             self._transport, _path(namespace, name), _encode(patch), wanted=wanted, timing=self._timing
@@ -243,13 +326,10 @@ class PodGroupController:
             return True
         return self._failed(f"PodGroup {namespace}/{name}", patched.failure)
 
-    async def _delete(self, namespace: str, name: str, wanted: Callable[[], bool]) -> bool:
-        group = self._groups.get((namespace, name))
-        if group is None:
-            return True
-        failure = await delete_once(
-            self._transport, _path(namespace, name), group.metadata.uid, wanted=wanted, timing=self._timing
-        )
+    async def _delete(self, group: PodGroup, wanted: Callable[[], bool]) -> bool:
+        namespace, name, uid = group.metadata.namespace, group.metadata.name, group.metadata.uid
+        path = _path(namespace, name)
+        failure = await delete_once(self._transport, path, uid, wanted=wanted, timing=self._timing)
         if failure is not None:
             return self._failed(f"PodGroup {namespace}/{name}", failure)
         self._delete_group(group)
@@ -264,15 +344,24 @@ class PodGroupController:
             self._complain(f"Pod {namespace}/{pod.metadata.name}", str(error))
             return None
 
-    async def _annotations(self, pod: MemberPod) -> dict[str, str] | None:
-        """Those of the workloads that own it, the first one's first; None where one cannot be read now."""
+    async def _annotations(self, pod: MemberPod, *, known: bool = False) -> dict[str, str] | None:
+        """Those of the workloads that own it, the first one's first; None where one cannot be read now. `known`: as
+        they were seen last will do."""
         found: dict[str, str] = {}
         for reference in pod.metadata.owner_references or ():
-            annotations = await self._annotations_of(pod.metadata.namespace, reference)
-            if annotations is None:
+            seen = self._seen(reference) if known else None
+            if seen is None:
+                seen = await self._annotations_of(pod.metadata.namespace, reference)
+            if seen is None:
                 return None
-            found = {**annotations, **found}
+            if reference.controller and not _is_watched(reference):
+                self._unwatched[reference.uid] = seen
+            found = {**seen, **found}
         return found
+
+    def _seen(self, owner: OwnerReference) -> dict[str, str] | None:
+        workload = self._workloads.get(owner.uid)
+        return self._unwatched.get(owner.uid) if workload is None else workload.metadata.annotations or {}
 
     async def _annotations_of(self, namespace: str, owner: OwnerReference) -> dict[str, str] | None:
         plural = _WORKLOADS.get((owner.api_version, owner.kind))
@@ -309,6 +398,30 @@ class PodGroupController:
         held = self._once.admit(problem[:60])
         if held is not None:
             self._log.error("pod not put into a group", object=what, problem=problem, held_back=held)
+
+
+def _is_watched(owner: OwnerReference) -> bool:
+    return (owner.api_version, owner.kind) in _WATCHED
+
+
+def _group_of(pod: MemberPod) -> GroupName:
+    return pod.metadata.namespace, named_group(pod) or group_name(pod)
+
+
+def _key(of: GroupName) -> str:
+    return "/".join(of)
+
+
+def _said(pod: MemberPod) -> tuple[object, ...]:
+    """All that is read of it but its name."""
+    of = pod.metadata
+    return pod.spec, of.annotations, of.labels, of.owner_references
+
+
+def _written(group: PodGroup) -> tuple[object, ...]:
+    """What is written of it here."""
+    of = group.metadata
+    return of.uid, group.spec, of.annotations, of.labels, of.owner_references
 
 
 def _path(namespace: str, name: str) -> str:

@@ -66,6 +66,8 @@ class Reads(enum.Enum):
     OWNERS = enum.auto()
     #: `Handle.target_workload`.
     TARGET_WORKLOAD = enum.auto()
+    #: `View.quotas` of a session, and `PodInfo.quota`.
+    QUOTAS = enum.auto()
 
 
 class PodRejected(Exception):
@@ -258,6 +260,8 @@ class Profile:
     pre_binds: tuple[PreBind, ...] = ()
     #: Whether its pods are told what kube-scheduler tells them, and nothing where that is silent.
     as_kube: bool = False
+    #: Plugins that are asked about groups, and not about nodes, by name, and what they read.
+    of_groups: tuple[tuple[str, frozenset[Reads]], ...] = ()
 
     @property
     def gangs(self) -> bool:
@@ -270,9 +274,20 @@ class Profile:
 
     @property
     def reads(self) -> frozenset[Reads]:
-        """What its filters and scores read."""
+        """What its plugins read."""
         plugins: tuple[Filter | Score, ...] = (*self.filters, *(each.plugin for each in self.scores))
-        return frozenset().union(*(plugin.reads for plugin in plugins))
+        return frozenset().union(
+            *(plugin.reads for plugin in plugins), *(reads for _, reads in self.of_groups)
+        )
+
+    @property
+    def plugin_names(self) -> frozenset[str]:
+        named: list[Any] = [*self.pre_enqueue, *self.filters, *self.reserves, *self.permits, *self.pre_binds]
+        named += (each.plugin for each in self.scores)
+        preempting = () if self.preemption is None else (self.preemption,)
+        return frozenset(each.name for each in (*named, *preempting)).union(
+            name for name, _ in self.of_groups
+        )
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Profile:
         """The profile for one picture of a cluster. A plugin that stands in two places stays one."""

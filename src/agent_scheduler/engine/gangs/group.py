@@ -6,6 +6,7 @@ Three sources: Volcano's PodGroup, a pod that names no group (a group of one), a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -18,8 +19,12 @@ from ..quotas.vector import Vector, of_resources
 from ..state.batchinfo import GroupKey
 from ..state.labelselector import Labels, LabelSelector, label_selector
 from ..state.podinfo import PodInfo
+from ..state.quotause import QuotaUse, quota_parts
 
 M = TypeVar("M")
+
+#: A number of members, of no more digits than an object may have of them.
+_NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 NO_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -68,6 +73,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     min_resources: Vector | None = None
     #: The same as the object lists it, with what counts in quotas of its namespace alone.
     listed_resources: wire.Resources | None = None
+    #: What these are made of, where its pods are not alike to scopes of quotas.
+    quota_parts: tuple[QuotaUse, ...] = ()
     annotations: Mapping[str, str] = {}
     status: batch.PodGroupStatus = batch.PodGroupStatus()
 
@@ -125,28 +132,43 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
     """
     metadata, spec = group.metadata, group.spec
     annotations = metadata.annotations or {}
+    attainable = _attainable(annotations.get(batch.ATTAINABLE, ""))
+    roles = spec.min_task_member or NO_MINIMUMS
     return Group(
         key=GroupKey(metadata.namespace, metadata.name),
         uid=metadata.uid,
         created=metadata.creation_timestamp or "",
         queue=spec.queue or queue,
         priority_class=spec.priority_class_name,
-        minimum=spec.min_member,
-        role_minimums=spec.min_task_member or NO_MINIMUMS,
+        minimum=min(spec.min_member, attainable.get("", spec.min_member)),
+        role_minimums={role: min(least, attainable.get(role, least)) for role, least in roles.items()},
         waiting_roles=group.waiting_roles,
-        sub_groups=tuple(_sub_group(*each) for each in enumerate(spec.sub_group_policy or ())),
+        sub_groups=tuple(_sub_group(*each, attainable) for each in enumerate(spec.sub_group_policy or ())),
         min_resources=None if spec.min_resources is None else of_resources(spec.min_resources),
         listed_resources=spec.min_resources,
+        quota_parts=quota_parts(annotations.get(batch.QUOTA_PARTS, "")),
         annotations=annotations,
         status=group.status,
     )
 
 
-def _sub_group(index: int, policy: batch.SubGroupPolicy) -> SubGroup:
+def _attainable(text: str) -> dict[str, int]:
+    """The minimum of a group by "", of its roles by their names, and of their sub-groups by these and "/", as far as
+    the text says it (`batch.ATTAINABLE`); what is no such number counts as not said."""
+    total, *entries = text.split(",")
+    said = {"": total}
+    for entry in entries:
+        role, _, numbers = entry.partition("=")
+        said[role], _, said[f"{role}/"] = numbers.partition("/")
+    return {name: int(number) for name, number in said.items() if _NUMBER.fullmatch(number)}
+
+
+def _sub_group(index: int, policy: batch.SubGroupPolicy, attainable: Mapping[str, int]) -> SubGroup:
+    least = policy.min_sub_groups or 0
     return SubGroup(
         policy.name,
         1 if policy.sub_group_size is None else policy.sub_group_size,
-        policy.min_sub_groups or 0,
+        min(least, attainable.get(f"{policy.name}/", least)),
         label_selector(policy.label_selector, f"spec.subGroupPolicy[{index}].labelSelector"),
         policy.match_label_keys or (),
     )

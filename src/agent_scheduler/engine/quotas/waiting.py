@@ -72,6 +72,10 @@ class WaitingPods:
         kind = self._kinds.get(uid)
         return "" if kind is None else kind.wanted[0][0]
 
+    def in_line(self, queue: str) -> list[str]:
+        """Those that wait for this queue."""
+        return [uid for uid, kind in self._kinds.items() if any(name == queue for name, _ in kind.wanted)]
+
     def wanted(self, uid: str) -> Wanted:
         """What the pod waits for room for."""
         return self._lines[self._kinds[uid]].wanted

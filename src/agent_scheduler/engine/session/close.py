@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -13,10 +14,10 @@ from agent_scheduler.objects.batch import ROOT_QUEUE, PodGroupCondition, PodGrou
 
 from ..gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, Group
 from ..quotas.accounts import zero
-from ..quotas.book import QuotaBook
+from ..quotas.book import QuotaBook, Standing
 from ..quotas.queues import QueueInfo
 from ..quotas.shortfall import Shortfall
-from ..quotas.vector import Total, Vector, add_to
+from ..quotas.vector import Total, Vector, add_to, plus
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, Wait, by_queue, of_own_gates
@@ -70,7 +71,8 @@ class PodResult(Struct, frozen=True, kw_only=True):
 
 
 class QueueResult(Struct, frozen=True, kw_only=True):
-    """What the pods of a queue and of those below it hold."""
+    """What the pods of a queue and of those below it hold: with the book of queues all that have a node, else those of
+    the session's jobs that Volcano counts."""
 
     queue: QueueInfo
     allocated: Total
@@ -96,6 +98,8 @@ class Result(Struct, frozen=True, kw_only=True):
     held: Mapping[str, Verdict]
     #: Jobs that later sessions need not look at while nothing about them changes; none where no book was asked.
     settled: Mapping[GroupKey, Settled]
+    #: When a session would come to something else though nothing else had changed, in seconds of the epoch.
+    turns_at: float
 
 
 def close(
@@ -155,7 +159,7 @@ def close(
     for gauges_of in session.tiers.every("gauges"):
         for queue, values in gauges_of().items():
             gauges.setdefault(queue, {}).update(values)
-    queues = yield from _queue_results(session)
+    queues = yield from _queue_results(session, book)
     return Result(
         groups=groups,
         pods=pods,
@@ -167,6 +171,7 @@ def close(
         gauges=gauges,
         held=held,
         settled=settled,
+        turns_at=min((turns_at() for turns_at in session.tiers.every("turns_at")), default=inf),
     )
 
 
@@ -359,19 +364,33 @@ def _pod_results(
     return found
 
 
-def _queue_results(session: Session) -> Generator[None, None, list[QueueResult]]:
-    queues = session.queues
-    held = {name: zero() for name in queues}
+def _queue_results(session: Session, book: QuotaBook | None) -> Generator[None, None, list[QueueResult]]:
+    if book is not None:
+        return queue_results(session.queues, placed_in(book), session.view.held)
     own: dict[str, Total] = {name: {} for name in session.queue_demands}
     for number, job in enumerate(session.jobs.values()):
         if not number % STRIDE:
             yield
         if job.allocated and job.in_statuses(HOLDING):
             add_to(own[job.queue], _rid_of_nothing(job.allocated))
+    return queue_results(session.queues, own, session.view.held)
+
+
+def placed_in(book: QuotaBook) -> dict[str, Total]:
+    """By queue, what its own pods hold that have a node, whichever scheduler they are of."""
+    return {
+        name: plus(book.own(name, Standing.ASSUMED), book.own(name, Standing.BOUND)) for name in book.names()
+    }
+
+
+def queue_results(
+    queues: Mapping[str, QueueInfo], own: Mapping[str, Vector], said: Mapping[str, Vector]
+) -> list[QueueResult]:
+    """`own`: by queue, what its own pods hold; `said`: what the statuses say that is held."""
+    held = {name: zero() for name in queues}
     for queue, total in own.items():
         for name in _upwards(queues, queue):
             add_to(held[name], total)
-    said = session.view.held
     return [
         QueueResult(queue=queue, allocated=held[name], write=said.get(name) != held[name])
         for name, queue in queues.items()

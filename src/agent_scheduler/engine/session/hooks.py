@@ -77,6 +77,9 @@ class Hooks(Struct, frozen=True, kw_only=True):
     committed: Callable[[Task], None] | None = None
     #: A statement is about to be committed: what was reserved for the tasks that it has allocated is reserved no more.
     cleanup_reservations: Callable[[Statement], None] | None = None
+    #: The actions are done: when, in seconds of the epoch and after `Session.moment`, the plugin would answer otherwise
+    #: though nothing else had changed; infinity for never. Who asks for the time says so.
+    turns_at: Callable[[], float] | None = None
     #: The actions are done: asked about each job, and then for all.
     job_closed: Callable[[Job], None] | None = None
     closed: Callable[[], None] | None = None

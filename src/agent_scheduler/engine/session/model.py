@@ -323,10 +323,11 @@ class Job(_Counts):
         number = sum(counts[status].get(role, 0) for status in statuses)
         return number + counts[len(TaskStatus)].get(role, 0) if best_effort else number
 
-    def roles_have(self, statuses: tuple[int, ...], *, best_effort: bool = True) -> bool:
-        """Whether each role has its minimum in these statuses, where roles count."""
+    def roles_have(self, statuses: tuple[int, ...]) -> bool:
+        """Whether each role has its minimum in these statuses, where roles count, with the pending ones that ask for
+        nothing."""
         return all(
-            self.in_role(role, statuses, best_effort=best_effort) >= least
+            self.in_role(role, statuses, best_effort=True) >= least
             for role, least in self.role_minimums.items()
         )
 

@@ -30,6 +30,7 @@ from ..plugins.volume_restrictions import VolumeRestrictions
 from ..plugins.volume_zone import VolumeZone
 from ..profiles.profiles import REGISTRY
 from .conf import PluginOption, SessionConf
+from .registry import READS
 
 #: Of nodeorder, with Volcano's defaults.
 WEIGHTS: Final[Mapping[str, int]] = {
@@ -69,6 +70,9 @@ def profile_of(conf: SessionConf, scheduler_name: str) -> Profile:
         scores=tuple(scores),
         reserves=tuple(reserves),
         pre_binds=tuple(pre_binds),
+        of_groups=tuple(
+            (each.name, READS.get(each.name, frozenset())) for tier in conf.tiers for each in tier
+        ),
     )
 
 

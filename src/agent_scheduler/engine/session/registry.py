@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from ..framework.plugin import Reads
 from .actions.allocate import allocate
 from .actions.backfill import backfill
 from .actions.enqueue import enqueue
@@ -61,3 +62,6 @@ PLUGINS: Final[Mapping[str, Plugin]] = MappingProxyType(
         "sla": sla,
     }
 )
+
+#: What a plugin reads of the view that is only there where it is configured.
+READS: Final[Mapping[str, frozenset[Reads]]] = MappingProxyType({"resourcequota": frozenset((Reads.QUOTAS,))})

@@ -7,11 +7,12 @@ decides does not depend on where. The session sees the cluster as it was when it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from agent_scheduler.objects.batch import ResourceQuotaStatus
+from agent_scheduler.objects.batch import ResourceQuota
 
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
@@ -48,8 +49,8 @@ class View(Struct, frozen=True, kw_only=True):
     held: Mapping[str, Vector] = {}
     #: What pods hold in queues that are in no job: those of other schedulers.
     others: Sequence[JobDemand] = ()
-    #: Namespace -> what its quotas allow, and what is used of it.
-    quotas: Mapping[str, Sequence[ResourceQuotaStatus]] = {}
+    #: Namespace -> its quotas; none where no plugin reads them.
+    quotas: Mapping[str, Sequence[ResourceQuota]] = {}
     #: PriorityClass -> its value.
     priorities: Mapping[str, int] = {}
     #: Of a group that names no class, or one that there is not.
@@ -218,6 +219,11 @@ class Session:
     def asks_cluster(self) -> bool:
         """Whether groups are let in only as far as the cluster has room for them, too."""
         return self.promises is None or self.conf.enqueue_by == CLUSTER
+
+    @property
+    def moment(self) -> float:
+        """When it was opened, in whole seconds of the epoch; its beginning where no time was given."""
+        return datetime.fromisoformat(self.now).timestamp() if self.now else 0.0
 
     @property
     def asks_book(self) -> bool:

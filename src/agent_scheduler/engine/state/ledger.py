@@ -185,12 +185,19 @@ class Ledger:
                 if self.usage.active:
                     self.usage.placed(placement)
                 return says and self._regive(placement, pod.gpus)
-            self.remove_pod(pod.uid)
+            # In its queue it counts all along: others are called for what it takes less.
+            self._take_out(pod.uid)
         self._place(Placement(pod.uid, node_name, pod, pod.cls, False, pod.gpus))
         return True
 
     def remove_pod(self, uid: str) -> Placement | None:
         """A pod is gone, finished or no longer there. Returns where it was."""
+        placement = self._take_out(uid)
+        if placement is not None and self.usage.active:
+            self.usage.removed(uid)
+        return placement
+
+    def _take_out(self, uid: str) -> Placement | None:
         placement = self.placements.pop(uid, None)
         if placement is None:
             return None
@@ -213,8 +220,6 @@ class Ledger:
         self._count_others(placement, row, -1)
         if placement.cls.volumes is not None:
             self.volume_use.remove(uid)
-        if self.usage.active:
-            self.usage.removed(uid)
         return placement
 
     def track(self, kind: PodsMatching) -> None:

@@ -174,6 +174,8 @@ class PodClasses:
     def __init__(self, *, images_for: Collection[str] = ()) -> None:
         #: Names of the schedulers that ask for images. To all others, pods that differ in them alone are one class.
         self.images_for = frozenset(images_for)
+        #: Names of the schedulers that ask quotas. Of all others' pods it is not kept what these count as.
+        self.quotas_for: frozenset[str] = frozenset()
         self._volumes = Recogniser()
         self._by_key: WeakValueDictionary[Hashable, PodClass] = WeakValueDictionary()
         #: Spec fingerprint -> class. Invariant: what `_class` makes of such a spec is that very class.

@@ -21,6 +21,7 @@ from .owners import Controller, controller_of
 from .podclaims import PodClaim, PodRef
 from .podclass import PodClass
 from .podclasses import PodClasses
+from .quotause import QuotaUse, quota_use
 from .requests import Amounts
 
 #: The phases in which a pod no longer holds anything on its node.
@@ -70,6 +71,8 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     batch: BatchInfo | None = None
     #: The devices of its node that it was given; empty for a pod that asks for no GPU, or has no node.
     gpus: Indices = ()
+    #: What quotas ask about it; None where nobody asks them for its scheduler.
+    quota: QuotaUse | None = None
 
     @property
     def metadata(self) -> PodInfo:
@@ -205,6 +208,7 @@ def pod_info(pod: wire.Pod, classes: PodClasses, *, problem: str = "") -> PodInf
         indices_in(metadata.annotations.gpu_index)
         if cls.gpu and spec.node_name and metadata.annotations is not None and metadata.annotations.gpu_index
         else (),
+        quota_use(spec) if classes.quotas_for and spec.scheduler_name in classes.quotas_for else None,
     )
 
 

@@ -33,12 +33,17 @@ def quota_usage(spec: TemplateSpec) -> Usage:
             _add(limits, name, overhead)
     usage = {"pods": _ONE, "count/pods": _ONE}
     for name, amount in requests.items():
-        if name in _NATIVE or name.startswith("hugepages-") or is_extended(name):
+        if has_two_names(name):
             usage[name] = usage[f"requests.{name}"] = amount
     for name in _NATIVE:
         if name in limits:
             usage[f"limits.{name}"] = limits[name]
     return usage
+
+
+def has_two_names(resource: str) -> bool:
+    """Whether a request counts by its name and by `requests.` before it."""
+    return resource in _NATIVE or resource.startswith("hugepages-") or is_extended(resource)
 
 
 def times(usage: Mapping[str, Quantity], number: int) -> dict[str, str]:

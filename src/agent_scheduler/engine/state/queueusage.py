@@ -41,8 +41,11 @@ class QueueUsage:
         self._placements = placements
         #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
         self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
-        #: Called when a pod without a node has given the room back that was reserved for it: no event of it tells so.
+        #: Called when queues have room of which no event of a pod tells: one without a node has given back what was
+        #: reserved for it, or pods are in another queue by what is said of their group or namespace.
         self.on_unreserved: Callable[[], object] = lambda: None
+        #: Called when what placed pods hold in queues may be another than before.
+        self.on_held: Callable[[], object] = lambda: None
         #: Called when `active` has changed.
         self.on_active: Callable[[], object] = lambda: None
         #: Names by which pods ask for the batch scheduler, and the queue of those of its pods that name none.
@@ -80,21 +83,34 @@ class QueueUsage:
         before = self.book.info(queue.name)
         self.book.set_queue(queue_info(queue, problems))
         self._queues_changed()
-        if self.book.info(queue.name) != before:
+        after = self.book.info(queue.name)
+        if after != before:
             self._ask_who_wants_nodes()
+        if after is None or before is None or after.state != before.state:
+            self._say_anew(queue.name)
         return problems
 
     def delete_queue(self, name: str) -> None:
         self.book.remove_queue(name)
         self._queues_changed()
         self._ask_who_wants_nodes()
+        self._say_anew(name)
+
+    def _say_anew(self, queue: str) -> None:
+        """Have those tried again that wait for the queue: it has come, gone, opened or closed, and they say of it what
+        is not true any more."""
+        told = [uid for uid in self.waiting.in_line(queue) if not self.gated.waits_as(uid)]
+        for uid in told:
+            self.waiting.remove(uid)
+        if told:
+            self.on_room(told)
 
     def _queues_changed(self) -> None:
         was_active, self.active = self.active, bool(self.book)
         if self.active and not was_active:
             self.wanting.look_at_all_again()
             for placement in self._placements.values():
-                self.placed(placement)
+                self._count(placement)
             self._reserve_all()
         elif not self.active:
             self.book = QuotaBook()
@@ -135,10 +151,11 @@ class QueueUsage:
         if self.active:
             self.wanting.look_at_all_again()
             for placement in list(placements):
-                self.placed(placement)
+                self._count(placement)
             self._reserve_all()
             self._ask_again()
             self.call()
+            self.on_unreserved()
             self._ask_who_wants_nodes()
 
     def wants_node(self, pod: PodInfo, *, nominated: bool, together: Together | None = None) -> None:
@@ -180,9 +197,14 @@ class QueueUsage:
 
     def placed(self, placement: Placement) -> None:
         """It is new, or something about it has changed."""
+        if self._count(placement):
+            self.call()
+
+    def _count(self, placement: Placement) -> bool:
+        """Whether more may fit into a queue: the pod was in another one, or took more, or was called for another."""
         pod, uid = placement.pod, placement.uid
         queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
-        self._called.pop(uid, None)
+        frees = self._no_more_called(uid, queue)
         self.wanting.drop(uid)
         self.standing_by.pop(uid, None)
         vector = self._vector(placement.cls)
@@ -196,10 +218,24 @@ class QueueUsage:
             self.book.remove(uid)
         other = isinstance(pod, PodInfo) and pod.scheduler_name not in self.batch_schedulers
         self._set_other(uid, (queue, vector) if queue and other else None)
+        is_counted_so = before is not None and (before.queue, before.vector) == (queue, vector)
         # One that was admitted counts before it is assumed; and what is placed counts for all, what is reserved only
         # for those that it was reserved after.
-        if queue and (placement.assumed or before is None or before.standing is Standing.RESERVED):
+        if queue and (
+            placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so
+        ):
             self._holds_more(queue)
+        if not is_counted_so or placement.assumed or (before and before.standing is Standing.RESERVED):
+            self.on_held()
+        return frees or (before is not None and not is_counted_so)
+
+    def _no_more_called(self, uid: str, queue: str) -> bool:
+        """The pod has what it was called for, or waits again. Whether others may have that, as it is in `queue` by
+        now, and was called for another."""
+        called = self._called.pop(uid, queue)
+        if called != queue:
+            self.book.fallen.add(called)
+        return called != queue
 
     def _set_other(self, uid: str, new: tuple[str, Vector] | None) -> None:
         old = self._others.get(uid)
@@ -213,7 +249,9 @@ class QueueUsage:
             add_to(self._held_by_others.setdefault(new[0], {}), new[1])
 
     def seen(self, pod: PodInfo) -> None:
-        """A pod that waits is new, or may have changed: perhaps it names another queue than the one it waits for."""
+        """A pod that waits is new, or may have changed: perhaps it names another queue than the one that it waits for,
+        or in which it has room reserved."""
+        fallen = len(self.book.fallen)
         if pod.batch is not None and pod.batch.gate_managed:
             self.gated.set(pod)
         elif pod.uid in self.gated:
@@ -223,8 +261,13 @@ class QueueUsage:
         self.wanting.look_again(pod.uid, pod)
         if not self.active:
             return
+        queue = self.queue_of(pod)
+        if self._called.get(pod.uid, queue) != queue:
+            self._no_more_called(pod.uid, queue)
+        if len(self.book.fallen) > fallen:
+            self.call()
         waits_for = self.waiting.queue_of(pod.uid)
-        if waits_for and waits_for != self.queue_of(pod):
+        if waits_for and waits_for != queue:
             self.waiting.remove(pod.uid)
             self.on_room([pod.uid])
 
@@ -237,6 +280,7 @@ class QueueUsage:
             self.reserve(pod)
         self._set_other(uid, None)
         self.call()
+        self.on_held()
 
     def _remove(self, uid: str) -> None:
         """The pod counts no more. Where it was bound it has run, and its group is promised nothing for it again."""
@@ -345,11 +389,13 @@ class QueueUsage:
         if short is None:
             self.waiting.remove(uid)
         else:
-            self._called.pop(uid, None)
+            frees = self._no_more_called(uid, queue)
             if uid in self.gated.reserved:
                 self._over[uid] = None
             else:
                 self.waiting.add(uid, {queue: vector}, in_turn(pod))
+            if frees:
+                self.call()
         return short
 
     def is_held(self, uid: str) -> bool:

@@ -25,7 +25,7 @@ def waits(names: list[str], iteration: str, *pods: tuple[str, str]) -> tuple[str
         one = stored(pod(f"j-{name}", namespace="d", annotations=annotations, phase=phase))
         found[f"j-{name}"] = msgspec.json.decode(msgspec.json.encode(one), type=JobPod)
     waiting = waiting_tasks(msgspec.json.decode(msgspec.json.encode(stored(body)), type=Job), found).get("w")
-    return None if waiting is None else (str(waiting).removeprefix("w waits for "), waiting.in_vain)
+    return None if waiting is None else (str(waiting).partition(" for ")[2], "in vain" in str(waiting))
 
 
 @pytest.mark.promise("S35", "JOB-7")

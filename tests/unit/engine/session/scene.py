@@ -135,6 +135,13 @@ class Scene(World):
             self.ledger.set_pod(pod, node)
         return pod
 
+    def quota(self, hard: Mapping[str, str], used: Mapping[str, str], **spec: Any) -> None:
+        """One of the namespace; it is kept of members that come later what quotas ask about them."""
+        self.classes.quotas_for = frozenset((SCHEDULER,))
+        body = {"metadata": {"name": "q"}, "spec": spec, "status": {"hard": hard, "used": used}}
+        quotas = self.more.setdefault("quotas", {"default": []})
+        quotas["default"].append(msgspec.convert(body, batch.ResourceQuota))
+
     def gang(self, name: str, number: int, *, cpu: str = "1", **spec: Any) -> list[PodInfo]:
         """A group that needs all of so many pods."""
         self.group(name, **{"minMember": number, **spec})

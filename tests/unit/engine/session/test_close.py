@@ -265,7 +265,7 @@ def test_a_settled_job_is_not_looked_at_and_counts_as_before() -> None:
     session, result = scene.run(SHARES, book=QuotaBook())
     assert [job.name for job in session.fresh] == ["new"]
     assert set(bound(session)) == {"new-0", "new-1", "new-2"}
-    assert {each.queue.name: each.allocated.get("cpu") for each in result.queues}["default"] == 4000
+    assert session.queue_demands["default"].allocated["cpu"] == 1000
     assert session.shares["default/runs"] == 0.125
     assert {"waits", "runs"} <= names(result)
     told = {each.group.key.name: each.waits_for for each in result.groups}

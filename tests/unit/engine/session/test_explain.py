@@ -10,7 +10,7 @@ from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.explain import GangExplanation, Minimum, explain_gang
 from agent_scheduler.engine.verdicts import LABELS
-from agent_scheduler.objects.batch import TASK_SPEC, ResourceQuotaStatus
+from agent_scheduler.objects.batch import TASK_SPEC
 from tests.support.engine import queue_of
 
 from .scene import GATED, Part, Scene, conf, has, sized, waits
@@ -78,7 +78,7 @@ OUT = "queue resource quota insufficient: insufficient cpu"
 )
 def test_a_gang_says_what_it_waits_for(parts: list[Part], how: SessionConf, waits_for: str, why: str) -> None:
     scene = sized(2).holding(*parts)
-    scene.more["quotas"] = {"default": [ResourceQuotaStatus(hard={"cpu": "1"}, used={"cpu": "0"})]}
+    scene.quota({"cpu": "1"}, {"cpu": "0"})
     found = explained(scene, how=how)
     assert (found.waits_for, found.why) == (waits_for, why)
 

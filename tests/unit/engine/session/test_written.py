@@ -10,7 +10,7 @@ import pytest
 from agent_scheduler.engine.quotas.book import QuotaBook, Standing
 from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
-from agent_scheduler.objects.batch import TASK_SPEC, ResourceQuotaStatus
+from agent_scheduler.objects.batch import TASK_SPEC
 from tests.support.engine import queue_of
 
 from .scene import GATED, Scene, conf, finished, has, runs, sized, told, waits
@@ -180,7 +180,7 @@ def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_
 
 def test_a_gang_that_a_quota_of_its_namespace_holds_back_does_not_ask_for_nodes() -> None:
     made = scene("8").holding(waits("g", 2, minResources={"cpu": "2"}))
-    made.more["quotas"] = {"default": [ResourceQuotaStatus(hard={"cpu": "1"}, used={"cpu": "0"})]}
+    made.quota({"cpu": "1"}, {"cpu": "0"})
     assert set(said(made, how=conf("gang", "resourcequota", "predicates")).values()) == {
         ("QuotaExceeded", "resource quota insufficient, requested: cpu=2, used: cpu=0, limited: cpu=1")
     }

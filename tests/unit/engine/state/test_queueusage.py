@@ -133,6 +133,34 @@ def test_those_that_wait_are_called_when_room_comes_and_the_next_when_one_does_n
     assert world.called == ["second", "third"]
 
 
+def test_for_a_pod_that_takes_less_those_are_called_that_the_rest_holds_and_no_more() -> None:
+    world = World(queue("a", "3"))
+    world.ledger.set_pod(pod("first", "a", cpu="3"), "n")
+    assert world.usage.full(pod("large", "a", cpu="2")) and world.usage.full(pod("small", "a"))
+    world.ledger.set_pod(pod("first", "a", cpu="2"), "n")
+    assert world.called == ["small"]
+
+
+def test_one_that_was_called_and_is_in_another_queue_by_then_leaves_the_room_to_the_next() -> None:
+    world = World(queue("a", "1"), queue("b", "1"))
+    for name in ("a", "b"):
+        world.ledger.set_pod(pod(f"in-{name}", name), "n")
+    assert world.usage.full(pod("second", "a")) and world.usage.full(pod("third", "a"))
+    world.ledger.remove_pod("in-a")
+    world.usage.seen(pod("second", "b"))
+    assert world.called == ["second", "third"]
+
+
+def test_those_that_wait_for_a_queue_are_asked_again_when_it_closes_goes_and_comes() -> None:
+    world = World(queue("a", "500m"))
+    closed = msgspec.structs.replace(queue("a", "500m"), status=batch.QueueStatus(state="Closed"))
+    for change in (lambda: world.usage.set_queue(closed), lambda: world.usage.delete_queue("a")):
+        assert world.usage.full(pod("p", "a")) is not None
+        world.called.clear()
+        change()
+        assert world.called == ["p"]
+
+
 def test_a_pod_that_names_another_queue_than_the_one_it_waits_for_is_tried_again() -> None:
     world = World(queue("a", "1"), queue("b", "1"))
     world.ledger.set_pod(pod("first", "a"), "n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,6 +14,10 @@ from .parts import Body, add_env, add_port, all_containers, containers, host, ho
 _PYTORCH_PORT: Final = 23456
 _TENSORFLOW_PORT: Final = 2222
 _MPI_PORT: Final = 22
+#: Roles of TensorFlow, in the order in which a task that is given for several has one.
+_ROLES: Final = ("chief", "worker", "ps", "evaluator")
+_RANK: Final = "RANK"
+_RANK_INDEX: Final = "hccl/rankIndex"
 _WAIT_SECONDS: Final = 300
 _WAIT_IMAGE: Final = "busybox:1.36.1"
 
@@ -54,10 +58,11 @@ def change_pytorch(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[
     port = number(given.get("port", ""), _PYTORCH_PORT)
     address = host(job, first, 0)
     entries = [{"name": "MASTER_ADDR", "value": address}, {"name": "MASTER_PORT", "value": str(port)}]
+    world = sum(each.replicas for each in tasks_of(job) if each.name in (master, worker))
+    entries += [{"name": "WORLD_SIZE", "value": str(world)}]
     rank = {master: index, worker: index + first.replicas}.get(task.name)
     if rank is not None:
-        world = sum(each.replicas for each in tasks_of(job) if each.name in (master, worker))
-        entries += [{"name": "WORLD_SIZE", "value": str(world)}, {"name": "RANK", "value": str(rank)}]
+        entries += [{"name": _RANK, "value": str(rank)}]
     for container in containers(pod):
         add_port(container, "pytorchjob-port", port)
         add_env(container, *entries)
@@ -77,19 +82,20 @@ def change_pytorch(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[
 
 def change_tensorflow(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str]) -> None:
     port = number(given.get("port", ""), _TENSORFLOW_PORT)
-    names = {role: given.get(role, role) for role in ("ps", "worker", "chief", "evaluator")}
-    role_of: dict[str, str] = {}
-    for role, name in names.items():
-        role_of.setdefault(name, role)
-    cluster: dict[str, Any] = {}
-    for role, name in names.items():
-        found = _task(job, name)
-        if found is not None and found.replicas and role_of[name] == role:
-            cluster[role] = [f"{each}:{port}" for each in hosts(job, found)]
-    if task.name in role_of:
-        config = {"cluster": cluster, "task": {"type": role_of[task.name], "index": index}}
-        for container in containers(pod):
-            add_env(container, {"name": "TF_CONFIG", "value": msgspec.json.encode(config).decode()})
+    if sum(each.replicas for each in tasks_of(job)) == 1 == len(tasks_of(job)):
+        # A pod that is alone is no cluster.
+        return
+    names = {role: given.get(role, role) for role in _ROLES}
+    cluster: dict[str, list[str]] = {}
+    for role in ("ps", "worker", "chief", "evaluator"):
+        found = _task(job, names[role])
+        # A task that is given for two roles has the first.
+        if found is not None and found.replicas and names[role] not in [names[each] for each in cluster]:
+            cluster[role] = [f"{host(job, found, each)}:{port}" for each in range(found.replicas)]
+    kind = next((role for role in _ROLES if names[role] == task.name), task.name)
+    config = {"cluster": cluster, "task": {"type": kind, "index": index}}
+    for container in containers(pod):
+        add_env(container, {"name": "TF_CONFIG", "value": msgspec.json.encode(config).decode()})
 
 
 # ---- mpi
@@ -99,21 +105,28 @@ def change_mpi(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str,
     master, worker = given.get("master", "master"), given.get("worker", "worker")
     port = number(given.get("port", ""), _MPI_PORT)
     workers = _task(job, worker)
-    if task.name == master and workers is not None:
-        for container in all_containers(pod):
+    if task.name == master and workers is None:
+        return
+    for container in all_containers(pod):
+        add_port(container, "mpijob-port", port)
+        if task.name == master and workers is not None:
             add_env(container, {"name": "MPI_HOST", "value": ",".join(hosts(job, workers))})
-    if task.name in (master, worker):
-        for container in containers(pod):
-            add_port(container, "mpijob-port", port)
 
 
 # ---- hcclrank
 
 
 def change_hcclrank(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str]) -> None:
-    """Where pods do not say it themselves: the masters first, and then the workers."""
+    """Where pods do not say it themselves, be it by a variable RANK: the masters first, and then the workers."""
+    annotations = pod["metadata"]["annotations"]
+    if annotations.get(_RANK_INDEX):
+        return
+    variables = (each for container in containers(pod) for each in container.get("env") or ())
+    if said := next((each.get("value") for each in variables if each.get("name") == _RANK), ""):
+        annotations[_RANK_INDEX] = said
+        return
     master, worker = given.get("master", "master"), given.get("worker", "worker")
     first = _task(job, master)
     rank = {master: index, worker: index + (first.replicas if first is not None else 0)}.get(task.name)
     if rank is not None:
-        pod["metadata"]["annotations"].setdefault("hccl/rankIndex", str(rank))
+        annotations[_RANK_INDEX] = str(rank)

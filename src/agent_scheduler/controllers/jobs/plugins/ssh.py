@@ -11,12 +11,15 @@ from typing import Final, NamedTuple
 
 from agent_scheduler.objects.job import Job, TaskSpec
 
-from ..pods import owner_of, pod_name
+from ..pods import owner_of
 from ..states import tasks_of
-from .parts import Body, add_mount, add_volume, all_containers, host
+from .parts import Body, add_mount, add_volume, all_containers, host, hostname, indices, number
 
 _HOME: Final = "/root/.ssh"
-_FILES: Final = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
+FILES: Final = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
+#: Where sshd listens, if no other port is given.
+_PORT: Final = 22
+_LAST_PORT: Final = 65535
 #: Of the files, where they belong to root.
 _MODE: Final = 0o600
 
@@ -32,7 +35,7 @@ def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str
     path, name = given.get("ssh-key-file-path") or _HOME, _secret_name(job)
     secret: Body = {
         "secretName": name,
-        "items": [{"key": each, "path": f".ssh/{each}"} for each in _FILES],
+        "items": [{"key": each, "path": f".ssh/{each}"} for each in FILES],
     }
     if path == _HOME:
         secret["defaultMode"] = _MODE
@@ -43,10 +46,14 @@ def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str
 
 def objects(job: Job, given: dict[str, str]) -> list[Body]:
     """Without keys: `with_keys` adds them where there is no such Secret."""
-    pods = [(task, index) for task in tasks_of(job) for index in range(task.replicas)]
+    port = number(given.get("ssh-port", ""), _PORT)
     lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
-    for task, index in pods:
-        lines += [f"Host {pod_name(job, task, index)}", f"  HostName {host(job, task, index)}", "  Port 22"]
+    for task, index in ((each, index) for each in tasks_of(job) for index in indices(each)):
+        lines += [
+            f"Host {hostname(job, task, index)}",
+            f"  HostName {host(job, task, index)}",
+            f"  Port {port if 0 < port <= _LAST_PORT else _PORT}",
+        ]
     return [
         {
             "apiVersion": "v1",

@@ -36,9 +36,9 @@ def objects(job: Job, given: dict[str, str]) -> list[Body]:
     data: dict[str, str] = {}
     for task in tasks_of(job):
         names = hosts(job, task)
-        data[f"{task.name}.host"] = "\n".join(names)
+        data[f"{_name(task)}.host"] = "\n".join(names)
         data[f"VC_{_upper(task)}_HOSTS"] = ",".join(names)
-        data[f"VC_{_upper(task)}_NUM"] = str(task.replicas)
+        data[f"VC_{_upper(task)}_NUM"] = str(len(names))
     labels = {JOB_NAME: job.metadata.name, JOB_NAMESPACE: job.metadata.namespace}
     service: Body = {"clusterIP": "None", "selector": labels}
     if is_true(given.get("publish-not-ready-addresses", "")):
@@ -67,5 +67,10 @@ def _map_name(job: Job) -> str:
     return f"{job.metadata.name}-svc"
 
 
+def _name(task: TaskSpec) -> str:
+    """Of a task, as keys of the ConfigMap and variables have it."""
+    return task.name.replace("-", "_")
+
+
 def _upper(task: TaskSpec) -> str:
-    return task.name.replace("-", "_").upper()
+    return _name(task).upper()

@@ -1,7 +1,8 @@
 """sla: a job that has waited for as long as it may is let in at once (`pkg/scheduler/plugins/sla`).
 
 The time is that of the group's annotation `volcano.sh/sla-waiting-time`, or `sla-waiting-time`, or else of the plugin's
-argument. One that cannot be read, or is not above 0, is none.
+argument. One that cannot be read, or is not above 0, is none. The plugin says when the next job will have waited for so
+long, as nothing else may happen then.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WAITING_TIME: Final = "sla-waiting-time"
 
 def sla(session: Session, option: PluginOption) -> Hooks:
     everybody = _seconds(option.arguments.get(WAITING_TIME))
-    now = _moment(session.now)
+    now = session.moment
 
     def deadline(job: Job) -> float:
         """When its time is over, in seconds of the epoch; jobs without one come last."""
@@ -33,12 +34,20 @@ def sla(session: Session, option: PluginOption) -> Hooks:
             annotations.get(WAITING_TIME)
         )
         allowed = own or everybody
-        return math.inf if allowed is None else _moment(job.created) + allowed
+        if allowed is None:
+            return math.inf
+        return (datetime.fromisoformat(job.created).timestamp() if job.created else 0.0) + allowed
 
     def overdue(job: Job) -> int:
         return PERMIT if deadline(job) <= now else ABSTAIN
 
-    return Hooks(job_order=deadline, job_enqueueable=overdue, job_pipelined=overdue)
+    def turns_at() -> float:
+        """In whole seconds, as sessions are told the time."""
+        waiting = (deadline(job) for job in session.fresh if job.is_pending or not job.is_ready)
+        soonest = min((each for each in waiting if each > now), default=math.inf)
+        return soonest if math.isinf(soonest) else math.ceil(soonest)
+
+    return Hooks(job_order=deadline, job_enqueueable=overdue, job_pipelined=overdue, turns_at=turns_at)
 
 
 def _seconds(text: Any) -> float | None:
@@ -46,8 +55,3 @@ def _seconds(text: Any) -> float | None:
         return parse_duration(text) or None if isinstance(text, str) else None
     except ValueError:
         return None
-
-
-def _moment(text: str) -> float:
-    """RFC 3339; the beginning of the epoch for none."""
-    return datetime.fromisoformat(text).timestamp() if text else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ from agent_scheduler.engine.session.plugins.drf import drf
 from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
 from agent_scheduler.engine.session.statement import Statement
-from agent_scheduler.objects.batch import ResourceQuotaStatus
+from agent_scheduler.engine.state.batchinfo import GroupKey
 from tests.support.engine import covering
-from tests.unit.engine.session.scene import conf, has, opened, runs, sized, status_of, tasks_of, waits
+from tests.unit.engine.session.scene import Part, conf, has, opened, runs, sized, status_of, tasks_of, waits
 
 OPTION = PluginOption("any")
 PRIORITIES = ({"priority": 1}, {"priority": 5})
@@ -140,17 +141,103 @@ def test_a_job_may_have_a_time_of_its_own() -> None:
 
 def test_a_quota_keeps_groups_out_and_counts_those_that_were_let_in() -> None:
     scene = sized(4)
-    roomy = ResourceQuotaStatus(hard={"requests.cpu": "100"}, used={"requests.cpu": "x"})
-    status = ResourceQuotaStatus(hard={"requests.cpu": "6", "count/jobs": "1"}, used={"requests.cpu": "2"})
-    scene.more["quotas"] = {"default": (roomy, status)}
+    scene.quota({"requests.cpu": "100"}, {"requests.cpu": "x"})
+    scene.quota({"requests.cpu": "6", "count/jobs": "1"}, {"requests.cpu": "2"})
     for name in ("first", "second", "third"):
         scene.group(name, minResources={"requests.cpu": "2", "memory": "1Ti"})
     scene.group("free")
     _, result = scene.run(conf("gang", "resourcequota"))
     phases = {name: status_of(result, name).phase for name in ("first", "second", "third", "free")}
     assert phases == {"first": "Inqueue", "second": "Inqueue", "third": "Pending", "free": "Inqueue"}
-    text = "resource quota insufficient, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=6"
-    assert text in [event.message for event in result.events]
+    parts = (
+        "requested: requests.cpu=2",
+        "used: requests.cpu=2",
+        "promised: requests.cpu=4",
+        "limited: requests.cpu=6",
+    )
+    assert f"resource quota insufficient, {', '.join(parts)}" in [event.message for event in result.events]
+
+
+TWO = {"minMember": 2, "minResources": {"cpu": "2"}}
+PROMISED = has(
+    "promised", {}, {"phase": "Succeeded"}, minMember=3, minResources={"cpu": "3"}, phase="Inqueue"
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "used", "phase"),
+    [
+        # Of two members, so many are there already, and in what is used.
+        ([has("g", {}, {}, **TWO)], 4, "Inqueue"),
+        ([has("g", {}, **TWO)], 3, "Inqueue"),
+        ([has("g", {}, **TWO)], 4, "Pending"),
+        ([has("g", {"phase": "Failed"}, {"deleting": True}, **TWO)], 3, "Pending"),
+        ([has("g", {}, {"phase": "Succeeded"}, **TWO)], 4, "Inqueue"),
+        # The third member of a group that was let in is still to come.
+        ([PROMISED, has("g", **TWO)], 1, "Inqueue"),
+        ([PROMISED, has("g", **TWO)], 2, "Pending"),
+    ],
+)
+def test_a_quota_counts_each_pod_once(parts: list[Part], used: int, phase: str) -> None:
+    scene = sized(4)
+    scene.quota({"requests.cpu": "4"}, {"requests.cpu": str(used)})
+    _, result = scene.holding(*parts).run(conf("gang", "resourcequota"))
+    assert status_of(result, "g").phase == phase
+
+
+def _by_class(operator: str, *values: str) -> dict[str, Any]:
+    expression = {"scopeName": "PriorityClass", "operator": operator, "values": values}
+    return {"scopeSelector": {"matchExpressions": [expression]}}
+
+
+ENDS, HIGH = {"activeDeadlineSeconds": 9}, {"priorityClassName": "high"}
+CROSSING = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaceSelector": {}}]}}
+NEAR: dict[str, Any] = {"affinity": CROSSING}
+
+
+@pytest.mark.parametrize(
+    ("quota", "pod", "counted"),
+    [
+        ({"scopes": ["Terminating"]}, ENDS, True),
+        ({"scopes": ["Terminating"]}, {}, False),
+        ({"scopes": ["NotTerminating"]}, ENDS, False),
+        ({"scopes": ["NotTerminating"]}, {}, True),
+        ({"scopes": ["BestEffort"]}, {}, False),
+        ({"scopes": ["BestEffort"]}, {"cpu": ""}, True),
+        ({"scopes": ["NotBestEffort", "Terminating"]}, ENDS, True),
+        ({"scopes": ["NotBestEffort", "Terminating"]}, {}, False),
+        ({"scopes": ["PriorityClass"]}, HIGH, True),
+        ({"scopes": ["PriorityClass"]}, {}, False),
+        (_by_class("In", "high", "low"), HIGH, True),
+        (_by_class("In", "low"), HIGH, False),
+        (_by_class("NotIn", "low"), {}, True),
+        (_by_class("NotIn", "high"), HIGH, False),
+        (_by_class("Exists"), HIGH, True),
+        (_by_class("DoesNotExist"), HIGH, False),
+        (_by_class("DoesNotExist"), {}, True),
+        ({"scopes": ["CrossNamespacePodAffinity"]}, NEAR, True),
+        ({"scopes": ["CrossNamespacePodAffinity"]}, {}, False),
+        ({"scopes": ["VolumeAttributesClass"]}, HIGH, False),
+    ],
+)
+def test_a_quota_is_asked_for_the_pods_of_its_scopes(
+    quota: dict[str, Any], pod: dict[str, Any], counted: bool
+) -> None:
+    """Also for those that are still to come, which are taken to be as the others, or as the group's parts are."""
+    scene = sized(4)
+    scene.quota({"pods": "1"}, {"pods": "1"}, **quota)
+    least = {"pods": "2", **({} if "cpu" in pod else {"cpu": "2"})}
+    scene.holding(has("g", pod, minMember=2, minResources=least))
+    part = {
+        "scopes": [*scene.members[GroupKey("default", "g")][0].quota.scoped.scopes],
+        "priorityClassName": pod.get("priorityClassName", ""),
+        "resources": least,
+    }
+    named = {"agent-scheduler.io/quota-parts": json.dumps([part])}
+    scene.group("h", minResources=least, annotations=named)
+    _, result = scene.run(conf("gang", "resourcequota"))
+    phase = "Pending" if counted else "Inqueue"
+    assert [status_of(result, name).phase for name in "gh"] == [phase, phase]
 
 
 def test_a_job_whose_tasks_all_have_room_does_not_starve() -> None:

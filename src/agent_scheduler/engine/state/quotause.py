@@ -1,0 +1,208 @@
+"""What a ResourceQuota asks of a pod: what the pod counts as, and which scopes it is in.
+
+The rule is that of Kubernetes' pod evaluator (`pkg/quota/v1/evaluator/core`): a quota counts a pod that is in each of
+its scopes and meets each requirement of its selector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from agent_scheduler.objects import wire
+from agent_scheduler.objects.batch import QuotaPart, ResourceQuotaSpec, ScopeRequirement
+from agent_scheduler.objects.quantity import QuantityError, parse
+from agent_scheduler.objects.workload import Requirements, TemplateContainer, TemplateSpec
+
+from .podusage import quota_usage
+
+#: Resource -> billionths of a unit.
+Nanos = Mapping[str, int]
+
+PRIORITY_CLASS: Final = "PriorityClass"
+_EXISTS: Final = "Exists"
+
+#: A pod without any of these is of the class BestEffort.
+_MAKING_QUALITY: Final = tuple(
+    f"{prefix}{name}" for name in ("cpu", "memory") for prefix in ("", "requests.", "limits.")
+)
+
+#: What is told of a part of a group.
+_TOLD: Final = ("Terminating", "BestEffort", "CrossNamespacePodAffinity")
+
+_parts = msgspec.json.Decoder(tuple[QuotaPart, ...])
+_requirements = msgspec.json.Decoder(Requirements | None)
+_resources = msgspec.json.Decoder(wire.Resources | None)
+_affinity = msgspec.json.Decoder(wire.Affinity | None)
+
+
+class Scoped(msgspec.Struct, frozen=True, gc=False):
+    """What scopes of quotas ask about a pod."""
+
+    #: Whether it says when it ends at the latest.
+    terminating: bool = False
+    #: Whether it asks for no CPU and no memory.
+    best_effort: bool = False
+    #: Empty for none.
+    priority_class: str = ""
+    #: Whether it has terms about pods of other namespaces.
+    crosses_namespaces: bool = False
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Those that it is in, but for the opposites of those that it is not in, and but for PriorityClass."""
+        return tuple(scope for scope in _TOLD if self._is_in(scope))
+
+    def is_counted_by(self, quota: ResourceQuotaSpec) -> bool:
+        selector = quota.scope_selector
+        return all(map(self._is_in, quota.scopes or ())) and (
+            selector is None or all(map(self._meets, selector.match_expressions or ()))
+        )
+
+    def _is_in(self, scope: str) -> bool:
+        """False for a scope that is none of pods, such as VolumeAttributesClass."""
+        if scope == "Terminating":
+            return self.terminating
+        if scope == "NotTerminating":
+            return not self.terminating
+        if scope == "BestEffort":
+            return self.best_effort
+        if scope == "NotBestEffort":
+            return not self.best_effort
+        if scope == PRIORITY_CLASS:
+            return bool(self.priority_class)
+        return scope == "CrossNamespacePodAffinity" and self.crosses_namespaces
+
+    def _meets(self, requirement: ScopeRequirement) -> bool:
+        """Of scopes but for PriorityClass there is no other operator than Exists."""
+        if requirement.scope_name != PRIORITY_CLASS or requirement.operator == _EXISTS:
+            return self._is_in(requirement.scope_name)
+        if requirement.operator == "In":
+            return self.priority_class != "" and self.priority_class in (requirement.values or ())
+        if requirement.operator == "NotIn":
+            return self.priority_class not in (requirement.values or ())
+        return requirement.operator == "DoesNotExist" and not self.priority_class
+
+
+class QuotaUse(msgspec.Struct, frozen=True):
+    """Of one pod, or of several that no scope tells apart."""
+
+    scoped: Scoped
+    amounts: Nanos
+
+
+def quota_use(spec: wire.PodSpec) -> QuotaUse:
+    """Of one pod. Never raises: what cannot be read counts as nothing, and the API server has no such pod."""
+    return _use(
+        tuple(_written(spec.containers)),
+        tuple(_written(spec.init_containers)),
+        bytes(spec.overhead),
+        bytes(spec.resources),
+        bytes(spec.affinity),
+        spec.priority_class_name,
+        is_terminating(spec.active_deadline_seconds),
+    )
+
+
+def quota_parts(text: str) -> tuple[QuotaUse, ...]:
+    """What the annotation `QUOTA_PARTS` says; nothing where it cannot be read."""
+    try:
+        parts = _parts.decode(text) if text else ()
+    except msgspec.MsgspecError:
+        return ()
+    return tuple(
+        QuotaUse(
+            Scoped(
+                terminating="Terminating" in part.scopes,
+                best_effort="BestEffort" in part.scopes,
+                priority_class=part.priority_class_name,
+                crosses_namespaces="CrossNamespacePodAffinity" in part.scopes,
+            ),
+            nanos(part.resources),
+        )
+        for part in parts
+    )
+
+
+def is_terminating(active_deadline_seconds: int | None) -> bool:
+    return active_deadline_seconds is not None and active_deadline_seconds >= 0
+
+
+def asks_for_quality(amounts: Nanos) -> bool:
+    """Whether who counts as this is not of the class BestEffort."""
+    return any(amounts.get(name) for name in _MAKING_QUALITY)
+
+
+def crosses_namespaces(affinity: wire.Affinity | None) -> bool:
+    return affinity is not None and any(
+        bool(term.namespaces) or term.namespace_selector is not None for term in _terms(affinity)
+    )
+
+
+def nanos(resources: wire.Resources | None) -> dict[str, int]:
+    """What cannot be read is left out: the API server has no such quota."""
+    found = {}
+    for resource, quantity in (resources or {}).items():
+        try:
+            found[resource] = parse(str(quantity)).nano
+        except QuantityError:
+            continue
+    return found
+
+
+_Container = tuple[str | None, bytes]
+
+
+def _written(containers: Iterable[wire.Container] | None) -> Iterator[_Container]:
+    return ((each.restart_policy, bytes(each.resources)) for each in containers or ())
+
+
+@lru_cache(maxsize=4096)
+def _use(
+    containers: tuple[_Container, ...],
+    inits: tuple[_Container, ...],
+    overhead: bytes,
+    whole: bytes,
+    affinity: bytes,
+    priority_class: str,
+    terminating: bool,
+) -> QuotaUse:
+    """By all that it depends on, as it is written: pods of one template are one entry."""
+    try:
+        spec = TemplateSpec(
+            containers=_read(containers),
+            init_containers=_read(inits),
+            overhead=_resources.decode(overhead) if overhead else None,
+            resources=_requirements.decode(whole) if whole else None,
+        )
+        amounts = {name: amount.nano for name, amount in quota_usage(spec).items()}
+        crosses = crosses_namespaces(_affinity.decode(affinity)) if affinity else False
+    except (QuantityError, msgspec.MsgspecError):
+        amounts, crosses = {}, False
+    scoped = Scoped(
+        terminating=terminating,
+        best_effort=not asks_for_quality(amounts),
+        priority_class=priority_class,
+        crosses_namespaces=crosses,
+    )
+    return QuotaUse(scoped, amounts)
+
+
+def _read(containers: Iterable[_Container]) -> tuple[TemplateContainer, ...]:
+    return tuple(
+        TemplateContainer(
+            restart_policy=restart_policy,
+            resources=(_requirements.decode(resources) if resources else None) or Requirements(),
+        )
+        for restart_policy, resources in containers
+    )
+
+
+def _terms(affinity: wire.Affinity) -> Iterator[wire.PodAffinityTerm]:
+    for each in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if each is not None:
+            yield from each.required or ()
+            yield from (weighted.pod_affinity_term for weighted in each.preferred or ())

@@ -1,0 +1,255 @@
+"""What kubelets have set aside for their pods, and how they carry out a resize in place (KEP-1287, KEP-5419).
+
+A pod whose spec comes to ask for other amounts is given them if the node has room; what it has then differs for a
+moment from what is set aside (PodResizeInProgress). Else it keeps what it has, and waits (PodResizePending): Deferred
+until others make room, Infeasible where the node is too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Any, NamedTuple
+
+from .builtin.pod_resources import qos_class
+from .kubelet_admission import Demand, NodeBook, demand_of
+from .kubelet_status import Report, restarted, with_resize_condition
+from .resource import Object
+
+PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
+
+#: `resources` of a container or of a pod.
+_Amounts = dict[str, Any]
+_RESIZED = ("cpu", "memory")
+
+
+class Allocation(NamedTuple):
+    """`resources` by the name of the container, and of the pod as a whole, if it has any."""
+
+    containers: dict[str, _Amounts]
+    pod: _Amounts | None
+
+
+class Pods(NamedTuple):
+    """How kubelets see and write pods, by UID. `living` gives one that is neither over nor stopping. `restarted` is
+    told that containers of a pod have started anew."""
+
+    living: Callable[[str], Object | None]
+    write: Callable[[str, Object, Object], None]
+    restarted: Callable[[str], None]
+    later: Callable[[float, Callable[[str], None], str], None]
+    now: Callable[[], str]
+
+
+class Resizes:
+    """Owner of what is set aside, and of the resizes that wait.
+
+    Invariant: what a node's book holds of a pod is what is set aside for it here.
+    """
+
+    def __init__(self, pods: Pods, *, seconds: float) -> None:
+        """`seconds` are what a container takes to have what is set aside for it."""
+        self._pods = pods
+        self._seconds = seconds
+        self._set_aside: dict[str, Allocation] = {}
+        #: The generation of the spec that was looked at last.
+        self._seen: dict[str, int] = {}
+        #: By node, in the order in which they came to wait: the UIDs of pods, and why they do.
+        self._waiting: dict[str, dict[str, str]] = {}
+        #: Nodes on which there may be more room, and whether they themselves have changed.
+        self._roomier: dict[str, bool] = {}
+
+    def take(self, uid: str, pod: Object) -> Demand:
+        """What a pod takes that a kubelet takes on: what it was given before the kubelet started, or else what it asks
+        for. Raises QuantityError."""
+        self._set_aside[uid] = _given(pod)
+        self._seen[uid] = 0
+        return self.demand(uid, pod)
+
+    def demand(self, uid: str, pod: Object) -> Demand:
+        """What a pod takes that was taken."""
+        return demand_of(_with(pod, self._set_aside[uid]))
+
+    def forget(self, uid: str, node: str) -> None:
+        """A pod is over. Others may have room now."""
+        if self._set_aside.pop(uid, None) is not None:
+            del self._seen[uid]
+            self._waiting.get(node, {}).pop(uid, None)
+            self.has_room(node)
+
+    def has_room(self, node: str, *, changed: bool = False) -> None:
+        """`changed`: the node has other amounts than before."""
+        if self._waiting.get(node):
+            self._roomier[node] = changed or self._roomier.get(node, False)
+
+    def report(self, uid: str, pod: Object, status: Object) -> Object:
+        """The status of a pod whose containers start, with what they have."""
+        return _reported(status, pod, self._set_aside[uid], starting=True)
+
+    def see(self, uid: str, node: str, book: NodeBook, pod: Object) -> None:
+        """The pod has changed; maybe it asks for other amounts."""
+        generation = pod["metadata"].get("generation", 0)
+        if uid in self._set_aside and self._seen[uid] != generation:
+            self._seen[uid] = generation
+            self._judge(uid, node, book, pod)
+
+    def retry(self, books: dict[str, NodeBook]) -> None:
+        """See whether there is room now for those that wait."""
+        while self._roomier:
+            node, changed = self._roomier.popitem()
+            book, waiting = books.get(node), self._waiting.get(node) or {}
+            if book is None:
+                continue
+            found = [(uid, pod) for uid in waiting if (pod := self._pods.living(uid)) is not None]
+            # Whoever wants no more than it has goes first, then by priority and class; then who waits longest.
+            found.sort(key=lambda each: self._rank(*each))
+            for uid, pod in found:
+                if changed or waiting[uid] == DEFERRED:
+                    self._judge(uid, node, book, pod)
+
+    def _rank(self, uid: str, pod: Object) -> tuple[bool, int, bool]:
+        has, wants = self.demand(uid, pod).amounts, demand_of(pod).amounts
+        grows = any(wants.get(name, 0) > has.get(name, 0) for name in _RESIZED)
+        return grows, -(pod["spec"].get("priority") or 0), qos_class(pod["spec"]) != "Guaranteed"
+
+    def _judge(self, uid: str, node: str, book: NodeBook, pod: Object) -> None:
+        status, now = pod.get("status") or {}, self._pods.now()
+        generation = pod["metadata"].get("generation", 0)
+        wanted = _asked(pod)
+        refusal = None
+        if wanted != self._set_aside[uid]:
+            refusal = book.change(uid, demand_of(pod))
+        if refusal is not None:
+            self._waiting.setdefault(node, {})[uid] = refusal.reason
+            told = with_resize_condition(
+                status, PENDING, now, generation, reason=refusal.reason, message=refusal.message
+            )
+            if told != status:
+                self._pods.write(uid, pod, told)
+            return
+        self._waiting.get(node, {}).pop(uid, None)
+        told = with_resize_condition(status, PENDING, now)
+        if wanted != self._set_aside[uid]:
+            self._set_aside[uid] = wanted
+            self.has_room(node)
+            if status.get("phase") == "Running":
+                told = _reported(told, pod, wanted)
+                told = with_resize_condition(told, IN_PROGRESS, now, generation)
+                self._pods.later(self._seconds, self._carry_out, uid)
+        if told != status:
+            self._pods.write(uid, pod, told)
+
+    def _carry_out(self, uid: str) -> None:
+        """The containers of a pod have what is set aside for them; those that cannot be given it while they run were
+        started anew."""
+        pod = self._pods.living(uid)
+        if pod is None:
+            return
+        now, set_aside = self._pods.now(), self._set_aside[uid]
+        status, anew = pod["status"], False
+        by_name = {each["name"]: each for each in _containers(pod)}
+        for group in ("containerStatuses", "initContainerStatuses"):
+            reports = []
+            for report in status.get(group) or ():
+                container = by_name.get(report["name"])
+                if container is not None and _is_started_anew(container, report, set_aside):
+                    report, anew = restarted(report, now), True
+                reports.append(report)
+            if reports:
+                status = {**status, group: reports}
+        status = _reported(status, pod, set_aside, starting=True)
+        self._pods.write(uid, pod, with_resize_condition(status, IN_PROGRESS, now))
+        if anew:
+            self._pods.restarted(uid)
+
+
+def _containers(pod: Object) -> Iterator[Object]:
+    """Those that may be resized."""
+    yield from pod["spec"]["containers"]
+    yield from (
+        each for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"
+    )
+
+
+def _asked(pod: Object) -> Allocation:
+    whole = pod["spec"].get("resources")
+    containers = {each["name"]: _amounts(each.get("resources") or {}) for each in _containers(pod)}
+    return Allocation(containers, None if whole is None else _amounts(whole))
+
+
+def _amounts(resources: _Amounts) -> _Amounts:
+    """Without the claims of devices, which are not resized."""
+    return {kind: resources[kind] for kind in ("limits", "requests") if resources.get(kind)}
+
+
+def _given(pod: Object) -> Allocation:
+    """What was set aside for a pod by what its status says, as far as it does."""
+    status, asked = pod.get("status") or {}, _asked(pod)
+    reports = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    told = {each["name"]: _of_report(each) for each in reports if each.get("resources") is not None}
+    containers = {name: told.get(name, amounts) for name, amounts in asked.containers.items()}
+    whole = _of_report(status) if status.get("resources") is not None and asked.pod else asked.pod
+    return Allocation(containers, whole)
+
+
+def _of_report(report: Report) -> _Amounts:
+    """Requests are told beside what a container has; of its limits it has what is set aside."""
+    told = report.get("allocatedResources")
+    return _amounts({**report["resources"], **({"requests": told} if told else {})})
+
+
+def _with(pod: Object, given: Allocation) -> Object:
+    """The pod as if it asked for these amounts."""
+    if given == _asked(pod):
+        return pod
+    found, spec = copy(pod), dict(pod["spec"])
+    for group in ("containers", "initContainers"):
+        if group in spec:
+            spec[group] = [
+                {**each, "resources": given.containers.get(each["name"], each.get("resources"))}
+                for each in spec[group]
+            ]
+    if given.pod is not None:
+        spec["resources"] = given.pod
+    found["spec"] = spec
+    return found
+
+
+def _reported(status: Object, pod: Object, given: Allocation, *, starting: bool = False) -> Object:
+    """The status with what is set aside; `starting`: and as what the containers have."""
+    found = dict(status)
+    for group in ("containerStatuses", "initContainerStatuses"):
+        if group in found:
+            found[group] = [
+                _of_amounts(each, given.containers.get(each["name"]), starting=starting)
+                for each in found[group]
+            ]
+    return _of_amounts(found, given.pod, starting=starting)
+
+
+def _of_amounts(report: Report, amounts: _Amounts | None, *, starting: bool) -> Report:
+    if amounts is None:
+        return report
+    found = {key: value for key, value in report.items() if key != "allocatedResources"}
+    if amounts.get("requests"):
+        found["allocatedResources"] = amounts["requests"]
+    if starting:
+        found["resources"] = amounts
+    return found
+
+
+def _is_started_anew(container: Object, report: Report, given: Allocation) -> bool:
+    """Whether it runs, and something changes that it can be given at its start alone."""
+    policies = {
+        each["resourceName"]: each.get("restartPolicy") for each in container.get("resizePolicy") or ()
+    }
+    has, gets = report.get("resources") or {}, given.containers[container["name"]]
+    changed = {
+        name
+        for kind in ("limits", "requests")
+        for name in _RESIZED
+        if (has.get(kind) or {}).get(name) != (gets.get(kind) or {}).get(name)
+    }
+    runs = "running" in (report.get("state") or {})
+    return runs and any(policies.get(name) == "RestartContainer" for name in changed)
