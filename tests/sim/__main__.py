@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .faults import KINDS
+from .gang_load import SET_UPS
 from .many import Summary, run_many
 from .scenarios import DRAWN, SCENARIOS
 from .states import WANTED
@@ -31,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--minutes", type=float, help=minutes)
     add, named = made.add_argument, {"metavar": "NAME"}
     add("--scenario", choices=sorted(SCENARIOS), default="", help="instead of a drawn one", **named)
+    add("--set-up", choices=sorted(SET_UPS), default="", help="of sessions, instead of a drawn one", **named)
     add("--fault", action="append", choices=KINDS, help="only this kind (repeatable)", **named)
     add("--no-faults", action="store_true", help="nothing goes wrong")
     add("--pods", type=int, help="only the first so many pods")
@@ -54,7 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"--jobs {args.jobs}: must be at least 1", file=sys.stderr)
         return 2
     faults = () if args.no_faults else (tuple(args.fault) if args.fault else None)
-    common = {"scenario": args.scenario, "faults": faults, "pods": args.pods, "nodes": args.nodes}
+    common = {
+        "scenario": args.scenario,
+        "faults": faults,
+        "pods": args.pods,
+        "nodes": args.nodes,
+        "set_up": args.set_up,
+    }
     if args.seed is not None:
         return _one(Options(seed=args.seed, keep_trace=args.trace, **common), shrinks=not args.no_shrink)
     seeds: Iterable[int]

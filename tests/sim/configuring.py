@@ -13,9 +13,11 @@ from collections.abc import Callable
 from agent_scheduler.config.load import Source, Texts
 from agent_scheduler.config.schema import Configuration
 
+from .api import Json
 from .device_load import TIMEOUT
 from .kinds import Shape
 from .rules import OPTIONAL
+from .scenarios import in_one_line
 from .shard_load import FENCE, LEASE_NAMESPACE
 
 FILE = "scheduler.yaml"
@@ -49,7 +51,8 @@ class File:
         if shape.devices is not None and shape.devices.attached:
             self._more = f"{{name: DynamicResources, args: {{bindingTimeout: {TIMEOUT:g}s}}}}"
         self._scores = "" if shape.gpus is None else shape.gpus.scores
-        self.valid = self.text = shape.configuration() + _plain_settings(self._more, self._scores)
+        settings = _plain_settings(self._more, self._scores, shape.shipped)
+        self.valid = self.text = shape.configuration() + settings
 
     def change(self, rng: random.Random) -> None:
         """Something else, that a process can take over."""
@@ -113,12 +116,13 @@ def ask_for_more(shape: Shape, rng: random.Random) -> None:
             spec["nodeSelector"] = {"example.com/there": "is-none"}
 
 
-def _plain_settings(more: str, ranked_by: str) -> str:
+def _plain_settings(more: str, ranked_by: str, shipped: Json) -> str:
     """The part of a configuration that may change while a process runs, at first. `more`: a plugin's configuration;
-    `ranked_by`: entries of scores besides those that there are."""
+    `ranked_by`: entries of scores besides those that there are; `shipped`: what the installed file says."""
     ranks = f"plugins: {{score: {{enabled: [{ranked_by}]}}}}, " if ranked_by else ""
-    profile = f"{{schedulerName: {ALONE}, {ranks}pluginConfig: [{more}]}}"
-    return f"candidateNodeCount: 3\nprofiles: [{profile}]\n"
+    (plain,) = shipped.get("profiles", [{"schedulerName": ALONE}])
+    profile = f"{{{in_one_line(plain)[1:-1]}, {ranks}pluginConfig: [{more}]}}"
+    return f"candidateNodeCount: {shipped.get('candidateNodeCount', 3)}\nprofiles: [{profile}]\n"
 
 
 def _settings(rng: random.Random, more: str, ranked_by: str) -> str:

@@ -27,7 +27,12 @@ RUN_SECONDS = "agent-scheduler.io/run-seconds"
 #: Classes of groups and of their members.
 PRIORITIES = {"lesser": 10, "usual": 100, "greater": 1000}
 _FIRST = "{name: priority}, {name: gang}, {name: conformance}"
+#: How the sessions of a world are configured, and how often. shipped: as the files that ship say, with the default
+#: actions and plugins; usual: by one of the lists of actions that installations have; any: by actions in any order.
+SHIPPED, USUAL, ANY = "shipped", "usual", "any"
+SET_UPS = {SHIPPED: 0.5, USUAL: 0.25, ANY: 0.25}
 _SECOND = {
+    "neither": "{name: predicates}, {name: nodeorder}",
     "proportion": "{name: overcommit}, {name: predicates}, {name: proportion}, {name: nodeorder}",
     "capacity": "{name: predicates}, {name: capacity}, {name: nodeorder}",
     "tree": "{name: predicates}, {name: capacity, enableHierarchy: true}, {name: nodeorder}",
@@ -46,7 +51,7 @@ class Gangs:
 
     queues: list[Body] = field(default_factory=list)
     actions: tuple[str, ...] = ("enqueue", "allocate", "backfill")
-    #: Of the plugins that divide the cluster: proportion, capacity, or tree for a capacity of queues in a tree.
+    #: Of the plugins that divide the cluster: proportion, capacity, tree for a capacity of queues in a tree, neither.
     divides: str = "proportion"
     #: Whether shares decide, too, who is evicted for whom: drf has a vote where no earlier tier names anybody.
     by_share: bool = False
@@ -58,6 +63,8 @@ class Gangs:
     groups: dict[str, Body] = field(default_factory=dict)
     #: Whether the API server has groups of Kubernetes' own, too.
     native: bool = False
+    #: One of `SET_UPS`.
+    set_up: str = USUAL
 
     @property
     def leaves(self) -> list[str]:
@@ -68,12 +75,33 @@ class Gangs:
     @property
     def text(self) -> str:
         """The section of the configuration."""
+        if self.set_up == SHIPPED:
+            return "batch: {}\n"
         more = [", {name: pdb}" if self.pdb else "", ", {name: binpack}" if self.binpack else ""]
         return (
             f'batch: {{schedulerName: {NAME}, actions: "{", ".join(self.actions)}", tiers: ['
             f"{{plugins: [{_FIRST}{more[0]}]}}, "
             f"{{plugins: [{_DRF[self.by_share]}, {_SECOND[self.divides]}{more[1]}]}}]}}\n"
         )
+
+
+def drawn_set_up(rng: random.Random) -> str:
+    return rng.choices(tuple(SET_UPS), tuple(SET_UPS.values()))[0]
+
+
+def configure(rng: random.Random, gangs: Gangs, set_up: str) -> None:
+    """Has sessions go by that set-up."""
+    gangs.set_up = set_up
+    if set_up == SHIPPED:
+        gangs.actions, gangs.divides = ("enqueue", "allocate", "backfill"), "proportion"
+        gangs.by_share, gangs.pdb, gangs.binpack = True, False, False
+        gangs.controllers = max(1, gangs.controllers)
+    elif set_up == ANY:
+        others = [name for name in ("enqueue", "preempt", "reclaim") if rng.random() < 0.6]
+        actions = ["allocate", "backfill", *others]
+        rng.shuffle(actions)
+        gangs.actions = tuple(actions)
+        gangs.divides = rng.choice(("proportion", "capacity", "neither", gangs.divides))
 
 
 def queue(name: str, *, state: str = "Open", **spec: Any) -> Body:

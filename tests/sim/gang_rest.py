@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from agent_scheduler.objects.quantity import resource_value
 from embedded_kubernetes.device_driver import DRIVER
@@ -188,10 +189,43 @@ class Standing:
             places += max(0, min(left))
         return places >= needed
 
+    @cached_property
+    def promised(self) -> dict[str, Counter[str]]:
+        """Group that is let into its queue -> what it was promised there and none of its members has."""
+        found: dict[str, Counter[str]] = {}
+        for name, group in self.groups.items():
+            if self._enqueues and read.phase_of_group(group) == "Inqueue":
+                found[name] = self.more(group, self.members.get(name, []))
+        return found
+
+    def more(self, group: Json, members: list[Json]) -> Counter[str]:
+        """Of its `minResources`, or of what its minimum of members asks for, what none of these has."""
+        waiting = [pod for pod in members if read.waits(pod)]
+        has = {uid_of(pod) for pod in (*self.placed, *self.reserved)}
+        holding = [pod for pod in members if uid_of(pod) in has]
+        asked = read.amounts((group.get("spec") or {}).get("minResources"))
+        if not any(asked.values()):
+            return asked
+        asked |= read.least_of([*holding, *waiting], read.minimum(group, members).members)
+        for pod in holding:
+            asked.subtract(read.requests(pod))
+        return +asked
+
+    def add_promises(self, holds: dict[str, Counter[str]], names: Iterable[str]) -> None:
+        """Those to these groups, to what queues hold."""
+        for name in names:
+            for above in holds.keys() & read.chain(read.queue_of_group(self.groups[name]), self.queues):
+                holds[above].update(self.promised[name])
+
     def is_held(self, pod: Json) -> bool:
         """Whether the queue of a pod of the fast path's has no room for it, or for what its gang lacks."""
         if not self.has_room([pod], 1):
             return True
+        if queue := self.queue_of(pod):
+            holds = self._above(queue, without=[pod])
+            self.add_promises(holds, self.promised)
+            if read.is_above(holds, self.queues, read.requests(pod)):
+                return True
         name = read.gang_of(pod)
         if not name or name not in self.groups:
             return False
@@ -245,12 +279,17 @@ class Standing:
             return False
         if not read.is_batch(pending[0]):
             return True
-        queue = self.queue_of(pending[0])
-        if self.divides == "capacity":
-            total, held = self._total(), self.holds(without=pending)[queue]
-            asked = read.largest(pending).items()
-            return all(held[name] + needed * amount <= total[name] for name, amount in asked if amount)
-        return self.divides != "proportion" or self._is_enough_for_all()
+        is_offered = self._is_offered(self.queue_of(pending[0]), pending, needed)
+        return is_offered and (self.divides != "proportion" or self._is_enough_for_all())
+
+    def _is_offered(self, queue: str, pending: list[Json], needed: int) -> bool:
+        """Where the cluster is divided by capacity, whether all nodes offer as much as the queue would hold with so
+        many more of the batch scheduler's."""
+        if self.divides != "capacity" or not read.is_batch(pending[0]):
+            return True
+        total, held = self._total(), self.holds(without=pending)[queue]
+        asked = read.largest(pending).items()
+        return all(held[name] + needed * amount <= total[name] for name, amount in asked if amount)
 
     def declares_room(
         self,

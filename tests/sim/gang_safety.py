@@ -263,10 +263,19 @@ class GangSafety(Judge):
         for each in result.groups:
             self._look("S31")
             old, new = each.group.status.phase, each.status.phase
-            if new not in _NEXT.get(old, frozenset((new,))):
+            gives_back = (old, new) == (INQUEUE, PENDING) and not self._keeps_promise(seen, each.group)
+            if new not in _NEXT.get(old, frozenset((new,))) and not gives_back:
                 self._wrong("S31", process, f"takes {each.group.name} from {old} to {new}")
         if session.evicted:
             self._judge_evictions(process, seen, session)
+
+    def _keeps_promise(self, seen: SeenGangs, group: Any) -> bool:
+        """Whether room of its queue is still promised to a group that was let in."""
+        name = group.name.partition("/")[2]
+        return (
+            seen.fast_path.ledger.usage.promises.is_let_in(_key(name))
+            or "enqueue" not in self.cluster.shape.actions
+        )
 
     def _judge_evictions(self, process: Process, seen: SeenGangs, session: Any) -> None:
         self._look("S30")

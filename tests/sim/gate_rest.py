@@ -10,9 +10,9 @@ from agent_scheduler.objects.batch import STAGE_GATE
 from . import gang_reading as read
 from .api import Json, condition_of, name_of
 from .gang_load import GATE
-from .gang_rest import Standing
 from .gate_cluster import GateCluster, asks, gates, is_held, is_ours
 from .kinds import World
+from .queue_rest import Waiting
 from .rules import Rules, cluster_of, readable, refusal
 
 #: Seconds for all that follow one another: a refused removal is sent again after a minute at most, a pod is tried, says
@@ -28,7 +28,7 @@ class _Served:
         self._by = by
         self._is_off = world.shape.gates is not None and world.shape.gates.off
         self._cluster = cluster
-        self._standing = Standing(world, world.gangs, by)
+        self._standing = Waiting(world, world.gangs, by)
         self._is_reserved = cluster.has_room_reserved
         self._enough = {group.name: group.most - cluster.size(group.name) for group in cluster.groups}
         self._templates = {group.name: readable(group.node(0)) for group in cluster.groups}
@@ -48,7 +48,7 @@ class _Served:
                 queue = standing.queue_of(held[0]) or "no queue"
                 found.append(f"{len(held)} of {name} are behind their gate, and {queue} has room")
         for pod in standing.pods:
-            if is_held(pod) and not read.gang_of(pod) and standing.has_room([pod], 1):
+            if is_held(pod) and not read.gang_of(pod) and standing.leaves_room([pod], 1, ""):
                 queue = standing.queue_of(pod) or "no queue"
                 found.append(f"{name_of(pod)} is behind its gate, and {queue} has room")
         return found
@@ -60,15 +60,7 @@ class _Served:
         if least.lacks([*holding, *held, *loose]):
             return False
         pending = [*held, *loose]
-        if not standing.has_room(pending, read.needed(least, len(holding), pending)):
-            return False
-        if not standing.queues or read.is_native(read.gang_of(held[0])):
-            return True
-        asked = read.amounts((group.get("spec") or {}).get("minResources"))
-        for pod in holding:
-            if not read.has_ended(pod):
-                asked.subtract(read.requests(pod))
-        return standing.has_room_for(read.queue_of_group(group), +asked)
+        return standing.leaves_room(pending, read.needed(least, len(holding), pending), read.gang_of(held[0]))
 
     # -- nodes
 

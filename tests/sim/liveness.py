@@ -37,6 +37,7 @@ from .job_judges import check_jobs, may_stand_by
 from .kinds import Process, World
 from .legality import has_its_volumes
 from .nemesis import workers
+from .queue_rest import UNWRITTEN, check_restarts, check_words, until_nobody_rests
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_planned, check_still, unsettled, until_divided, until_handed_over
 from .states import samples
@@ -204,6 +205,7 @@ async def come_to_rest(world: World) -> None:
         and await _until_none(world, helpless, PREEMPTED_WITHIN, "L8")
         and await _until_none(world, late, BOUND_WITHIN, "L1")
         and (world.gangs is None or await until_gangs_stand(world, rules(world)))
+        and (world.gangs is None or await until_nobody_rests(world, rules(world)))
     ):
         return
     if world.shards is not None and world.gates is not None:
@@ -247,6 +249,9 @@ async def come_to_rest(world: World) -> None:
             world.states.reached("shard full at rest, and others not")
     if world.gangs is not None:
         check_gangs(world, rules(world))
+        check_words(world, rules(world))
+    if world.new_nodes is not None:
+        world.new_nodes.check(rules(world))
     if world.gates is not None:
         check_gates(world, world.gates, rules(world))
     if world.job_safety is not None:
@@ -268,6 +273,26 @@ async def come_to_rest(world: World) -> None:
         check_still(world, world.shards, owners)
     if world.plans is not None and world.gates is None:
         check_planned(world, world.plans, planned)
+    if world.gangs is not None and not world.safety.violations:
+        await _check_unwritten(world)
+        await check_restarts(world)
+
+
+async def _check_unwritten(world: World) -> None:
+    """For a while nothing is written but leases, by nobody of ours, in a cluster in which nothing happens. How often
+    something was said is told when that is over, and a pod may say something else when the flush has it tried again."""
+    deadline, moves = world.loop.time() + _FLUSHED, 0
+    while True:
+        written, before, given = len(world.writes), _positions(world), _nodes_given(world)
+        await asyncio.sleep(UNWRITTEN)
+        found = world.writes[written:]
+        if moves < _MOVES and (before != _positions(world) or given != _nodes_given(world)):
+            moves += 1
+        elif not found or world.loop.time() >= deadline:
+            break
+    if found:
+        told = ", ".join(dict.fromkeys(found[:5]))
+        world.safety.violated("L3", f"{len(found)} writes in {UNWRITTEN:g} s of rest: {told}")
 
 
 async def _rest(world: World) -> None:

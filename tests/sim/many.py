@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
+from .gang_load import USUAL
 from .scenarios import DRAWN
 from .world import Options, Verdict, run
 
@@ -189,7 +190,7 @@ def kept() -> Iterator[Options]:
             yield Options(seed=seed, scenario=scenario)
     for scenario, seeds, faults in _RARE:
         for seed in seeds:
-            yield Options(seed=seed, scenario=scenario, faults=tuple(faults.split()))
+            yield Options(seed=seed, scenario=scenario, faults=tuple(faults.split()), set_up=USUAL)
 
 
 def _new(commit: str) -> Iterator[Options]:
@@ -218,7 +219,8 @@ def found(scenario: str, codes: tuple[str, ...], *, faults: Sequence[str] | None
     """The first violation of one of `codes`, in some of a few worlds; empty for none. `faults`: of these, or
     None for those that a seed draws. `first`: a seed with which it has shown, to be tried before others."""
     for seed in dict.fromkeys((first, *range(_FEW))):
-        options = Options(seed=seed, scenario=scenario, faults=None if faults is None else tuple(faults))
+        drawn = None if faults is None else tuple(faults)
+        options = Options(seed=seed, scenario=scenario, faults=drawn, set_up=USUAL)
         for violation in run(options).violations:
             if violation.startswith(codes):
                 return violation

@@ -167,6 +167,8 @@ class SimTransport(Troubles):
             raise NotSent(f"{method} {path}: no connection")
         if verb != "lease":
             world.requests += 1
+            if method != "GET":
+                world.writes.append(f"{self._process.name} {method} {path}")
         world.safety.sending(self._process, method, verb, path)
         if verb == "evict" and self._process.scheduler:
             world.evictions.sending(self._process, path, body or b"{}")

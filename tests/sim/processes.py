@@ -40,8 +40,8 @@ from .shard_safety import is_version_asked
 from .states import samples
 from .wire import Wire
 
-#: Seconds of grace in the configuration, and what an orderly end may take beyond it: giving the lease back may wait
-#: for its answer until the lease's request times out, and what is cancelled takes a moment to end.
+#: Seconds of grace where no configuration says so, and what an orderly end may take beyond it: giving the lease back
+#: may wait for its answer until the lease's request times out, and what is cancelled takes a moment to end.
 GRACE = 10.0
 _BEYOND_GRACE = 5.0 + 1.0
 
@@ -66,6 +66,8 @@ class Process(ABC):
     runtime: Runtime | None = None
     #: Seconds after which a lease that was not renewed is the process's no more.
     renew_deadline = 0.0
+    #: Seconds in which it ends when it is asked to.
+    grace = GRACE
     #: By so much faults of processes strike it less often than others.
     exposure = 1.0
     #: Whether it plans shards.
@@ -233,7 +235,7 @@ class Process(ABC):
         assert transport is not None
         if self._asked_at is not None and not task.cancelled():
             took = world.loop.time() - self._asked_at
-            if took > GRACE + _BEYOND_GRACE + world.stopped_for(self.name):
+            if took > self.grace + _BEYOND_GRACE + world.stopped_for(self.name):
                 world.safety.violated("L6", f"{self.identity} took {took:.1f} s to end after SIGTERM")
             lost = task.result() == 1 and (self._may_start_over() or world.backups.may_start_over(self))
             lost = lost or self._is_refused(task.result())
@@ -318,6 +320,7 @@ class Scheduler(Process):
         batch = () if configuration.batch is None else (BATCH_NAME,)
         super().__init__(world, name, leases, scheduler, *names_of(scheduler), *batch)
         self.renew_deadline = election.renew_deadline
+        self.grace = configuration.shutdown_grace_period
 
     def _make(self, timing: Timing) -> Coroutine[Any, Any, int]:
         world = self.world

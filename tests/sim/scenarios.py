@@ -8,11 +8,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
-from .api import PODS_PATH, Body, Load, node, pod
+import yaml
+
+from tests.support.places import CONFIG
+
+from .api import PODS_PATH, Body, Json, Load, node, pod
 from .device_load import Devices, equip, fill
-from .gang_load import Gangs, Gates, Jobs, add_native, count_in_queues, employ, gather, hold
+from .gang_load import (
+    SHIPPED,
+    Gangs,
+    Gates,
+    Jobs,
+    add_native,
+    configure,
+    count_in_queues,
+    drawn_set_up,
+    employ,
+    gather,
+    hold,
+)
 from .loads import Gpus, constrain, share, store
 from .loads import share_in_gangs as fill_gangs
 from .shard_load import WARM, Plans, Shards, divide, follow, keep_nodes, plan, share_out, told
@@ -48,8 +66,35 @@ class Shape(Load):
     def schedulers(self) -> tuple[str, ...]:
         return ("agent-scheduler",) if self.shards is None else tuple(self.shards.modes)
 
+    @property
+    def shipped(self) -> Json:
+        """What the installed configuration file says, where processes go by that; without what is another in a
+        simulated world: nobody asks there for health, and there are no logs."""
+        if self.gangs is None or self.gangs.set_up != SHIPPED:
+            return {}
+        # Where nodes are shared there is no other lease than the shard's.
+        other = {"serving", "logging"} | ({"leaderElection"} if self.shards is not None else set())
+        return {key: value for key, value in _installed().items() if key not in other}
+
+    def configure(self, seed: int, set_up: str) -> None:
+        """Has sessions, where there are any, go by `set_up`; one drawn from the seed if it is empty."""
+        if self.gangs is None:
+            return
+        rng = random.Random(f"{seed} set-up")
+        drawn = drawn_set_up(rng)
+        configure(rng, self.gangs, set_up or drawn)
+        if self.shipped and self.gates is not None:
+            self.gates = replace(self.gates, off=False, timeout=0)
+
     def configuration(self, *, policy: str = "") -> str:
         """As text, without what a running process could take over; but for the conflict policy."""
+        if shipped := self.shipped:
+            changeable = ("profiles", "candidateNodeCount")
+            kept = {key: value for key, value in shipped.items() if key not in changeable}
+            kept |= {"conflictPolicy": policy} if policy else {}
+            lines = [f"{key}: {in_one_line(value)}\n" for key, value in kept.items()]
+            assert self.gangs is not None, "it has sessions"
+            return f"{''.join(lines)}serving: {{port: 0}}\n{self.gangs.text}"
         lease = "true, resourceName: agent-scheduler, resourceNamespace: kube-system"
         elects = lease if self.replicas > 1 else "false"
         # Where nodes are shared the lease of the shard says which replica of its scheduler works.
@@ -60,6 +105,18 @@ class Shape(Load):
             f"conflictPolicy: {policy or self.policy}\n{election}"
             f"{'' if self.gangs is None else self.gangs.text}{'' if self.gates is None else self.gates.text}"
         )
+
+
+@cache
+def _installed() -> Json:
+    """The configuration file of the manifests."""
+    found: Json = yaml.safe_load((CONFIG / "default" / "configuration.yaml").read_text())
+    return found
+
+
+def in_one_line(value: Any) -> str:
+    dumped = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return dumped.splitlines()[0]
 
 
 def burst(rng: random.Random) -> Shape:

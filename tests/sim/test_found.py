@@ -1,6 +1,7 @@
 """Worlds in which a fault was found once, of the product or of its judges: `found.txt` says what it was.
 
-Each line of that is a scenario, a seed, the faults ("any": those that the seed draws) and, after a colon, the fault.
+Each line of that is a scenario, a seed, the faults ("any": those that the seed draws), how sessions are configured, if
+that is not as usual, and, after a colon, the fault.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from .gang_load import USUAL
 from .world import Options, run
 
 #: One of each kind of fault, which `make test` has: of all worlds with several schedulers, watches that lie, and so on.
@@ -25,10 +27,10 @@ def _found() -> list[Any]:
     found = []
     for line in (Path(__file__).parent / "found.txt").read_text().splitlines():
         head, _, what = line.partition(": ")
-        scenario, seed, faults = head.split()
+        scenario, seed, faults, *set_up = head.split()
         drawn = None if faults == "any" else () if faults == "none" else tuple(faults.split(","))
         marks = [] if f"{scenario} {seed}" in _OF_EACH_KIND else [pytest.mark.wide]
-        options = Options(seed=int(seed), scenario=scenario, faults=drawn)
+        options = Options(seed=int(seed), scenario=scenario, faults=drawn, set_up="".join(set_up) or USUAL)
         found.append(pytest.param(options, id=what, marks=marks))
     return found
 

@@ -30,8 +30,8 @@ from agent_scheduler.engine.state.gatedpods import Choice, GatedPods
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.kube.bind import Binds
 
-from .api import pod
-from .gang_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS_PATH
+from .api import condition_of, pod
+from .gang_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS_PATH, SHIPPED
 from .many import found
 from .world import Options, World, run
 
@@ -176,6 +176,15 @@ def _hold_unschedulable(_was: Any, messenger: KubeMessenger, pods: Any, why: str
         messenger.refused(each, "Unschedulable", why)
 
 
+def _waits_for_anything(_was: Any, pod: Any) -> bool:
+    return condition_of(pod).get("status") == "False" and not pod["spec"].get("schedulingGates")
+
+
+def _try_again_soon(_put: None, places: Any, entry: Any, **_more: Any) -> None:
+    places.unschedulable.put(entry, stale_at=entry.timestamp + 5.0)
+    places._tell_deadline(entry.timestamp + 5.0)
+
+
 def _never_more_gpus(recount: Any, columns: Columns, row: int, placements: Any) -> None:
     before = columns.gpus.get(row, ())
     recount(columns, row, placements)
@@ -263,6 +272,20 @@ _QUICK: dict[str, dict[str, Make]] = {
     "L16 batch: no session is due": {
         "batch.waiting.WaitingPods.group_changed": gives(None),
         "batch.waiting.WaitingPods.move_all": gives(0),
+    },
+    # What ships, at rest.
+    "L21 batch from 1: no group is let in => is not let in": {
+        "engine.session.tiers.Tiers.enqueueable": gives(False)
+    },
+    "L23 gates from 2: nodes come for pods that wait for members => unused: its gang has": {
+        "embedded_kubernetes.autoscaler.is_unschedulable": around(_waits_for_anything)
+    },
+    "L24 gates from 4: what was promised is forgotten at a restart => counts otherwise": {
+        "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=False),
+        "tests.sim.gate_safety.GateSafety.look_inside": gives(None),
+    },
+    "L3 gates from 22: pods that wait are tried again all the time => writes in 60 s of rest": {
+        "engine.queueing.places.Places._to_unschedulable": with_after(_try_again_soon)
     },
     # Gates of queues.
     "S32 gates: half a gang is let past => whose gang has": {
@@ -527,7 +550,7 @@ def _task(name: str, replicas: int, *, cpu: int, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.promise("L5", "L19")
 def test_pods_may_stand_by_with_room_for_as_long_as_others_run_before_them() -> None:
-    world = World(Options(seed=3, scenario="jobs", faults=()))
+    world = World(Options(seed=3, scenario="jobs", faults=(), set_up=SHIPPED))
     world.shape.pods.clear()
     tasks = [
         # Some of these run for ever, and the others fit nowhere.

@@ -47,6 +47,7 @@ from .judge import Judge
 from .legality import Legality
 from .liveness import come_to_rest, nothing_left
 from .nemesis import Nemesis
+from .new_nodes import NewNodes
 from .processes import Controller, GangController, Process, Scheduler
 from .safety import Safety
 from .scenarios import DRAWN, SCENARIOS, Shape
@@ -81,6 +82,8 @@ class Options:
     faults: tuple[str, ...] | None = None
     pods: int | None = None
     nodes: int | None = None
+    #: How sessions are configured, one of `SET_UPS`.
+    set_up: str = ""
     keep_trace: bool = False
 
     @property
@@ -93,6 +96,8 @@ class Options:
         parts = [f"python -m tests.sim --seed {self.seed}"]
         if self.scenario:
             parts.append(f"--scenario {self.scenario}")
+        if self.set_up:
+            parts.append(f"--set-up {self.set_up}")
         if self.faults is not None:
             parts += [f"--fault {name}" for name in self.faults] or ["--no-faults"]
         if self.pods is not None:
@@ -130,6 +135,7 @@ class World:
         rng = random.Random(f"{options.seed} shape")
         self.scenario = options.scenario or rng.choice(sorted(DRAWN))
         self.shape: Shape = SCENARIOS[self.scenario](random.Random(f"{options.seed} {self.scenario}"))
+        self.shape.configure(options.seed, options.set_up)
         #: Whether processes speak HTTP, on connections in memory.
         self.wired = options.wired
         shape = self.shape
@@ -203,7 +209,9 @@ class World:
         self.gpu_nemesis = GpuNemesis(self, self.gpu_safety) if self.gpu_safety else None
         gang_nemeses = self.gang_nemesis, self.job_nemesis, self.gpu_nemesis
         judges = self.evictions, self.legality, self.allocations, self.shard_safety, self.plan_safety
-        gang_judges = self.gang_safety, self.gate_safety, self.gpu_safety, self.job_safety
+        #: What becomes of the nodes that an autoscaler adds.
+        self.new_nodes = NewNodes(self, self.gates) if self.gates else None
+        gang_judges = self.gang_safety, self.gate_safety, self.gpu_safety, self.job_safety, self.new_nodes
         #: Who strikes while faults last, besides `nemesis`, and who judges, besides `safety`, in this order.
         nemeses = filter(None, (self.device_nemesis, self.shard_nemesis, *gang_nemeses))
         self.nemeses: list[FaultMaker] = list(nemeses)
@@ -220,6 +228,8 @@ class World:
         self.processes: list[Process] = []
         #: Those that left any process so far, watches among them and leases not.
         self.requests = 0
+        #: Of these, what was to be written: by whom, how and where.
+        self.writes: list[str] = []
         self._stops: Counter[str] = Counter()
 
     def time_of_day(self, off: float = 0.0) -> datetime:

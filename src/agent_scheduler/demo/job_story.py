@@ -7,7 +7,7 @@ before those that it depends on are ready, where workers are bound below their m
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 import yaml
 
-from agent_scheduler.bench.embedded import cluster, component, scheduler
+from agent_scheduler.bench.embedded import cluster, scheduler
 from agent_scheduler.bench.manifest_files import manifest_file
 from agent_scheduler.bench.model import Nodes
 from agent_scheduler.bench.processes import ProcessError
@@ -25,8 +25,8 @@ from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUES, TASK_SPEC
 from agent_scheduler.objects.job import JOBS, job_path, jobs
 
-from .install import CONTROLLERS, NAMESPACE, kubeconfig_of
-from .story import CONFIGURATION
+from .install import CONTROLLERS, kubeconfig_of
+from .story import CONFIGURATION, controllers
 from .telling import Teller
 
 _PODS: Final = "/api/v1/namespaces/default/pods"
@@ -182,7 +182,7 @@ async def play(say: Callable[[str], object]) -> None:
             await _install(transport)
             admin = folder / "kubeconfig"
             keepers = await kubeconfig_of(transport, admin, CONTROLLERS)
-            await stack.enter_async_context(_controllers(keepers, folder))
+            await stack.enter_async_context(controllers(_ENABLED, keepers, folder))
             file = folder / "scheduler.json"
             file.write_bytes(orjson.dumps(CONFIGURATION))
             mine = await kubeconfig_of(transport, admin)
@@ -193,10 +193,3 @@ async def play(say: Callable[[str], object]) -> None:
 
             await retry(transport, "POST", jobs("default"), orjson.dumps(training()))
             await tell_jobs(Teller(say, lambda: look(transport), shown), start)
-
-
-def _controllers(kubeconfig: Path, folder: Path) -> AbstractAsyncContextManager[object]:
-    flags = ("--enable", _ENABLED, "--kubeconfig", str(kubeconfig), "--log-level", "warning")
-    # Where its role allows it.
-    where = ("--leader-elect-resource-namespace", NAMESPACE)
-    return component("controllers", (*flags, *where), folder=folder, name="controllers")

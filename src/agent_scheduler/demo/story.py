@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -17,28 +17,27 @@ from typing import Any, Final, NamedTuple
 import orjson
 import yaml
 
-from agent_scheduler.bench.embedded import cluster, scheduler
+from agent_scheduler.bench.embedded import cluster, component, scheduler
 from agent_scheduler.bench.manifest_files import manifest_file
 from agent_scheduler.bench.model import Nodes
 from agent_scheduler.bench.processes import ProcessError
 from agent_scheduler.bench.requests import NOW, ask, retry
-from agent_scheduler.bench.site import BATCH_KINDS, NODES
+from agent_scheduler.bench.site import BATCH_KINDS, NODES, until_served
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 
-from .install import kubeconfig_of
+from .install import CONTROLLERS, NAMESPACE, kubeconfig_of
 from .telling import LOOK, Teller
 
 _PODS: Final = "/api/v1/namespaces/default/pods"
 _KINDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _QUEUE: Final = "one-at-a-time"
 _RULE: Final = "cpu=2,memory=4Gi,label:pool=new,name=new,max=3,delay=4,idle=8"
-_MERGE: Final = "application/merge-patch+json"
 CONFIGURATION: Final = {
     "apiVersion": "agent-scheduler/v1",
     "kind": "SchedulerConfiguration",
     "leaderElection": {"leaderElect": False},
-    "batch": {"schedulerName": "volcano", "actions": "allocate, backfill"},
+    "batch": {},
 }
 
 
@@ -181,13 +180,20 @@ async def _install(transport: Transport) -> None:
         "metadata": {"name": _QUEUE},
         "spec": {"capability": {"cpu": "1", "memory": "1Gi"}},
     }
+    await until_served(transport, QUEUES)
     await retry(transport, "POST", QUEUES, orjson.dumps(queue))
-    state = orjson.dumps({"status": {"state": "Open"}})
-    await retry(transport, "PATCH", f"{QUEUES}/{_QUEUE}/status", state, content_type=_MERGE)
+
+
+def controllers(enabled: str, kubeconfig: Path, folder: Path) -> AbstractAsyncContextManager[object]:
+    """Those of these names, in a process."""
+    flags = ("--enable", enabled, "--kubeconfig", str(kubeconfig), "--log-level", "warning")
+    # Where its role allows it.
+    where = ("--leader-elect-resource-namespace", NAMESPACE)
+    return component("controllers", (*flags, *where), folder=folder, name="controllers")
 
 
 async def play(say: Callable[[str], object]) -> None:
-    """The story of gates, with cluster and scheduler as processes of their own. Raises `ProcessError`, and
+    """The story of gates, with cluster, controllers and scheduler as processes of their own. Raises `ProcessError`, and
     `RequestFailed`."""
     nodes = Nodes(count=1, cpu="4", memory="8Gi")
     secured = ("--authorization-mode", "RBAC", "--no-tls", "--autoscaler", _RULE)
@@ -198,7 +204,10 @@ async def play(say: Callable[[str], object]) -> None:
             AsyncExitStack() as stack,
         ):
             await _install(transport)
-            kubeconfig = await kubeconfig_of(transport, folder / "kubeconfig")
+            admin = folder / "kubeconfig"
+            keepers = await kubeconfig_of(transport, admin, CONTROLLERS)
+            await stack.enter_async_context(controllers("podgroup,queue", keepers, folder))
+            kubeconfig = await kubeconfig_of(transport, admin)
             file = folder / "scheduler.json"
             file.write_bytes(orjson.dumps(CONFIGURATION))
             flags = ("--config", str(file), "--kubeconfig", str(kubeconfig), "--log-level", "warning")

@@ -1,0 +1,268 @@
+"""What must be true at rest of those who wait in queues, whatever actions and plugins sessions have: L21, L22 and L24
+of docs/reliability.md. Nothing of what a process has promised is taken from it, but where its account is compared with
+that of the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from agent_scheduler.engine.quotas.book import Standing as Stands
+
+from . import gang_reading as read
+from .api import Json, condition_of, name_of, uid_of
+from .gang_load import GATE
+from .gang_rest import Standing
+from .gate_cluster import asks, gates, is_ours
+from .job_reading import stands_by
+from .kinds import Process, World
+from .rules import Rules
+
+#: Seconds until who fits is placed: a session, or an attempt after the longest backoff, and those that follow it.
+PLACED_WITHIN = 120.0
+#: Seconds in which nothing is to be written.
+UNWRITTEN = 60.0
+#: Seconds until a process that was ended leads again, or another one in its place, and for what it does then.
+_LEADS_WITHIN, _SETTLES = 240.0, 60.0
+
+
+class Waiting(Standing):
+    """Who waits at a moment, and for what."""
+
+    # -- what a pod waits for
+
+    def lacks(self, pod: Json) -> str:
+        """What a pod that has no gates waits for that no node brings; empty for nothing."""
+        name, queue = read.gang_of(pod), self.queue_of(pod)
+        if name and name not in self.groups:
+            return f"its group {name} is not there"
+        if self.queues and queue and not read.is_open(self.queues.get(queue)):
+            return f"its queue {queue} is not open, or not there"
+        if not name:
+            return ""
+        members = self.members[name]
+        least = read.minimum(self.groups[name], members)
+        ready = [each for each in members if read.is_ready(each)]
+        there = [*ready, *(each for each in members if read.waits(each))]
+        if problem := least.lacks(there):
+            return f"its gang has {problem}"
+        if problem := least.lacks([*ready, *read.pending(members), *filter(stands_by, members)]):
+            return f"its gang has {problem} without gates"
+        return ""
+
+    # -- what queues have room for
+
+    @cached_property
+    def _kept(self) -> set[str]:
+        """Groups whose promise is theirs until they are placed: they lack nothing but nodes."""
+        return {
+            name
+            for name in self.promised
+            if (pending := read.pending(self.members.get(name, []))) and not any(map(self.lacks, pending))
+        }
+
+    def leaves_room(self, waiting: list[Json], needed: int, name: str) -> bool:
+        """Whether the queue has room beside those who are placed, or were promised some and lack only nodes. `name`: of
+        the group, if they have one."""
+        queues = {self.queue_of(pod) for pod in waiting}
+        if not self.queues or queues == {""}:
+            return True
+        if len(queues) > 1:
+            return self.has_room(waiting, needed)
+        (queue,) = queues
+        if not read.is_open(self.queues.get(queue)):
+            return False
+        wanted = Counter({each: needed * amount for each, amount in read.largest(waiting).items()})
+        if name and not read.is_native(name):
+            wanted |= self.more(self.groups[name], [pod for pod in self.members[name] if read.is_ready(pod)])
+        return not self._lacks_beside(queue, waiting, wanted, name)
+
+    def _lacks_beside(
+        self, queue: str, mine: list[Json], wanted: Counter[str], name: str, *, is_complete: bool = True
+    ) -> str:
+        """What the queue, or one above, lacks for so much beside those who are not `mine`, nor of the group `name`. For
+        one that lacks members itself no promise is given back."""
+        holds = self._above(queue, without=[pod for pod in mine if read.waits(pod)])
+        self.add_promises(holds, (self._kept if is_complete else self.promised.keys()) - {name})
+        return read.is_above(holds, self.queues, wanted)
+
+    # -- who should have been placed
+
+    def resting(self) -> list[str]:
+        """Gangs, and pods that are in none, that fit on the nodes that there are and into their queues, and wait."""
+        if any(map(stands_by, self.pods)):
+            # Room is kept for them on nodes that nobody is told.
+            return []
+        found = []
+        for name, group in self.groups.items():
+            members = self.members.get(name, [])
+            waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
+            least = read.minimum(group, members)
+            if self._is_kept_out(name, group, members):
+                found.append(f"{name} is not let in, with {len(waiting)} pods that wait")
+                continue
+            if not waiting or least.lacks([*waiting, *ready]) or self.is_stopped(waiting, group):
+                continue
+            needed = read.needed(least, len(ready), waiting)
+            if self._rests(waiting, needed, name):
+                what = "" if self.is_let_in(name, group) else ", and is not let in"
+                found.append(
+                    f"{name} fits with {needed} more of {len(waiting)} that wait{what}{self._beyond}"
+                )
+        for pod in filter(_may_go, self.pods):
+            if not read.gang_of(pod) and not self.is_stopped([pod]) and self._rests([pod], 1, ""):
+                found.append(f"{name_of(pod)} fits{self._beyond}")  # noqa: PERF401
+        return found
+
+    @property
+    def _beyond(self) -> str:
+        """What may have kept those that fit, to tell failures apart: shares of all that anybody asks for."""
+        is_shared = self.divides == "proportion" and not self._is_enough_for_all()
+        return ", perhaps beyond its queue's share" if is_shared else ""
+
+    def _is_kept_out(self, name: str, group: Json, members: list[Json]) -> bool:
+        """Whether a group stays Pending, maybe for want of pods that are made when it is let in, and its queue has room
+        for what it is to be let in with. One that was made for a pod is not where the pod is gone."""
+        is_asked = self._enqueues and not read.is_native(name) and read.phase_of_group(group) == "Pending"
+        if not is_asked or self.fault or (not members and name.startswith("podgroup-")):
+            return False
+        least, queue = read.minimum(group, members), read.queue_of_group(group)
+        waiting = list(filter(_may_go, members))
+        largest, needed = read.largest(waiting), least.members - sum(map(read.is_ready, members))
+        asked = self.more(group, members)
+        asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
+        if not asked or not read.is_open(self.queues.get(queue)):
+            return False
+        return not self._lacks_beside(queue, members, asked, name, is_complete=not least.lacks(members))
+
+    def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
+        return (
+            self._fits(waiting, needed)
+            and self._gpus_are_enough(waiting, needed)
+            and self.leaves_room(waiting, needed, name)
+            and self._is_offered(self.queue_of(waiting[0]), waiting, needed)
+        )
+
+    def misled(self) -> list[str]:
+        """Pods that say that nodes are missing, and wait for something else."""
+        return [
+            f"{name_of(pod)} says Unschedulable, and {problem}"
+            for pod in filter(is_ours, self.pods)
+            if read.pending([pod]) and _wants_a_node(pod) and (problem := self.lacks(pod))
+        ]
+
+
+def _may_go(pod: Json) -> bool:
+    """Whether it waits, and for no gate but that of its queue's capacity."""
+    return is_ours(pod) and read.waits(pod) and (not gates(pod) or (asks(pod) and gates(pod) == [GATE]))
+
+
+def _wants_a_node(pod: Json) -> bool:
+    said = condition_of(pod)
+    return said.get("status") == "False" and said.get("reason") == "Unschedulable"
+
+
+async def until_nobody_rests(world: World, by: Rules) -> bool:
+    """Whether all who fit, on nodes and in queues, are placed soon enough."""
+    assert world.gangs is not None, "it has queues"
+    world.safety.look("L21")
+    deadline = world.loop.time() + PLACED_WITHIN
+    while resting := Waiting(world, world.gangs, by).resting():
+        if world.loop.time() >= deadline:
+            for each in resting[:3]:
+                world.safety.violated("L21", f"{each}, and its queue has room, and is not placed")
+            return False
+        await asyncio.sleep(2.0)
+    return True
+
+
+def check_words(world: World, by: Rules) -> None:
+    """At rest."""
+    assert world.gangs is not None, "it has queues"
+    world.safety.look("L22")
+    for problem in Waiting(world, world.gangs, by).misled()[:3]:
+        world.safety.violated("L22", problem)
+
+
+# -- a process that begins anew
+
+#: Of a pod: its queue, and whether it is placed there.
+Account = dict[str, tuple[str, bool]]
+
+
+async def check_restarts(world: World) -> None:
+    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves."""
+    for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
+        world.safety.look("L24")
+        before, stood = _account(process), _standing(world)
+        if world.seed % 2:
+            process.kill("killed at rest")
+        else:
+            process.terminate()
+        follows = await _follower(world, process)
+        if follows is None:
+            return
+        await asyncio.sleep(_SETTLES)
+        after = _account(follows)
+        if _standing(world) == stood and before != after:
+            names = (
+                {uid_of(pod): name_of(pod) for pod in world.gangs.pods()} if world.gangs is not None else {}
+            )
+            changed = [
+                f"{names.get(uid, uid)}: {before.get(uid)}, then {after.get(uid)}"
+                for uid in sorted(before.keys() | after.keys())
+                if before.get(uid) != after.get(uid)
+            ]
+            problem = (
+                f"{follows.identity} counts otherwise than {process.name} before: {'; '.join(changed[:3])}"
+            )
+            world.safety.violated("L24", problem)
+        moved = [f"{key}: {was}, then {now}" for key, was, now in _changes(stood, _standing(world))]
+        if moved:
+            world.safety.violated("L24", f"as {process.name} begins anew, {'; '.join(moved[:3])}")
+
+
+async def _follower(world: World, ended: Process) -> Process | None:
+    """Who leads when it has ended; None: nobody does in time."""
+    deadline = world.loop.time() + _LEADS_WITHIN
+    was = ended.identity
+    while world.loop.time() < deadline:
+        await asyncio.sleep(1.0)
+        for each in world.processes:
+            path = each.fast_path
+            leads = each.scheduler == ended.scheduler and each.is_up and each.leads()
+            if leads and each.identity != was and path is not None and path.is_synced:
+                return each
+    world.safety.violated("L24", f"nobody leads {_LEADS_WITHIN:g} s after {was} was ended")
+    return None
+
+
+def _account(process: Process) -> Account:
+    """UID -> its queue, and whether it is placed; of those for whom room is kept, without a difference how."""
+    assert process.fast_path is not None, "it leads"
+    usage: Any = process.fast_path.ledger.usage
+    book = usage.book._entries
+    return {uid: (entry.queue, entry.standing is Stands.BOUND) for uid, entry in book.items()}
+
+
+def _standing(world: World) -> dict[str, str]:
+    """What is to stay as it is: where pods are and what they say, and the phases of groups."""
+    assert world.gangs is not None, "it has queues"
+    found = {name_of(pod): _says(pod) for pod in world.gangs.pods() if not read.has_ended(pod)}
+    groups = world.gangs.groups().items()
+    return found | {f"group {name}": read.phase_of_group(group) for name, group in groups}
+
+
+def _says(pod: Json) -> str:
+    where = pod["spec"].get("nodeName") or (pod.get("status") or {}).get("nominatedNodeName") or "no node"
+    return f"{read.phase(pod)} {where} {gates(pod)} {condition_of(pod).get('reason', '')}"
+
+
+def _changes(before: dict[str, str], after: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            yield key, before.get(key, "not there"), after.get(key, "gone")
