@@ -42,7 +42,7 @@ from .states import (
     next_phase,
     tasks_of,
 )
-from .status import controlled_by, counted, explained, found_again, moved, without_plugins
+from .status import controlled_by, counted, explained, found_again, moved, without_others, without_plugins
 from .volumes import mounted
 from .writes import Wanted, Writes
 
@@ -105,7 +105,7 @@ class Carrying:
         )
         status = counted(status, _after(pods, targets))
         if whole:
-            status = without_plugins(status)
+            status = without_plugins(job, status)
         if not await self._writes.status(job, moved(status, kill.to, self._now()), wanted):
             return False
         # What is not deleted now is marked.
@@ -159,7 +159,7 @@ class Carrying:
             return False
         group = self._cluster.group(job)
         if group is None or group.status.phase in OUTSIDE:
-            return await self._write_status(job, {}, wanted, let_in=False)
+            return await self._write_status(job, {}, wanted, without_others(job, job.status), let_in=False)
         self._say_unschedulable(job, group)
         if not await self._correct_pods(job, wanted):
             return False
@@ -287,7 +287,7 @@ class Carrying:
 
     async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
         group, pods = self._cluster.group(job), self._cluster.pods(job)
-        waiting = waiting_roles(job, group, pods.values())
+        waiting = waiting_roles(job, group, pods)
         body = group_for(job, self._cluster.priorities, waiting, attainable_minimum(job, group, pods))
         if group is None:
             return await self._writes.make_group(body, wanted)
@@ -307,7 +307,7 @@ class Carrying:
         status = counted(status or job.status, self._cluster.pods(job).values())
         status = msgspec.structs.replace(status, min_available=job.spec.min_available)
         if status.state.phase in CLOSED:
-            status = without_plugins(status)
+            status = without_plugins(job, status)
         status = moved(status, next_phase(job, status, let_in=let_in, in_vain=in_vain), self._now())
         if not await self._writes.status(job, explained(status, waiting), wanted):
             return False

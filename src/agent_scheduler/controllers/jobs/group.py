@@ -124,23 +124,15 @@ def _plain(value: Any) -> Any:
 
 
 def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:
-    """What a patch says of a group's metadata: whose it is, what it has of its Job, and what the controller says of it.
-    It may have more."""
-    found: dict[str, Any] = {}
-    labels = {key: text for key, text in wished["labels"].items() if (known.labels or {}).get(key) != text}
-    said = known.annotations or {}
-    names = (*_OWN, *wished["annotations"])
-    annotations = {
-        name: wished["annotations"].get(name)
-        for name in names
-        if wished["annotations"].get(name) != said.get(name)
-    }
+    """What a patch says of a group's metadata: whose it is, and what the controller says of it. What it has of its Job
+    it got when it was made."""
+    wanted, said = wished["annotations"], known.annotations or {}
+    annotations = {name: wanted.get(name) for name in _OWN if wanted.get(name) != said.get(name)}
+    found: dict[str, Any] = {"annotations": annotations} if annotations else {}
     (owner,) = wished["ownerReferences"]
     if not any(each.controller and each.uid == owner["uid"] for each in known.owner_references or ()):
         found["ownerReferences"] = [owner]
-    return (
-        found | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})
-    )
+    return found
 
 
 def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:

@@ -80,10 +80,18 @@ def controlled_by(job: Job) -> dict[str, str]:
     }
 
 
-def without_plugins(status: JobStatus) -> JobStatus:
+def without_plugins(job: Job, status: JobStatus) -> JobStatus:
     """`status` of a Job whose plugins' objects are gone."""
-    known = status.controlled_resources or {}
-    left = {key: value for key, value in known.items() if not key.startswith(_PLUGIN)}
+    return _naming(status, controlled(job))
+
+
+def without_others(job: Job, status: JobStatus) -> JobStatus:
+    """`status` that names nothing but what is made for the Job, as far as it names that."""
+    return _naming(status, controlled_by(job))
+
+
+def _naming(status: JobStatus, own: Mapping[str, str]) -> JobStatus:
+    left = {key: own[key] for key in status.controlled_resources or () if key in own}
     return msgspec.structs.replace(status, controlled_resources=left or None)
 
 
