@@ -18,7 +18,6 @@ from agent_scheduler.config.schema import Logging, Serving
 from agent_scheduler.process.webhook import WebhookProcess
 from agent_scheduler.process.webhook_flags import OwnCertificateSettings, WebhookSettings
 from agent_scheduler.webhook.configurations import MUTATING, VALIDATING
-from agent_scheduler.webhook.picture import Picture
 from tests.support.batched import install
 from tests.support.embedded import EmbeddedCluster, embedded_cluster, until
 from tests.support.places import CONFIG
@@ -75,9 +74,6 @@ class World:
             ),
             **self.cluster.way(),
         )
-
-    def picture(self, process: WebhookProcess) -> Picture:
-        return Picture(self.cluster.transport, metrics=process.metrics, timing=process._timing)
 
     async def ended(self, process: WebhookProcess) -> int:
         return await asyncio.wait_for(self._running.pop(process), 120)

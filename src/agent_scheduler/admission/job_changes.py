@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from agent_scheduler.objects.job import Job, JobSpec
+from agent_scheduler.objects.quantity import QuantityError, parse
 
 from .job_checks import partition_problems, topology_problems
 
@@ -15,6 +16,7 @@ _FIXED: Final = (
 )
 _OF_JOB: Final = frozenset({"minAvailable", "priorityClassName", "tasks"})
 _OF_TASK: Final = frozenset({"replicas", "minAvailable"})
+_AMOUNTS: Final = frozenset({"requests", "limits"})
 #: Of those that clients write in Go leave empty where others leave them out.
 _SAME_AS_NONE: Final = frozenset({"metadata", "resources"})
 
@@ -78,10 +80,20 @@ def _unnamed(volume: Any) -> Any:
     return {**volume, "volumeClaimName": None}
 
 
+def _amounts(value: Any) -> Any:
+    """Amounts that are written in two ways are the same."""
+    if not isinstance(value, dict):
+        return _plain(value)
+    try:
+        return {name: parse(str(amount)).nano for name, amount in value.items()}
+    except QuantityError:
+        return _plain(value)
+
+
 def _plain(value: Any) -> Any:
     """Without what is as none."""
     if isinstance(value, dict):
-        kept = {key: _plain(each) for key, each in value.items()}
+        kept = {key: _amounts(each) if key in _AMOUNTS else _plain(each) for key, each in value.items()}
         return {
             key: each
             for key, each in kept.items()

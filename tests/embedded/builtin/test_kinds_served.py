@@ -202,24 +202,19 @@ def test_kubectl_gets_the_columns_of_a_real_server(
     assert table["rows"][0]["cells"][: len(cells)] == cells
 
 
-_UNLABELLED = (
-    "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`"
-)
-
-
 def test_a_workload_that_says_nothing_is_told_all_that_it_lacks(world: World) -> None:
     containers = "spec.template.spec.containers: Required value"
-    policy = 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
-    for path, lacks in (
-        (DEPLOYMENTS, ["spec.selector: Required value", _UNLABELLED, containers]),
-        (JOBS, [containers, policy]),
-    ):
-        status, answer = world.call("POST", path, named("x"))
-        assert (status, answer["message"].partition("is invalid: ")[2]) == (422, f"[{', '.join(lacks)}]")
-
-
-def test_a_stateful_set_without_a_service_has_an_empty_name_of_one(world: World) -> None:
+    deployment = (
+        "spec.selector: Required value, spec.template.metadata.labels: Invalid value: null: `selector` does not match "
+        f"template `labels`, {containers}"
+    )
+    policy = (
+        f'{containers}, spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+    )
+    for path, lacks in ((DEPLOYMENTS, deployment), (JOBS, policy)):
+        status, answer = world.call("POST", path, NAMED)
+        assert (status, answer["message"].partition("is invalid: ")[2]) == (422, f"[{lacks}]")
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container()]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-    sets = "/apis/apps/v1/namespaces/default/statefulsets"
-    assert world.post(sets, {"metadata": {"name": "s"}, "spec": spec})["spec"]["serviceName"] == ""
+    made = world.post(DEPLOYMENTS.replace("deployments", "statefulsets"), {**NAMED, "spec": spec})
+    assert made["spec"]["serviceName"] == ""

@@ -8,7 +8,7 @@ import pytest
 
 from embedded_kubernetes.builtin.pod_defaults import pull_policy
 from embedded_kubernetes.builtin.pod_resources import container_requests
-from tests.support.pod_faults import CONTAINERS, PODS
+from tests.support.pod_faults import of_containers, of_pods
 
 from ..support import asking, cases, container, named, pod
 from . import POD, created, places, refused, updated
@@ -79,13 +79,13 @@ def test_a_pods_requests_are_the_larger_of_what_runs_and_what_starts():
     assert container_requests(spec) == {"cpu": "1600m", "memory": str(2 * 2**30)}
 
 
-@cases(CONTAINERS)
+@of_containers
 def test_a_container_is_refused_for_what_is_wrong_with_it(fields, causes):
     found = refused(POD, pod(spec={"containers": [container(**fields)]}))
     assert found.replace("spec.containers[0].", "") == causes
 
 
-@cases(PODS)
+@of_pods
 def test_a_pod_is_refused_for_what_is_wrong_with_it(spec, causes):
     assert refused(POD, pod(spec=spec)) == causes
 

@@ -184,17 +184,6 @@ def test_a_deleted_nodes_lease_goes_with_it(world: World) -> None:
     assert not world.store.tables[LEASES].records
 
 
-def test_a_pod_that_is_resized_takes_what_it_has_then(world: World) -> None:
-    run(world, "a", cpu="3")
-    world.settle()
-    smaller = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
-    world.patch(f"{PODS}/a/resize", smaller, kind="application/strategic-merge-patch+json")
-    run(world, "b", cpu="3")
-    run(world, "c", cpu="1m")
-    world.settle()
-    assert phases(world, "b", "c") == "Running Failed"
-
-
 def test_a_node_that_returns_in_time_keeps_its_pods_and_counts_them(world: World) -> None:
     run(world, "a", cpu="3")
     world.settle()

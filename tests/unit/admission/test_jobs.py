@@ -451,6 +451,12 @@ def test_the_name_of_a_claim_that_is_made_for_a_job_is_no_change_of_it() -> None
     assert fields(named[0], old=named[1]) == ["spec.volumes"]
 
 
+def test_amounts_are_the_same_however_they_are_written() -> None:
+    cpus = [was(container(cpu=cpu, task_of={"minAvailable": 1}), B) for cpu in ("1", "1000m", "1001m")]
+    assert told(cpus[0], old=cpus[1]) == []
+    assert fields(cpus[0], old=cpus[2]) == ["spec.tasks[0].template"]
+
+
 def test_plugins_without_arguments_are_the_same_however_that_is_written() -> None:
     assert told(was(plugins={"svc": []}), old=was(plugins={"svc": None})) == []
     assert fields(was(plugins={"svc": []}), old=was(plugins={"svc": None, "ssh": None})) == ["spec.plugins"]
