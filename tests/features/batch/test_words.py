@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent_scheduler.objects.batch import QUEUE_NAME, pod_group_path
+from agent_scheduler.objects.batch import QUEUE_NAME, pod_group_path, queue_path
 from agent_scheduler.serving.explanation import render
 from embedded_kubernetes import controllers
 from embedded_kubernetes.autoscaler import Autoscaler
@@ -221,6 +221,39 @@ ROWS = [
     *(pytest.param("volcano", each, id=f"batch: {name}") for name, each in (ALIKE | GANGS).items()),
     *(pytest.param("agent-scheduler", each, id=f"fast path: {name}") for name, each in ALIKE.items()),
 ]
+
+
+async def test_a_pod_whose_profile_is_not_there_is_told_unless_another_scheduler_has_it() -> None:
+    async with words("agent-scheduler") as it:
+        await it.add_node("a", cpu="1")
+        for name, scheduler in (("p0", "nobody"), ("served", "other"), ("own", "default-scheduler")):
+            await it.member(name, "", scheduler=scheduler)
+        await it.member("bound", "", scheduler="other", node="a")
+        message = "its schedulerName is 'nobody', and the profiles here are agent-scheduler, volcano"
+        await until(lambda: it.says_text("p0", "ProfileNotFound: ", message))
+        await asyncio.sleep(60)
+        assert await it.condition("served") is await it.condition("own") is None
+        assert [name for name, note in await it.notes() if message in note] == ["p0"]
+        assert len(await it.items(NODES)) == 1 and it.given == {"ProfileNotFound"}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "what"), [("volcano", "queue"), ("volcano", "group"), ("agent-scheduler", "queue")]
+)
+async def test_what_a_pod_said_of_nodes_is_said_no_more_when_its_queue_or_its_group_is_deleted(
+    scheduler: str, what: str
+) -> None:
+    async with words(scheduler) as it:
+        await it.add_node("a", cpu="1")
+        huge = {"cpu": "8"}
+        await (it.of_group(1, huge) if scheduler == "volcano" else it.one(queue="q", **huge))
+        await until(lambda: it.says("p0", "Unschedulable"))
+        await it.delete(queue_path("q") if what == "queue" else pod_group_path("default", "g"))
+        missing = {
+            "queue": "QueueFull: queue q does not exist",
+            "group": "PodGroupNotFound: PodGroup default/g",
+        }
+        await until(lambda: it.says_text("p0", missing[what]))
 
 
 @pytest.mark.promise("S33")
