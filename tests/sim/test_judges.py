@@ -266,7 +266,7 @@ _QUICK: dict[str, dict[str, Make]] = {
     },
     "S31 batch: a group is sent back from its queue": {
         "engine.session.close._phase": with_after(
-            lambda now, _session, job: PENDING if now == job.group.status.phase == INQUEUE else now
+            lambda now, _session, job, **_: PENDING if now == job.group.status.phase == INQUEUE else now
         )
     },
     "L16 batch: no session is due": {

@@ -11,7 +11,7 @@ from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
 from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.verdicts import SCHEDULING_GATED
+from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Verdict
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
 from agent_scheduler.kube.transport import PodKey, pod_path
@@ -41,6 +41,12 @@ class KubeMessenger:
         """It has gates, which its condition says, in the API server's words; that it has them is no news to anybody."""
         condition = PodCondition("False", SCHEDULING_GATED, message, observed_generation=pod.generation)
         self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
+
+    def stranger(self, pod: PodInfo, verdict: Verdict) -> None:
+        """It asks for a scheduler that there is not."""
+        condition = PodCondition("False", verdict.reason, verdict.message, observed_generation=pod.generation)
+        self._status.report(_key(pod), condition, known=_known(pod))
+        self._event(pod, WARNING, "FailedScheduling", "Scheduling", verdict.message, None)
 
     def held(self, pods: Sequence[PodInfo], why: str) -> None:
         """They have come to wait behind the gate of their queue. Their condition is the API server's."""

@@ -94,6 +94,9 @@ class Cluster:
         self._subscribers: dict[str, Subscriber] = dict.fromkeys(profiles, queue)
         #: Every pod that is not finished, by UID, at its last seen version.
         self.pods: dict[str, PodInfo] = {}
+        #: Those of them that wait, and ask for none of our profiles; and names of profiles that were ours.
+        self.strangers: dict[str, PodInfo] = {}
+        self.released: set[str] = set()
         self.standing_by = StandingBy()
         self._observer = observer
         self._settled = settled
@@ -109,6 +112,11 @@ class Cluster:
         self.events.also_tell(subscriber)
 
     # ---- questions
+
+    @property
+    def profiles(self) -> Collection[str]:
+        """Names of all that this process has."""
+        return self._subscribers.keys()
 
     def waits(self, uid: str) -> bool:
         """Whether the pod exists, has no node and asks for one of our profiles."""
@@ -141,6 +149,8 @@ class Cluster:
                 self._leave_queue(pod)
         for name in profiles:
             del self._subscribers[name]
+            self.released.add(name)
+        self._look_for_strangers()
         for pod in self.pods.values():
             if pod.scheduler_name in profiles and self._counts_of_others(pod):
                 self.ledger.usage.seen(pod)
@@ -149,11 +159,19 @@ class Cluster:
         """The pods of these profiles are the fast path's from now on. The queue knows the profiles already."""
         new = frozenset(profiles) - self._subscribers.keys()
         self._subscribers.update(dict.fromkeys(new, self.queue))
+        self.released -= new
+        self._look_for_strangers()
         for pod in self.pods.values():
             if pod.scheduler_name in new and self.is_ours(pod) and not self._is_bound(pod):
                 if pod.cls.error:
                     self._observer.malformed("Pod", pod.key, pod.cls.error)
                 self.queue.add(pod)
+
+    def _look_for_strangers(self) -> None:
+        self.strangers = {uid: pod for uid, pod in self.pods.items() if self._is_stranger(pod)}
+
+    def _is_stranger(self, pod: PodInfo) -> bool:
+        return not (pod.node_name or pod.deleting) and pod.scheduler_name not in self._subscribers
 
     # ---- pods
 
@@ -171,6 +189,10 @@ class Cluster:
         if pod.batch is not None:
             self.standing_by.pod_changed(pod.uid)
             self._gang_changed(pod)
+        if self._is_stranger(pod):
+            self.strangers[pod.uid] = pod
+        elif self.strangers:
+            self.strangers.pop(pod.uid, None)
         if pod.node_name:
             self._set_assigned(pod, old)
             return
@@ -237,6 +259,7 @@ class Cluster:
     def delete_pod(self, uid: str) -> None:
         """A pod is gone or finished. Unknown is fine."""
         pod = self.pods.pop(uid, None)
+        self.strangers.pop(uid, None)
         if pod is None:
             return
         if pod.batch is not None:

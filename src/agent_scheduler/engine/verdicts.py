@@ -7,7 +7,7 @@ and for no others, so only a wait that a node would end has this reason (docs/de
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -167,6 +167,13 @@ def by_queue(short: Shortfall) -> Verdict:
 def without_group(key: str) -> Verdict:
     """`key`: `namespace/name`."""
     return Verdict(Wait.GROUP, f"PodGroup {key} does not exist")
+
+
+def without_profile(name: str, profiles: Sequence[str]) -> Verdict:
+    """`profiles`: those that there are."""
+    known = ", ".join(profiles)
+    why = f"no scheduler has looked at the pod: its schedulerName is {name!r}, and the profiles here are {known}"
+    return Verdict(Wait.PROFILE, why)
 
 
 def too_few(valid: int, minimum: int, why: str = "") -> Verdict:

@@ -83,6 +83,8 @@ class Explainer:
         found |= {"uid": pod.uid, "scheduler_name": pod.scheduler_name, "priority": pod.priority}
         place, node, why = self._where(pod)
         found |= {"place": place, "node": node or None, "why": why}
+        if place == NOT_OURS and not node:
+            found["waits_for"] = WORDS[Wait.PROFILE].label
         waiting = find(self._cluster.queue, pod.uid)
         if waiting is not None:
             found["nominated_node"] = self._cluster.queue.nominator.nominated.get(pod.uid, "") or None
@@ -116,7 +118,7 @@ class Explainer:
         if pod.deleting:
             return DELETING, at, "it is being deleted, and nobody needs a node for it"
         if pod.scheduler_name not in self._profiles():
-            names = ", ".join(sorted(self._profiles()))
+            names = ", ".join(sorted(cluster.profiles))
             return NOT_OURS, at, f"its schedulerName is {pod.scheduler_name!r}; the profiles here are {names}"
         if at:
             return Place.IN_FLIGHT.value, at, f"it is being bound to {at}"

@@ -33,7 +33,7 @@ from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.wantingpods import Together
-from agent_scheduler.engine.verdicts import by_queue
+from agent_scheduler.engine.verdicts import Verdict, Wait, by_queue
 
 from .gang_trial import Failed, GroupTrial, Member, Searching, Tried, is_feasible, is_reached, not_nominated
 from .gang_waits import GangWaits, of_gang
@@ -298,11 +298,12 @@ class GangCycle:
                     self._refused(each, started, again=had_to_wait)
             return
         reached = is_reached(tried)
-        self._messenger.group_decided(
-            group, "False", "Unschedulable", PREEMPTING if reached else UNSCHEDULABLE
-        )
         pods = [each.member.pod for each in tried]
         full = self._failures.shard_full(pods)
+        verdict = Verdict(Wait.NODES, PREEMPTING if reached else UNSCHEDULABLE)
+        if full and not reached:
+            verdict = Verdict(Wait.SHARD_FULL, f"{UNSCHEDULABLE}, {full}")
+        self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
         together = self._cluster.ledger.usage.wanting.together(pods, group.minimum - self._scheduled(group))
         coming_back = _coming_back(tried)
         if coming_back and all(each.attempt is None for each in tried):

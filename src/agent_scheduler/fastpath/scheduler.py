@@ -29,6 +29,7 @@ from .deciding import build_explainer, build_gangs, build_pool, build_preemption
 from .observer import FastPathObserver
 from .settings import FastPathSettings
 from .state import Left, build_state
+from .strangers import Strangers
 from .watching import Watching, build_shard
 from .writing import build_admission, build_binding, build_calls, build_messages
 
@@ -62,6 +63,7 @@ class FastPath:
         )
         self._rules, self._deadline_moved, self.history = state.rules, state.deadline_moved, state.history
         self._gang_waits = state.gang_waits
+        self._strangers = Strangers(state.cluster, messenger, timing)
         self.ledger, self.cluster, self.queue = state.ledger, state.cluster, state.queue
         usage = state.ledger.usage
         usage.on_active, usage.on_room = self._set_gates, state.queue.activate
@@ -216,14 +218,8 @@ class FastPath:
         Cancelling stops all writes at once; what was sent and not answered is left to the next leader's watch.
         """
         async with asyncio.TaskGroup() as tasks:
-            services = [
-                self.binder,
-                self.preemption,
-                self._admission,
-                self._gang_waits,
-                *self._messages.writers,
-            ]
-            running = [tasks.create_task(each.run()) for each in services]
+            parts = [self.binder, self.preemption, self._admission, self._gang_waits, *self._messages.writers]
+            running = [tasks.create_task(each.run()) for each in (*parts, self._strangers)]
             running.append(tasks.create_task(self._flush()))
             if self.outside is not None:
                 running.append(tasks.create_task(self.outside.run()))

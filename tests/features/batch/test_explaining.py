@@ -71,16 +71,7 @@ async def test_a_gang_that_its_queue_holds_names_the_queue_and_the_pod_says_it_t
         queue = page["gang"]["queues"][0]
         assert (queue["name"], queue["capability"], queue["missing"]) == ("small", {"cpu": "2"}, {"cpu": "1"})
         assert page["example"].startswith("default/g-")
+        assert explained_group(sources, "none")["place"] == "unknown"
 
         condition = await until(lambda: world.says("g-0", "QueueFull"))
         assert condition["message"] == "queue small has too little capability left: 1 of cpu missing"
-
-
-async def test_groups_that_no_session_looks_at_say_why() -> None:
-    async with installed() as world:
-        await world.gang("lost", 1, queue="nowhere")
-        await world.member("orphan", "nothing")
-        sources = await settled(world)
-        assert explained(sources, "lost-0")["gang"]["why"] == "queue nowhere does not exist"
-        assert explained(sources, "orphan")["gang"]["why"] == "PodGroup default/nothing does not exist"
-        assert explained_group(sources, "none")["place"] == "unknown"

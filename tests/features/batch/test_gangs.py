@@ -12,7 +12,6 @@ from agent_scheduler.binding.binder import Binder
 from agent_scheduler.config.load import load_text
 from agent_scheduler.kube.dispatch import Dispatcher
 from agent_scheduler.kube.pace import Pace
-from tests.support.batched import add_group
 from tests.support.embedded import PODS, until
 from tests.support.installation import CONFIGURATION, GROUP, installed, process
 
@@ -101,17 +100,6 @@ async def test_pods_of_both_schedulers_share_a_queue_and_it_is_never_above_its_c
         await until(lambda: world.says("late", "QueueFull"))
         await cluster.end_pod("gang-1")
         await until(lambda: world.has_placed("late", 1))
-
-
-async def test_members_whose_group_comes_last_wait_for_it() -> None:
-    async with installed() as world:
-        await world.add_node("a")
-        for number in range(2):
-            await world.member(f"g-{number}", "g")
-        await world.rest()
-        assert await world.count_placed("g") == 0
-        await add_group(world, "g", minMember=2, queue="q")
-        await until(lambda: world.has_placed("g", 2))
 
 
 async def test_what_one_process_has_begun_another_goes_on_with() -> None:

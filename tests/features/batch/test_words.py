@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent_scheduler.objects.batch import QUEUE_NAME, pod_group_path
+from agent_scheduler.objects.batch import QUEUE_NAME, STAGE_GATE, pod_group_path, queue_path
 from agent_scheduler.serving.explanation import render
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.store import Event
@@ -22,11 +22,12 @@ from tests.support.installation import OTHER, installed, samples
 from tests.support.native import GROUPS, NativeGangs
 
 GATED = {"gates": (OTHER,)}
-DEFAULT = "/api/v1/namespaces/default"
+PAIR: tuple[dict[str, Any], ...] = ({}, GATED)
+OF_GROUP = {"schedulingGroup": {"podGroupName": "g"}}
 
 
 class Words(NativeGangs):
-    """Of which one scheduler's pods are looked at. `given`: all reasons that pods have ever given for waiting."""
+    """Of which one scheduler's pods are looked at. `given`: all reasons that p0 has ever given for waiting."""
 
     scheduler = ""
     given: set[str]
@@ -39,34 +40,37 @@ class Words(NativeGangs):
         policy = {"gang": {"minCount": minimum}}
         await self.add(GROUPS, {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": policy}})
         for number, more in enumerate(members):
-            await self.one(f"p{number}", schedulingGroup={"podGroupName": "g"}, **more)
+            await self.one(f"p{number}", **OF_GROUP, **more)
 
-    async def of_group(self, minimum: int, *members: dict[str, Any], **group: Any) -> None:
-        await add_group(self, "g", minMember=minimum, **{"queue": "q", **group})
+    async def group(self, minimum: int, *members: dict[str, Any], queue: str = "q", **spec: Any) -> None:
+        await add_group(self, "g", minMember=minimum, queue=queue, **spec)
         for number, more in enumerate(members):
             await self.member(f"p{number}", "g", **more)
 
     async def ungate(self, name: str = "p0") -> None:
         await self.patch(f"{PODS}/{name}", {"spec": {"schedulingGates": None}})
 
+    async def node(self, cpu: str = "4") -> None:
+        await self.add_node("a", cpu=cpu)
+
+    async def namespace(self, queue: str) -> None:
+        await self.patch("/api/v1/namespaces/default", {"metadata": {"annotations": {QUEUE_NAME: queue}}})
+
     async def conditions(self) -> dict[str, tuple[str, str]]:
         """Of the PodGroup of Volcano's: type -> status and reason."""
-        found = (await self.get(pod_group_path("default", "g")))["status"].get("conditions") or ()
+        found = (await self.group_status("g")).get("conditions") or ()
         return {each["type"]: (each["status"], each["reason"]) for each in found}
 
-    async def notes(self) -> list[tuple[str, str]]:
+    async def notes(self) -> set[tuple[str, str]]:
         """Of warnings, with the pod that they are about."""
         found = await self.items("/apis/events.k8s.io/v1/namespaces/default/events")
-        return [
-            (each["regarding"]["name"], each["note"])
-            for each in found
-            if each["reason"] == "FailedScheduling"
-        ]
+        told = [each for each in found if (each["type"], each["reason"]) == ("Warning", "FailedScheduling")]
+        return {(each["regarding"]["name"], each["note"]) for each in told}
 
     def changed(self, event: Event) -> None:
-        said = condition_of(content(event.record)) if event.type != "DELETED" else {}
-        if said.get("status") == "False" and name_of(content(event.record)) == "p0":
-            self.given.add(said["reason"])
+        pod = content(event.record)
+        if event.type != "DELETED" and name_of(pod) == "p0" and condition_of(pod).get("status") == "False":
+            self.given.add(condition_of(pod)["reason"])
 
 
 @asynccontextmanager
@@ -82,6 +86,17 @@ async def words(scheduler: str) -> AsyncIterator[Words]:
 Step = Callable[[Words], Awaitable[object]]
 
 
+def do(name: str, *what: Any, first: tuple[str, ...] = (), **more: Any) -> Step:
+    """`first`: another that comes before it."""
+
+    async def step(it: Words) -> None:
+        if first:
+            await getattr(it, first[0])(*first[1:])
+        await getattr(it, name)(*what, **more)
+
+    return step
+
+
 class Row(NamedTuple):
     #: What is made, and what ends the wait.
     made: Step
@@ -94,115 +109,74 @@ class Row(NamedTuple):
     group: str = ""
 
 
-async def add_node(it: Words) -> None:
-    await it.add_node("a", cpu="4")
+NOWHERE = ("QueueFull", "queue nowhere does not exist", "queue")
+FULL = ("QueueFull", "queue full has too little capability left: 500m of cpu missing", "queue")
+FEW, SOME_GATED = (
+    ("NotEnoughPods", "valid: 1, min: 2", "members"),
+    ("NotEnoughPods", "1 of the gang's 2 pods", "gates"),
+)
+NO_ROLE = ("NotEnoughPods", "Not enough valid pods of each task", "members", "NotEnoughPodsOfTask")
+NO_GROUP = ("PodGroupNotFound", "PodGroup default/g does not exist", "group")
+NO_NATIVE = ("PodGroupNotFound", "PodGroup default/g (scheduling.k8s.io) does not exist", "group")
+WANT_NODES = ("Unschedulable", "", "nodes")
 
 
-async def close(it: Words, state: str) -> None:
-    await it.set_state("q", state)
+def shut(state: str) -> tuple[str, str, str]:
+    return "QueueFull", f"queue q takes no pods: its state is {state}", "queue"
 
 
-async def of_namespace(it: Words, queue: str) -> None:
-    await it.patch(DEFAULT, {"metadata": {"annotations": {QUEUE_NAME: queue}}})
+def closed(state: str, name: str, *what: Any, **more: Any) -> tuple[Step, Step]:
+    return do(name, *what, first=("set_state", "q", state), **more), do("set_state", "q", "Open")
 
 
-async def before(it: Words, first: Awaitable[object], then: Step) -> None:
-    await first
-    await then(it)
-
-
-MISSING, CLOSED = "queue nowhere does not exist", "queue q takes no pods: its state is "
-TOO_LITTLE = "queue full has too little capability left: 500m of cpu missing"
-FEW, SOME_GATED = "valid: 1, min: 2", "1 of the gang's 2 pods have scheduling gates"
-PAIR = ({}, GATED)
 #: Of either scheduler.
 ALIKE = {
-    "queue missing": Row(
-        lambda it: it.one(queue="nowhere"), lambda it: it.queue("nowhere"), "QueueFull", MISSING, "queue"
+    "queue missing": Row(do("one", queue="nowhere"), do("queue", "nowhere"), *NOWHERE),
+    "namespace's queue missing": Row(
+        do("one", first=("namespace", "nowhere")), do("namespace", "q"), *NOWHERE
     ),
-    "queue of the namespace missing": Row(
-        lambda it: before(it, of_namespace(it, "nowhere"), Words.one),
-        lambda it: of_namespace(it, "q"),
-        *("QueueFull", MISSING, "queue"),
-    ),
-    **{
-        f"queue {state}": Row(
-            lambda it, state=state: before(it, close(it, state), lambda it: it.one(queue="q")),
-            lambda it: close(it, "Open"),
-            *("QueueFull", CLOSED + state, "queue"),
-        )
-        for state in ("Closed", "Closing")
-    },
-    "queue full": Row(
-        lambda it: it.one(queue="full"),
-        lambda it: it.set_capability("full", cpu="1"),
-        *("QueueFull", TOO_LITTLE, "queue"),
-    ),
-    "own gate": Row(
-        lambda it: it.one(**GATED), Words.ungate, "SchedulingGated", "non-empty scheduling gates", "gates"
-    ),
-    "native group missing": Row(
-        lambda it: it.one(schedulingGroup={"podGroupName": "g"}),
-        lambda it: it.native(1),
-        *("PodGroupNotFound", "PodGroup default/g (scheduling.k8s.io) does not exist", "group"),
-    ),
-    "native members": Row(
-        lambda it: it.native(2, {}),
-        lambda it: it.one("p1", schedulingGroup={"podGroupName": "g"}),
-        *("NotEnoughPods", FEW, "members"),
-    ),
-    "native gates": Row(
-        lambda it: it.native(2, *PAIR),
-        lambda it: it.ungate("p1"),
-        *("NotEnoughPods", SOME_GATED, "gates"),
-    ),
-    "nodes": Row(Words.one, add_node, "Unschedulable", "", "nodes"),
-    "native nodes": Row(lambda it: it.native(2, {}, {}), add_node, "Unschedulable", "", "nodes"),
+    "queue closed": Row(*closed("Closed", "one", queue="q"), *shut("Closed")),
+    "queue closing": Row(*closed("Closing", "one", queue="q"), *shut("Closing")),
+    "queue full": Row(do("one", queue="full"), do("set_capability", "full", cpu="1"), *FULL),
+    "own gate": Row(do("one", **GATED), do("ungate"), "SchedulingGated", "scheduling gates", "gates"),
+    "native group missing": Row(do("one", **OF_GROUP), do("native", 1), *NO_NATIVE),
+    "native members": Row(do("native", 2, {}), do("one", "p1", **OF_GROUP), *FEW),
+    "native gates": Row(do("native", 2, *PAIR), do("ungate", "p1"), *SOME_GATED),
+    "nodes": Row(do("one"), do("node"), *WANT_NODES),
+    "native nodes": Row(do("native", 2, {}, {}), do("node"), *WANT_NODES),
 }
 #: Of the batch scheduler.
 GANGS = {
-    "group missing": Row(
-        lambda it: it.member("p0", "g"),
-        lambda it: it.of_group(1),
-        *("PodGroupNotFound", "PodGroup default/g does not exist", "group"),
+    "group missing": Row(do("member", "p0", "g"), do("group", 1), *NO_GROUP),
+    "group's queue missing": Row(
+        do("group", 1, {}, queue="nowhere"), do("queue", "nowhere"), *NOWHERE, "QueueFull"
     ),
-    "queue of the group missing": Row(
-        lambda it: it.of_group(1, {}, queue="nowhere"),
-        lambda it: it.queue("nowhere"),
-        *("QueueFull", MISSING, "queue", "QueueFull"),
-    ),
-    "queue of the group closed": Row(
-        lambda it: before(it, close(it, "Closed"), lambda it: it.of_group(2, {}, {})),
-        lambda it: close(it, "Open"),
-        *("QueueFull", CLOSED + "Closed", "queue", "QueueFull"),
-    ),
-    "members": Row(
-        lambda it: it.of_group(2, {}),
-        lambda it: it.member("p1", "g"),
-        *("NotEnoughPods", FEW, "members", "NotEnoughTasks"),
-    ),
+    "group's queue closed": Row(*closed("Closed", "group", 2, {}, {}), *shut("Closed"), "QueueFull"),
+    "members": Row(do("group", 2, {}), do("member", "p1", "g"), *FEW, "NotEnoughTasks"),
     "members of a role": Row(
-        lambda it: it.of_group(2, {}, {}, minTaskMember={"w": 1}),
-        lambda it: it.patch(pod_group_path("default", "g"), {"spec": {"minTaskMember": None}}),
-        *("NotEnoughPods", "Not enough valid pods of each task", "members", "NotEnoughPodsOfTask"),
+        do("group", 2, {}, {}, minTaskMember={"w": 1}),
+        do("patch", pod_group_path("default", "g"), {"spec": {"minTaskMember": None}}),
+        *NO_ROLE,
     ),
-    "gates of others": Row(
-        lambda it: it.of_group(2, *PAIR),
-        lambda it: it.ungate("p1"),
-        *("NotEnoughPods", SOME_GATED, "gates", "SchedulingGated"),
-    ),
+    "gates of others": Row(do("group", 2, *PAIR), do("ungate", "p1"), *SOME_GATED, "SchedulingGated"),
     "members and a full queue": Row(
-        lambda it: it.of_group(2, {"cpu": "250m"}, queue="full"),
-        lambda it: it.member("p1", "g", cpu="250m"),
-        *("NotEnoughPods", FEW, "members", "NotEnoughTasks"),
+        do("group", 2, {"cpu": "250m"}, queue="full"),
+        do("member", "p1", "g", cpu="250m"),
+        *(*FEW, "NotEnoughTasks"),
     ),
-    "not let in by its queue": Row(
-        lambda it: it.of_group(1, {}, queue="full", minResources={"cpu": "1"}),
-        lambda it: it.set_capability("full", cpu="1"),
-        *("QueueFull", TOO_LITTLE, "queue", "QueueFull"),
+    "not let in": Row(
+        do("group", 1, {}, queue="full", minResources={"cpu": "1"}),
+        do("set_capability", "full", cpu="1"),
+        *(*FULL, "QueueFull"),
     ),
+    "nodes for all": Row(do("group", 2, {}, {}), do("node"), *WANT_NODES, "NotEnoughResources"),
     "nodes for the rest": Row(
-        lambda it: it.of_group(2, {}, {}), add_node, "Unschedulable", "", "nodes", "NotEnoughResources"
+        do("group", 2, {}, {"cpu": "3"}, first=("node", "3")),
+        do("add_node", "b", cpu="4"),
+        *(*WANT_NODES, "NotEnoughResources"),
+    ),
+    "its stage": Row(
+        do("one", gates=(STAGE_GATE,)), do("ungate"), "SchedulingGated", "scheduling gates", "stage"
     ),
 }
 ROWS = [
@@ -214,27 +188,23 @@ ROWS = [
 @pytest.mark.promise("S33")
 @pytest.mark.parametrize(("scheduler", "row"), ROWS)
 async def test_all_that_is_said_of_a_pod_that_waits_is_of_one_verdict(scheduler: str, row: Row) -> None:
-    wants_nodes = row.reason == "Unschedulable"
+    wants_nodes, gated = row.reason == "Unschedulable", row.reason == "SchedulingGated"
     async with words(scheduler) as it:
-        if not wants_nodes:
-            await add_node(it)
+        if not (wants_nodes or row.label == "stage"):
+            await it.node()
         await row.made(it)
         await until(lambda: it.says_text("p0", f"{row.reason}: ", row.message))
         await it.rest()
         sources = it.runtime.sources()
         assert sources.explain is not None
         _, page = sources.explain("default", "p0")
-        assert page["waits_for"] == row.label
-        assert re.search(f"Waits for +{row.label}\n", render(dict(page)))
-        if row.reason != "SchedulingGated":
+        assert page["waits_for"] == row.label and re.search(f"Waits for +{row.label}\n", render(dict(page)))
+        if not gated:
             assert any(name == "p0" and row.message in note for name, note in await it.notes())
-        if not wants_nodes and row.reason != "SchedulingGated":
             assert row.message in page["why"]
-        if scheduler == "volcano":
-            metric = f'agent_scheduler_batch_groups_waiting{{reason="{row.label}"}}'
-            assert samples(it.runtime)[metric] == 1
-            if not wants_nodes and row.label not in ("gates",):
-                assert row.message in page["gang"]["why"]
+        if scheduler == "volcano" and row.label != "stage":
+            assert samples(it.runtime)[f'agent_scheduler_batch_groups_waiting{{reason="{row.label}"}}'] == 1
+            assert gated or row.message in page["gang"]["why"]
         if row.group:
             assert (await it.conditions())["Unschedulable"] == ("True", row.group)
 
@@ -243,8 +213,43 @@ async def test_all_that_is_said_of_a_pod_that_waits_is_of_one_verdict(scheduler:
         assert (len(await it.items(NODES)) > nodes) == wants_nodes
         assert it.given == {row.reason}, "nothing else was ever said"
         await row.mended(it)
+        if row.label == "stage":
+            await it.node()
         await until(lambda: it.is_bound("p0"))
         if row.group:
             await it.rest()
             said = await it.conditions()
             assert (said["Scheduled"][0], said["Unschedulable"][0]) == ("True", "False")
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        (queue_path("q"), "QueueFull: queue q does not exist"),
+        (pod_group_path("default", "g"), "PodGroupNotFound: PodGroup default/g does not exist"),
+        (f"{PODS}/p1", "NotEnoughPods: "),
+    ],
+)
+async def test_what_a_pod_said_of_nodes_is_said_no_more_when_something_else_is_missing(
+    path: str, says: str
+) -> None:
+    async with words("volcano") as it:
+        await it.node("1")
+        await it.group(2, {"cpu": "8"}, {})
+        await until(lambda: it.says("p0", "Unschedulable"))
+        await it.delete(path, gracePeriodSeconds=0)
+        await until(lambda: it.says_text("p0", says))
+
+
+async def test_a_pod_whose_profile_is_not_there_is_told_unless_another_scheduler_has_it() -> None:
+    async with words("agent-scheduler") as it:
+        await it.node("1")
+        for name, scheduler in (("p0", "nobody"), ("served", "other"), ("own", "default-scheduler")):
+            await it.member(name, "", scheduler=scheduler)
+        await it.member("bound", "", scheduler="other", node="a")
+        message = "its schedulerName is 'nobody', and the profiles here are agent-scheduler, volcano"
+        await until(lambda: it.says_text("p0", "ProfileNotFound: ", message))
+        await asyncio.sleep(60)
+        assert await it.condition("served") is await it.condition("own") is None
+        assert [name for name, note in await it.notes() if message in note] == ["p0"]
+        assert len(await it.items(NODES)) == 1 and it.given == {"ProfileNotFound"}

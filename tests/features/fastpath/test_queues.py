@@ -157,22 +157,6 @@ async def test_without_a_batch_scheduler_gated_members_of_a_gang_are_let_past_wi
             assert held and not found.usage.gated.reserved
 
 
-async def test_a_pod_goes_when_its_queues_capability_rises_or_its_queue_opens() -> None:
-    async with queues() as found:
-        await found.set("a", "1")
-        await found.set("b", "1", state="Closed")
-        for name, queue in (("first", "a"), ("second", "a"), ("third", "b"), ("fourth", "absent")):
-            await found.add(name, queue)
-        await found.waits("second")
-        assert await found.waits("third") == "queue b takes no pods: its state is Closed"
-        assert await found.waits("fourth") == "queue absent does not exist"
-        await found.set("a", "2")
-        await found.placed("first", "second")
-        await found.set("b", "1")
-        await found.set("absent")
-        await found.placed("first", "second", "third", "fourth")
-
-
 @pytest.mark.promise("S28")
 async def test_of_pods_that_come_together_no_more_are_bound_than_their_queue_holds() -> None:
     async with queues() as found:

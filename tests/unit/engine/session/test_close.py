@@ -86,8 +86,9 @@ PLACES: dict[str, dict[str, Any]] = {
     "L": {"node": "n0", "deleting": True},
     "G": {"deleting": True},
     "P": {},
-    # One that asks for nothing.
+    # One that asks for nothing, and one that fits nowhere.
     "E": {"cpu": ""},
+    "X": {"cpu": "99"},
 }
 
 
@@ -122,6 +123,19 @@ def test_a_phase_follows_the_members(members: str, minimum: int, old: str, phase
     status = status_of(sized(9).holding(group).run()[1], "g")
     assert status.phase == phase
     assert (status.running, status.succeeded, status.failed) == tuple(map(members.count, "RSF"))
+
+
+@pytest.mark.parametrize(
+    ("members", "minimum", "phase"),
+    [("SX", 1, "Running"), ("SP", 1, "Running"), ("X", 0, "Inqueue"), ("SF", 1, "Completed")],
+)
+def test_a_group_is_completed_when_all_have_ended_and_in_volcanos_sessions_all_that_were_placed(
+    members: str, minimum: int, phase: str
+) -> None:
+    group = has("g", *(PLACES[each] for each in members), minMember=minimum, phase="Inqueue")
+    scene = sized(9).holding(group)
+    assert status_of(scene.run(book=QuotaBook())[1], "g").phase == phase
+    assert status_of(scene.run()[1], "g").phase == "Completed"
 
 
 @pytest.mark.parametrize(
@@ -161,26 +175,6 @@ def test_who_others_leave_for_is_nominated_to_their_node_until_its_pod_says_so()
     there = scene.members[GroupKey("default", "high")]
     there[1] = msgspec.structs.replace(there[1], nominated_node_name="n0")
     assert not scene.run(how)[1].pods
-
-
-@pytest.mark.parametrize(
-    ("members", "gated", "asks_book", "reason"),
-    [
-        (2, 1, True, "SchedulingGated"),
-        (2, 1, False, "NotEnoughResources"),
-        (3, 1, True, "NotEnoughResources"),
-        (3, 2, True, "SchedulingGated"),
-    ],
-)
-def test_a_gang_that_lacks_its_minimum_for_gates_alone_says_so_where_queues_are_asked(
-    members: int, gated: int, asks_book: bool, reason: str
-) -> None:
-    each = ({"cpu": "2", **(GATED if index < gated else {})} for index in range(members))
-    _, result = sized(1).holding(has("g", *each, minMember=2)).run(book=QuotaBook() if asks_book else None)
-    (condition,) = status_of(result, "g").conditions or ()
-    assert condition.reason == reason
-    if reason == "SchedulingGated":
-        assert condition.message.startswith(f"{gated}/{members} tasks in gang have scheduling gates: ")
 
 
 def test_what_runs_in_several_queues_counts_in_each_above_and_what_has_ended_in_none() -> None:

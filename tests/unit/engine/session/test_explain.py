@@ -33,13 +33,15 @@ def in_role(role: str, **more: Any) -> dict[str, Any]:
     return {"annotations": {TASK_SPEC: role}, **more}
 
 
-def half_a_cpu(scene: Scene) -> None:
-    """Is all that the queue may hold."""
-    scene.queues[1] = queue_of("default", "root", capability=500)
+def holds(cpu: int) -> Part:
+    """So much is all that the queue may hold."""
+    return lambda scene: scene.queues.__setitem__(1, queue_of("default", "root", capability=cpu))
 
 
 TWO = {"minResources": {"cpu": "2"}}
 TOO_FEW = "Not enough valid tasks for gang-scheduling, valid: {}, min: {}"
+BOTH = {"m": 1, "w": 1}
+LITTLE = "queue default has too little capability left: 1500m of cpu missing"
 OUT = "queue resource quota insufficient: insufficient cpu"
 
 
@@ -53,11 +55,23 @@ OUT = "queue resource quota insufficient: insufficient cpu"
         ([has("g", {}, minMember=2)], QUEUES, "members", TOO_FEW.format(1, 2)),
         ([has("g")], QUEUES, "members", TOO_FEW.format(0, 1)),
         (
-            [half_a_cpu, has("g", {}, GATED, minMember=2)],
+            [holds(500), has("g", {}, GATED, minMember=2)],
             QUEUES,
             "gates",
             "1 of the gang's 2 pods have scheduling gates",
         ),
+        (
+            [has("g", in_role("m"), in_role("m"), in_role("w", **GATED), minMember=2, minTaskMember=BOTH)],
+            QUEUES,
+            "gates",
+            "1 of the gang's 3 pods have scheduling gates",
+        ),
+        # The queue holds those above the minimum alone; one that has not let the gang in comes before its members.
+        (
+            [waits("g", 2, minMember=1, cpu="3", phase="Inqueue"), holds(3000)],
+            *(QUEUES, "nodes", "its queue has all that it may have of what is in the cluster"),
+        ),
+        ([has("g", {}, minMember=2, phase="Pending", **TWO), holds(500)], QUEUES, "queue", LITTLE),
         # Let in it waits for pods, before that for being let in.
         ([waits("g", 3, minResources={"cpu": "3"})], QUEUES, "admission", OUT),
         ([has("g", minMember=2, minResources={"cpu": "3"})], QUEUES, "admission", OUT),

@@ -144,12 +144,6 @@ def test_a_queue_that_is_full_because_the_cluster_is_does_not_keep_nodes_from_co
     assert set(reasons(made).values()) == {"Unschedulable"}
 
 
-def test_in_a_queue_that_is_closed_nobody_asks_for_nodes() -> None:
-    made = scene("8").holding(waits("g", 2, queue="q"))
-    made.queues[-1] = queue_of("q", "root", state="Closed")
-    assert set(said(made).values()) == {("QueueFull", "queue q takes no pods: its state is Closed")}
-
-
 def test_while_there_is_a_fault_in_the_tree_of_queues_nobody_asks_for_nodes_who_asks_queues_for_room() -> (
     None
 ):
