@@ -1,5 +1,5 @@
-"""Jobs that are larger than their queue's share, in a whole process: they run where nobody else may use the room, and give
-it back to those that may."""
+"""Jobs that are larger than their queue's share, in a whole process: they run where nobody else may use the room, and
+give it back to those that may."""
 
 from __future__ import annotations
 

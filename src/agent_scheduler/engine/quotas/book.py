@@ -120,6 +120,12 @@ class Headroom:
         #: By queue, what was taken here, less what it counts in the queue for whom it was taken.
         self._taken: dict[str, Total] = {}
 
+    def copy(self) -> Headroom:
+        """One in which as much is left; what is taken of either is not taken of the other."""
+        found = Headroom(self._queues, self._entries)
+        found._taken = {queue: dict(taken) for queue, taken in self._taken.items()}
+        return found
+
     def shortfall(self, queue: str, wanted: Vector, uids: Iterable[str] = ()) -> Shortfall | None:
         """The first queue, from `queue` up to the root, in which there is not so much left; None if there is in all.
         `uids`: of pods that it is for, whose own room may be reserved there."""
