@@ -96,7 +96,7 @@ class Pages:
 
 
 def _health(name: str, checks: list[str], request: Request) -> Response:
-    """What is served is healthy: there is one check, that the server answers, by the names that a real server's have."""
+    """What is served is healthy: there is one check, that the server answers, by the names of a real server's."""
     known = _READINESS if name == "readyz" else _CHECKS
     if checks and "/".join(checks) not in known:
         return page_not_found()
