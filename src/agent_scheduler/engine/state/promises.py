@@ -122,7 +122,7 @@ class Promises:
         priority = max((pod.priority for pod in members), default=0)
         metadata = group.metadata
         created = metadata.creation_timestamp or ""
-        own = turn_of_group(members, priority, created, key.name, metadata.uid)
+        own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
         self._promise(Ask(key, queue, wanted, members, own, complete=False))
 
     # ---- sessions

@@ -41,7 +41,7 @@ def key_of(name: str) -> GroupKey:
 
 
 def ask(name: str, *members: PodInfo, cpu: int = 2, named: str = "q", created: str = "") -> Ask:
-    own = turn_of_group(members, 0, created, name, f"of-{name}")
+    own = turn_of_group(members, 0, created, name, f"of-{name}", ())
     return Ask(key_of(name), named, {"cpu": cpu * 1000}, members, own)
 
 

@@ -106,7 +106,9 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
 
 def _ask(session: Session, job: Job) -> Ask:
     members = [task.pod for task in job.tasks.values()]
-    own = turn_of_group(members, job.priority, job.created, job.name, job.group.uid)
+    own = turn_of_group(
+        members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions
+    )
     complete = session.tiers.invalid(job) is None
     return Ask(job.group.key, job.queue, _wanted(job), members, own, complete)
 
