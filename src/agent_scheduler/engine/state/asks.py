@@ -41,11 +41,10 @@ def turn_of_group(
     uid: str,
     conditions: Iterable[PodGroupCondition] | None,
 ) -> Turn:
-    """That of the first of its members, with the group's priority, or its own where it is older than these. One that has
-    had its minimum before has its own from then on: else it would come before all who wait already."""
-    created = max(
-        [created, *(each.last_transition_time or "" for each in conditions or () if each.type == SCHEDULED)]
-    )
+    """That of the first of its members, with the group's priority, or its own where it is older than these. One
+    that has had its minimum has its own from then on: else it would come before all who wait already."""
+    ran = [each.last_transition_time or "" for each in conditions or () if each.type == SCHEDULED]
+    created = max((created, *ran))
     turns = [turn(priority, pod.created, pod.name, pod.uid) for pod in members]
     if not turns or (created and created < min(turns).created):
         turns.append(turn(priority, created, name, uid))

@@ -86,6 +86,11 @@ class Promises:
         key = GroupKey(metadata.namespace, metadata.name)
         before = self._seen.get(key)
         self._seen[key] = (metadata.uid, phase)
+        if before is None:
+            self._kept_out.discard(key)
+            if not self.is_let_in(key):
+                # Its turn was kept for those of its members that were there.
+                self._end(key)
         queue = group.spec.queue or self._usage.default_queue
         promise = self._promises.get(key)
         if before is not None and before[0] != metadata.uid:
@@ -224,6 +229,7 @@ class Promises:
         if not ended or len(self._usage.waiting) == lacking:
             return False
         for key in ended:
+            self._kept_out.add(key)
             self._end(key)
         self._usage.call()
         return True
@@ -351,6 +357,10 @@ class Promises:
     def queue_of(self, key: GroupKey) -> str:
         """The queue that a group was let into; empty if it was into none."""
         return self._promises[key].queue if self.is_let_in(key) else ""
+
+    def is_unseen(self, key: GroupKey) -> bool:
+        """Whether there is no such group, as far as it is known, where groups are let in."""
+        return self.asks and not key.native and key not in self._seen
 
     def keeps_out(self, key: GroupKey) -> bool:
         """Whether gated members of the group wait for it to be let in."""
