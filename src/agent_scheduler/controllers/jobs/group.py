@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
 from agent_scheduler.engine.state.quotause import Scoped, asks_for_quality, crosses_namespaces, is_terminating
-from agent_scheduler.kube.patch import says
 from agent_scheduler.objects.batch import (
     API_VERSION,
     ATTAINABLE,
@@ -90,7 +89,7 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
             ("subGroupPolicy", known.spec.sub_group_policy),
         )
         if (wished := spec.get(key)) or there
-        if not (wished and says(_plain(there), wished, strategic=False))
+        if not (wished and _has(_plain(there), wished))
     }
     if (
         not about
@@ -121,6 +120,16 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _has(found: Any, wished: Any) -> bool:
+    """Whether it says all that is wished; the API server may have added defaults to it."""
+    if isinstance(wished, Mapping):
+        return isinstance(found, dict) and all(_has(found.get(key), each) for key, each in wished.items())
+    if isinstance(wished, (list, tuple)):
+        there = found or ()
+        return len(there) == len(wished) and all(map(_has, there, wished))
+    return bool(found == wished)
 
 
 def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:

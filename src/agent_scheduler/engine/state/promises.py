@@ -381,7 +381,7 @@ class Promises:
             self._count(key, promise)
 
     def restore(self, uid: str) -> None:
-        """The book counts the pod no more, and it has not run."""
+        """The book counts the pod no more, and it has not run, or is no member any more."""
         key = self._spender.pop(uid, None)
         if key is not None and self._promises[key].restore(uid):
             self._count(key, self._promises[key])
