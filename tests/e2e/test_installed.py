@@ -389,7 +389,7 @@ async def _queues_and_groups(installed: Installation) -> None:
 
 
 async def _jobs(installed: Installation) -> None:
-    """A Job runs, grows, is completed and deleted in the end."""
+    """A Job runs, grows, has what it owns edited, is completed and deleted in the end."""
     jobs = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     await installed.ask("POST", VOLUME_CLAIMS, {"metadata": {"name": "there"}, "spec": claim})
@@ -414,6 +414,21 @@ async def _jobs(installed: Installation) -> None:
     await installed.seen(PODS, has(1))
     await installed.merge(f"{jobs}/train", {"spec": {"tasks": [objects.task("a", 2, minimum=1)]}})
     await installed.seen(PODS, has(2))
+    label = "volcano.sh/job-name"
+    for place, name in (
+        ("/api/v1/namespaces/default/services", "train"),
+        ("/api/v1/namespaces/default/configmaps", "train-svc"),
+        ("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "train"),
+        (VOLUME_CLAIMS, "train-pvc-"),
+    ):
+        found = (await installed.ask("GET", f"{place}?labelSelector={label}"))["items"]
+        (path,) = (
+            f"{place}/{each['metadata']['name']}"
+            for each in found
+            if each["metadata"]["name"].startswith(name)
+        )
+        await installed.merge(path, {"metadata": {"labels": {label: None}}})
+        await installed.seen(path, lambda it: label in (it["metadata"].get("labels") or {}))
     order = command("CompleteJob", "train")
     order["target"] |= {"apiVersion": objects.BATCH, "kind": "Job"}
     await installed.ask("POST", COMMANDS, order)

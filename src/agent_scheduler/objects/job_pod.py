@@ -20,6 +20,10 @@ PARTITION_ID: Final = "volcano.sh/partition-id"
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 
 
+#: Of a number on a pod; one of more says nothing.
+_DIGITS: Final = 10
+
+
 class Terminated(Wire, frozen=True):
     exit_code: int = 0
 
@@ -65,5 +69,13 @@ class JobPod(Wire, frozen=True):
     @property
     def version(self) -> int:
         """That of its Job when it was made."""
-        text = self.annotation(VERSION)
-        return int(text) if text.isascii() and text.isdecimal() else 0
+        return self._number(VERSION)
+
+    @property
+    def retry_count(self) -> int:
+        """How often its Job had been restarted when it was made."""
+        return self._number(RETRY_COUNT)
+
+    def _number(self, name: str) -> int:
+        text = self.annotation(name)
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0

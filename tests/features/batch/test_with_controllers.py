@@ -272,8 +272,10 @@ def _any_of(*names: str) -> dict[str, Any]:
         ([stage("a", 2, 2), stage("b", 2, 2)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 2, 1), stage("b", 2, 1)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 4, 0, partitionPolicy=_PARTS), stage("b", 1, 1)], 3, ["j-a-0"], "j-b-0"),
+        # As it is when it has become smaller, where no webhook is asked.
+        ([stage("a", 1, 2), stage("b", 1, 1)], 3, [], "j-b-0"),
     ],
-    ids=["any", "some", "evicted", "in all", "partition"],
+    ids=["any", "some", "evicted", "in all", "partition", "small"],
 )
 async def test_pods_that_failed_for_good_keep_nobody_from_running(
     tasks: list[Any], minimum: int, fail: list[str], evicted: str, reserves: bool

@@ -1,154 +1,298 @@
 """Makes, renews and deletes what belongs to a Job beside its pods and its group: objects of plugins, and claims.
 
-They are not watched. What was made is remembered by what it says, so that it is written once; a process that comes
-after this one writes it again, which changes nothing.
+They have labels by which they are watched, so that what others delete or edit of them is put right. An object of one of
+their names that is of nobody, or of another, is left alone.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from agent_scheduler.cluster.kinds import Kind
+from agent_scheduler.controllers.reconciling import Learn, Put
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.driver import Send, send_once
 from agent_scheduler.kube.errors import FailureClass
-from agent_scheduler.kube.patch import patch_once, says
+from agent_scheduler.kube.patch import is_about_another_pod, patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
 from agent_scheduler.objects.job import Job
+from agent_scheduler.objects.job_pod import JOB_NAME
+from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.wire import Metadata, Wire
 
+from .identity import is_known, job_key, key_of
 from .plugins.registry import objects_of
-from .plugins.ssh import with_keys
+from .plugins.ssh import FILES, with_keys
 from .ssh_keys import new_pair
 from .volumes import claim_for, claim_name
 from .writes import Wanted, Writes
 
 _encode = msgspec.json.Encoder().encode
 
-#: Where each kind is.
+
+class _Place(NamedTuple):
+    """Where a kind is, and what of its objects is the controller's: parts of them, of which it owns all fields, or
+    those that are named. What the API server adds, and does not let be changed, is in none."""
+
+    version: str
+    plural: str
+    own: Mapping[str, tuple[str, ...]]
+
+
+_CLAIM: Final = "PersistentVolumeClaim"
 _PLACES: Final = {
-    "ConfigMap": ("api/v1", "configmaps"),
-    "Secret": ("api/v1", "secrets"),
-    "Service": ("api/v1", "services"),
-    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
-    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
+    "ConfigMap": _Place("api/v1", "configmaps", {"data": (), "binaryData": ()}),
+    "Secret": _Place("api/v1", "secrets", {"data": ()}),
+    "Service": _Place("api/v1", "services", {"spec": ("selector", "ports", "publishNotReadyAddresses")}),
+    "NetworkPolicy": _Place("apis/networking.k8s.io/v1", "networkpolicies", {"spec": ()}),
+    _CLAIM: _Place("api/v1", "persistentvolumeclaims", {}),
 }
 
 
-class _Object(Wire, frozen=True):
-    metadata: Metadata
+class Belonging(Wire, frozen=True):
+    """An object of any of these kinds."""
+
+    metadata: Metadata = Metadata()
+    spec: dict[str, Any] | None = None
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+_read = msgspec.json.Decoder(Belonging).decode
+#: Kind and name.
+_Name = tuple[str, str]
 
 
 class Belongings:
-    """Owner of what this process knows to be written, by UID of the Job."""
+    """Owner of these objects as last seen or made, by the key of the Job of which they have the label."""
 
     def __init__(self, writes: Writes, *, transport: Transport, timing: Timing) -> None:
         self._writes = writes
         self._transport = transport
         self._timing = timing
-        #: The objects that were made; empty once they were deleted.
-        self._made: dict[str, bytes] = {}
-        self._claimed: set[str] = set()
+        self._put: Put = lambda _key, _seconds=None, /: None
+        self._learn: Learn = lambda _kind, _made, /: True
+        self._known: dict[str, dict[_Name, Belonging]] = {}
+        #: The key under which each is known, by its UID.
+        self._keys: dict[str, str] = {}
+        #: UIDs of Jobs, by their keys: those whose objects, without labels too, were looked for and deleted; and those
+        #: whose claims that others make are there.
+        self._gone: dict[str, str] = {}
+        self._claimed: dict[str, str] = {}
 
-    def forget(self, job: Job) -> None:
-        self._made.pop(job.metadata.uid, None)
-        self._claimed.discard(job.metadata.uid)
+    def kinds(self, put: Put, learn: Learn, *, ssh: bool) -> list[Kind]:
+        """What is watched of them. Secrets only where there are some."""
+        self._put, self._learn = put, learn
+        return [
+            Kind(
+                _watched(kind),
+                f"/{place.version}/{place.plural}",
+                _read,
+                partial(self._set, kind),
+                partial(self._delete, kind),
+                query={"labelSelector": JOB_NAME},
+            )
+            for kind, place in _PLACES.items()
+            if ssh or kind != "Secret"
+        ]
+
+    # ---- what there is
+
+    def _set(self, kind: str, found: Belonging) -> None:
+        key = _job_of(found.metadata)
+        before = self._keys.get(found.metadata.uid, key)
+        known = self._known.get(key, {}).get((kind, found.metadata.name))
+        if known is not None and is_known(found.metadata, known.metadata):
+            return
+        if before != key:
+            # It has another label now.
+            self._drop(kind, found, before)
+            self._put(before)
+        self._enter(kind, found, key)
+        self._put(key)
+
+    def _enter(self, kind: str, found: Belonging, key: str) -> None:
+        self._known.setdefault(key, {})[kind, found.metadata.name] = found
+        self._keys[found.metadata.uid] = key
+
+    def _delete(self, kind: str, gone: Belonging) -> None:
+        key = self._keys.get(gone.metadata.uid)
+        if key is not None:
+            self._drop(kind, gone, key)
+            self._put(key)
+
+    def _drop(self, kind: str, gone: Belonging, key: str) -> None:
+        self._keys.pop(gone.metadata.uid, None)
+        of_job = self._known.get(key, {})
+        known = of_job.get((kind, gone.metadata.name))
+        if known is not None and known.metadata.uid == gone.metadata.uid:
+            del of_job[kind, gone.metadata.name]
+            if not of_job:
+                del self._known[key]
+
+    def forget(self, key: str) -> None:
+        self._gone.pop(key, None)
+        self._claimed.pop(key, None)
+
+    # ---- what there should be
 
     async def keep(self, job: Job, wanted: Wanted) -> bool:
-        """Have all objects of its plugins there, as they should be."""
-        bodies = objects_of(job)
-        told = _encode(bodies)
-        if self._made.get(job.metadata.uid) == told:
-            return True
-        for body in bodies:
-            if not await self._keep(body, wanted):
+        """Have all objects of its plugins there, as they should be, and no others."""
+        bodies = {(body["kind"], body["metadata"]["name"]): body for body in objects_of(job)}
+        self._gone.pop(key_of(job), None)
+        for (kind, name), known in list(self._known.get(key_of(job), {}).items()):
+            surplus = (
+                kind != _CLAIM
+                and (kind, name) not in bodies
+                and _controller(known.metadata) == job.metadata.uid
+            )
+            if surplus and not await self._remove(job, kind, known, wanted):
                 return False
-        self._made[job.metadata.uid] = told
+        for body in bodies.values():
+            if not await self._keep(job, body, wanted):
+                return False
         return True
 
     async def remove(self, job: Job, wanted: Wanted) -> bool:
         """Delete them."""
-        if self._made.get(job.metadata.uid) == b"":
-            return True
         for body in objects_of(job):
-            if not await self._remove(job, body, wanted):
+            kind, name = body["kind"], body["metadata"]["name"]
+            found = self._known.get(key_of(job), {}).get((kind, name))
+            if found is None and self._gone.get(key_of(job)) != job.metadata.uid:
+                found = await self._find(kind, job.metadata.namespace, name)
+                if found is None:
+                    return False
+            is_own = found is not None and _controller(found.metadata) == job.metadata.uid
+            if found is not None and is_own and not await self._remove(job, kind, found, wanted):
                 return False
-        self._made[job.metadata.uid] = b""
+        self._gone[key_of(job)] = job.metadata.uid
         return True
 
     async def claim(self, job: Job, wanted: Wanted) -> str | None:
         """Make the claims that the Job describes. What is wrong with one; None if it cannot be said now."""
-        if job.metadata.uid in self._claimed:
-            return ""
         for index in range(len(job.spec.volumes or ())):
             body = claim_for(job, index)
             if body is not None:
-                if not await self._keep(body, wanted):
+                if not await self._keep(job, body, wanted):
                     return None
                 continue
+            if self._claimed.get(key_of(job)) == job.metadata.uid:
+                continue
             name = claim_name(job, index)
-            found = await self._find("PersistentVolumeClaim", job.metadata.namespace, name)
+            found = await self._find(_CLAIM, job.metadata.namespace, name)
             if found is None:
                 return None
             if not found.metadata.uid:
                 return (
                     f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
                 )
-        self._claimed.add(job.metadata.uid)
+        self._claimed[key_of(job)] = job.metadata.uid
         return ""
 
-    async def _keep(self, body: dict[str, Any], wanted: Wanted) -> bool:
-        metadata, kind = body["metadata"], body["kind"]
-        path = _path(kind, metadata["namespace"])
-        first = with_keys(body, new_pair()) if kind == "Secret" else body
-        made = await self._writes.create(path, metadata["name"], first, wanted)
-        what = f"{kind} {metadata['namespace']}/{metadata['name']}"
-        if not made.found:
-            return self._writes.failed(what, made.failure)
-        if made.failure is None or says(made.found, body, strategic=False):
-            return True
-        owners = made.found.get("metadata", {}).get("ownerReferences") or []
-        if not any(each.get("uid") == metadata["ownerReferences"][0]["uid"] for each in owners):
+    async def _keep(self, job: Job, body: dict[str, Any], wanted: Wanted) -> bool:
+        kind, name = body["kind"], body["metadata"]["name"]
+        body["metadata"]["labels"] = {JOB_NAME: job.metadata.name}
+        what, path = f"{kind} {job.metadata.namespace}/{name}", _path(kind, job.metadata.namespace)
+        found = self._known.get(key_of(job), {}).get((kind, name))
+        if found is None:
+            first = with_keys(body, new_pair()) if kind == "Secret" else body
+            made = await self._writes.create(path, name, first, wanted)
+            if not made.found:
+                return self._writes.failed(what, made.failure)
+            found = msgspec.convert(made.found, Belonging)
+            if JOB_NAME in (found.metadata.labels or {}) and self._learn(_watched(kind), found):
+                self._enter(kind, found, _job_of(found.metadata))
+        if not _is_own(job, found.metadata):
             self._writes.complain(what, "there is one that is not of this Job")
             return False
-        if "data" not in body:
-            # The API server adds to all others, and what is of the Job never changes.
+        if found.metadata.deletion_timestamp is not None:
+            # It is made again once it is gone.
             return True
-        patch = {"metadata": {"uid": made.found["metadata"]["uid"]}, "data": body["data"]}
-        patched = await patch_once(
-            self._transport,
-            f"{path}/{segment(metadata['name'])}",
-            _encode(patch),
-            wanted=wanted,
-            timing=self._timing,
-        )
+        patch = _correction(kind, found, body)
+        if patch is None:
+            return True
+        at = f"{path}/{segment(name)}"
+        patched = await patch_once(self._transport, at, _encode(patch), wanted=wanted, timing=self._timing)
+        # The watch tells what it is now.
+        self._drop(kind, found, key_of(job))
+        if patched.failure is not None and is_about_another_pod(patched.failure):
+            return False
         return patched.failure is None or self._writes.failed(what, patched.failure)
 
-    async def _remove(self, job: Job, body: dict[str, Any], wanted: Wanted) -> bool:
-        name, kind = body["metadata"]["name"], body["kind"]
-        found = await self._find(kind, job.metadata.namespace, name)
-        if found is None:
-            return False
-        owners = found.metadata.owner_references or []
-        if not found.metadata.uid or not any(each.uid == job.metadata.uid for each in owners):
+    async def _remove(self, job: Job, kind: str, found: Belonging, wanted: Wanted) -> bool:
+        if found.metadata.deletion_timestamp is not None:
             return True
-        path = f"{_path(kind, job.metadata.namespace)}/{segment(name)}"
-        return await self._writes.delete(path, found.metadata, wanted)
+        path = f"{_path(kind, job.metadata.namespace)}/{segment(found.metadata.name)}"
+        if not await self._writes.delete(path, found.metadata, wanted):
+            return False
+        self._drop(kind, found, key_of(job))
+        return True
 
-    async def _find(self, kind: str, namespace: str, name: str) -> _Object | None:
+    async def _find(self, kind: str, namespace: str, name: str) -> Belonging | None:
         """One without a UID if there is none; None if that is not known."""
         path = f"{_path(kind, namespace)}/{segment(name)}"
         failure, response = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
         if response is not None:
-            return msgspec.json.decode(response.body, type=_Object)
+            return _read(response.body)
         if failure is not None and failure.kind is FailureClass.NOT_FOUND:
-            return _Object(Metadata())
+            return Belonging()
         self._writes.failed(f"{kind} {namespace}/{name}", failure)
         return None
 
 
+def _correction(kind: str, found: Belonging, body: dict[str, Any]) -> dict[str, Any] | None:
+    """The merge patch by which an object comes to be as it should be; None if it is."""
+    there, own = msgspec.to_builtins(found), _PLACES[kind].own
+    if kind == "Secret":
+        # Keys are made once, and stay as they are.
+        keys = {name: text for name, text in (found.data or {}).items() if name in FILES and text}
+        is_whole = keys.keys() | body["data"].keys() == set(FILES)
+        body = {**body, "data": keys | body["data"]} if is_whole else with_keys(body, new_pair())
+    patch = {}
+    for part, names in own.items():
+        known, wished = (
+            {key: each[key] for key in each if not names or key in names}
+            for each in (there.get(part) or {}, body.get(part) or {})
+        )
+        if known != wished:
+            patch[part] = replacement(known, wished)
+    metadata, (owner,) = found.metadata, body["metadata"]["ownerReferences"]
+    about: dict[str, Any] = {}
+    if not body["metadata"]["labels"].items() <= (metadata.labels or {}).items():
+        about["labels"] = body["metadata"]["labels"]
+    if _controller(metadata) != owner["uid"]:
+        others = there["metadata"].get("ownerReferences") or []
+        about["ownerReferences"] = [*(each for each in others if each["uid"] != owner["uid"]), owner]
+    return {"metadata": {"uid": metadata.uid, **about}, **patch} if about or patch else None
+
+
+def _controller(metadata: Metadata) -> str:
+    """The UID of what it belongs to; empty for nothing."""
+    return next((each.uid for each in metadata.owner_references or () if each.controller), "")
+
+
+def _is_own(job: Job, metadata: Metadata) -> bool:
+    """Whether it is of the Job, or of nobody and has the label or the reference of what was made for it."""
+    of_nobody = (metadata.labels or {}).get(JOB_NAME) == job.metadata.name
+    referred = any(each.uid == job.metadata.uid for each in metadata.owner_references or ())
+    return (_controller(metadata) or job.metadata.uid) == job.metadata.uid and (of_nobody or referred)
+
+
+def _job_of(metadata: Metadata) -> str:
+    """The key of the Job of which it has the label."""
+    return job_key(metadata.namespace, (metadata.labels or {}).get(JOB_NAME, ""))
+
+
+def _watched(kind: str) -> str:
+    """The name of the watch of those that belong to Jobs."""
+    return f"{kind}.{JOB_NAME}"
+
+
 def _path(kind: str, namespace: str) -> str:
-    version, plural = _PLACES[kind]
-    return f"/{version}/namespaces/{segment(namespace)}/{plural}"
+    place = _PLACES[kind]
+    return f"/{place.version}/namespaces/{segment(namespace)}/{place.plural}"

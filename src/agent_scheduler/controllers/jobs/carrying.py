@@ -27,10 +27,22 @@ from .depends import REASON, Waiting, attainable_minimum, pods_in_vain, reserves
 from .group import group_for, renewal
 from .identity import key_of
 from .plugins.registry import changed, unknown
-from .pods import partition_of, pod_for, stand_by, wanted_pods
+from .pods import correction, is_lost, partition_of, pod_for, stand_by, wanted_pods
 from .policies import Happened
-from .states import CLOSED, ENDED, FAILED, FINISHED, PENDING, RESTARTING, Kill, Scope, next_phase, tasks_of
-from .status import controlled_by, counted, explained, moved, without_plugins
+from .states import (
+    CLOSED,
+    ENDED,
+    FAILED,
+    FINISHED,
+    PENDING,
+    PHASES,
+    RESTARTING,
+    Kill,
+    Scope,
+    next_phase,
+    tasks_of,
+)
+from .status import controlled_by, counted, explained, found_again, moved, without_others, without_plugins
 from .volumes import mounted
 from .writes import Wanted, Writes
 
@@ -57,6 +69,8 @@ class Carrying:
         self._plugins = plugins
         self._events = events
         self._timing = timing
+        #: Versions of pods that are known to say whose they are, by the key of the Job and the UID of the pod.
+        self._correct: dict[str, dict[str, str]] = {}
 
     def say(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
         metadata = job.metadata
@@ -91,7 +105,7 @@ class Carrying:
         )
         status = counted(status, _after(pods, targets))
         if whole:
-            status = without_plugins(status)
+            status = without_plugins(job, status)
         if not await self._writes.status(job, moved(status, kill.to, self._now()), wanted):
             return False
         # What is not deleted now is marked.
@@ -134,8 +148,9 @@ class Carrying:
         if job.spec.queue not in self._cluster.queues:
             self._writes.complain(job.metadata.name, f"there is no queue {job.spec.queue!r}")
             return True
-        if not job.status.state.phase:
-            status = msgspec.structs.replace(job.status, min_available=job.spec.min_available)
+        if job.status.state.phase not in PHASES:
+            status = found_again(job.status, self._cluster.pods(job).values())
+            status = msgspec.structs.replace(status, min_available=job.spec.min_available)
             return await self._writes.status(job, moved(status, PENDING, self._now()), wanted)
         if job.status.state.phase == RESTARTING and next_phase(job, job.status) == FAILED:
             # No pod is made for a Job that is not tried again.
@@ -144,8 +159,10 @@ class Carrying:
             return False
         group = self._cluster.group(job)
         if group is None or group.status.phase in OUTSIDE:
-            return await self._write_status(job, {}, wanted, let_in=False)
+            return await self._write_status(job, {}, wanted, without_others(job, job.status), let_in=False)
         self._say_unschedulable(job, group)
+        if not await self._correct_pods(job, wanted):
+            return False
         return await self._sync_pods(job, wanted, is_answered=is_answered)
 
     async def _sync_pods(self, job: Job, wanted: Wanted, *, is_answered: bool) -> bool:
@@ -195,6 +212,9 @@ class Carrying:
             made = await self._writes.make_pod(body, wanted)
             if made.failure is None:
                 return True
+            if made.found and await self._take_back(job, *each, made.found, wanted):
+                # The watch tells of it.
+                return True
             if made.failure.kind is not FailureClass.GONE:
                 problems.append(f"failed to create pod {body['metadata']['name']}, err: {made.failure}")
             return False
@@ -205,6 +225,36 @@ class Carrying:
                 job, "FailedCreate", f"Error creating pods: [{', '.join(sorted(problems))}]", warning=True
             )
         return done
+
+    async def _take_back(
+        self, job: Job, task: TaskSpec, index: int, found: Mapping[str, Any], wanted: Wanted
+    ) -> bool:
+        """Whether the pod that has the name was made for the Job, and says so again."""
+        pod = msgspec.convert(found, JobPod)
+        if not is_lost(job, task, pod):
+            return False
+        patch = correction(job, task, index, pod)
+        return patch is None or await self._writes.correct_pod(pod, patch, wanted)
+
+    async def _correct_pods(self, job: Job, wanted: Wanted) -> bool:
+        """Have those that are there say whose they are, which is looked at once for each version of one."""
+        wish, before = wanted_pods(job), self._correct.get(key_of(job), {})
+        seen = self._correct[key_of(job)] = {}
+        for name, pod in self._cluster.pods(job).items():
+            metadata = pod.metadata
+            seen[metadata.uid] = metadata.resource_version
+            if before.get(metadata.uid) == metadata.resource_version or name not in wish:
+                continue
+            patch = correction(job, *wish[name], pod) if metadata.deletion_timestamp is None else None
+            if patch is not None and not await self._writes.correct_pod(pod, patch, wanted):
+                del seen[metadata.uid]
+                return False
+        return True
+
+    def forget(self, key: str) -> None:
+        """The Job of this key is not there, or goes."""
+        self._correct.pop(key, None)
+        self._belongings.forget(key)
 
     async def _close(self, job: Job, wanted: Wanted) -> bool:
         """Of a Job that has ended, or is to end, nothing runs, and it has no group."""
@@ -238,7 +288,7 @@ class Carrying:
 
     async def _keep_group(self, job: Job, wanted: Wanted) -> bool:
         group, pods = self._cluster.group(job), self._cluster.pods(job)
-        waiting = waiting_roles(job, group, pods.values())
+        waiting = waiting_roles(job, group, pods)
         body = group_for(job, self._cluster.priorities, waiting, attainable_minimum(job, group, pods))
         if group is None:
             return await self._writes.make_group(body, wanted)
@@ -258,7 +308,7 @@ class Carrying:
         status = counted(status or job.status, self._cluster.pods(job).values())
         status = msgspec.structs.replace(status, min_available=job.spec.min_available)
         if status.state.phase in CLOSED:
-            status = without_plugins(status)
+            status = without_plugins(job, status)
         status = moved(status, next_phase(job, status, let_in=let_in, in_vain=in_vain), self._now())
         if not await self._writes.status(job, explained(status, waiting), wanted):
             return False

@@ -18,7 +18,8 @@ from agent_scheduler.controllers.reconciling import Learn, Put
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.batch import TASK_SPEC, Command, PodGroup, PriorityClass, Queue
 from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
-from agent_scheduler.objects.job_pod import JobPod
+from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
+from agent_scheduler.objects.wire import Metadata
 
 from .identity import is_known, job_key, key_of, owner_key, owner_of
 from .pods import group_name_of, wanted_pods
@@ -39,6 +40,9 @@ PODS_OF_JOBS: Final = "Pod.volcano.sh/job-name"
 #: How often the containers of a task may be restarted that does not say it.
 _MAX_RESTARTS: Final = 3
 
+#: Of the end of a group's name: a UID, and the sign before it.
+_UID_LENGTH: Final = 37
+
 #: Phases of a group that is not let into its queue.
 OUTSIDE: Final = ("", "Pending")
 #: Seconds from a change of numbers alone to the work that sees it, with all others that come meanwhile.
@@ -57,8 +61,8 @@ class JobsCluster:
         self.jobs: dict[str, Job] = {}
         #: By UID of the Job, and by name: an earlier Job of its name may have left some.
         self._pods: dict[str, dict[str, JobPod]] = {}
-        #: By key of the Job, and by name.
-        self._groups: dict[str, dict[str, PodGroup]] = {}
+        #: By namespace and name: those of Jobs, and those of nobody, which may have been a Job's.
+        self._groups: dict[str, PodGroup] = {}
         self.commands: dict[str, Command] = {}
         self.queues: dict[str, Queue] = {}
         self.priorities: dict[str, int] = {}
@@ -74,7 +78,7 @@ class JobsCluster:
         return dict(self._pods.get(job.metadata.uid, {}))
 
     def group(self, job: Job) -> PodGroup | None:
-        return self._groups.get(key_of(job), {}).get(group_name_of(job))
+        return self._groups.get(job_key(job.metadata.namespace, group_name_of(job)))
 
     def take(self, key: str) -> Happened | None:
         """The next that nobody has answered."""
@@ -123,6 +127,7 @@ class JobsCluster:
         metadata = found.metadata
         owner = owner_of(metadata)
         if owner is None:
+            self._disowned(metadata)
             return
         key = job_key(metadata.namespace, owner.name)
         pods = self._pods.setdefault(owner.uid, {})
@@ -138,6 +143,15 @@ class JobsCluster:
         else:
             # Its phase is a number in the Job's status, and seldom changes alone.
             self.put(key, NEWS if known is None else COUNTING)
+
+    def _disowned(self, metadata: Metadata) -> None:
+        """A pod that has a Job's label is nobody's. If it was known for the Job's, that is looked at again."""
+        key = job_key(metadata.namespace, (metadata.labels or {}).get(JOB_NAME, ""))
+        job = self.jobs.get(key)
+        pods = self._pods.get(job.metadata.uid, {}) if job is not None else {}
+        if metadata.name in pods and pods[metadata.name].metadata.uid == metadata.uid:
+            del pods[metadata.name]
+            self.put(key)
 
     def delete_pod(self, gone: JobPod) -> None:
         metadata = gone.metadata
@@ -233,17 +247,16 @@ class JobsCluster:
 
     def set_group(self, found: PodGroup) -> None:
         metadata = found.metadata
-        key = owner_key(metadata)
+        key, place = _job_of_group(metadata), job_key(metadata.namespace, metadata.name)
         if not key:
             return
-        groups = self._groups.setdefault(key, {})
-        known = groups.get(metadata.name)
+        known = self._groups.get(place)
         if known is not None and (
             known.metadata.resource_version == metadata.resource_version
             or is_older(metadata.resource_version, known.metadata.resource_version)
         ):
             return
-        groups[metadata.name] = found
+        self._groups[place] = found
         before = None if known is None else known.status.phase
         is_noted = self._noting and before is not None and found.status.phase == UNKNOWN != before
         if is_noted and metadata.deletion_timestamp is None:
@@ -258,26 +271,23 @@ class JobsCluster:
         """What the API server has answered to whoever looks at the Job now; the watch may have told more since."""
         if not self.learn(POD_GROUP, made):
             return
-        groups = self._groups.setdefault(owner_key(made.metadata), {})
-        known = groups.get(made.metadata.name)
+        place = job_key(made.metadata.namespace, made.metadata.name)
+        known = self._groups.get(place)
         if known is None or is_older(known.metadata.resource_version, made.metadata.resource_version):
-            groups[made.metadata.name] = made
+            self._groups[place] = made
 
     def delete_group(self, gone: PodGroup) -> None:
         if self.group_leaves(gone):
-            self.put(owner_key(gone.metadata))
+            self.put(_job_of_group(gone.metadata))
 
     def group_leaves(self, gone: PodGroup) -> bool:
         """It is not there any more, or not for long; whether that was not known."""
         metadata = gone.metadata
-        key = owner_key(metadata)
-        groups = self._groups.get(key, {})
-        known = groups.get(metadata.name)
+        place = job_key(metadata.namespace, metadata.name)
+        known = self._groups.get(place)
         if known is None or known.metadata.uid != metadata.uid:
             return False
-        del groups[metadata.name]
-        if not groups:
-            del self._groups[key]
+        del self._groups[place]
         return True
 
     # ---- the rest
@@ -316,8 +326,11 @@ class JobsCluster:
         self._happened.clear()
         for key, job in self.jobs.items():
             for each in self._left_of(job):
-                # What only takes away some pods has taken those away, or nothing tells whether it has.
-                if answer(job, each).action in OF_THE_WHOLE:
+                # After an action of the whole Job this has another phase or version. Any other takes away the pods that
+                # have ended; of what happens to others nothing tells whether it has answered that.
+                pod = self.pods(job).get(each.pod)
+                is_there = pod is not None and pod.metadata.deletion_timestamp is None and not pod.is_marked
+                if is_there or answer(job, each).action in OF_THE_WHOLE:
                     self._note(key, each)
 
     def _left_of(self, job: Job) -> Iterable[Happened]:
@@ -339,6 +352,13 @@ class JobsCluster:
 
     def _note(self, key: str, happened: Happened) -> None:
         self._happened.setdefault(key, deque()).append(happened)
+
+
+def _job_of_group(metadata: Metadata) -> str:
+    """The key of the Job of a group: its owner's, or by its name if it is nobody's; empty for a group of others."""
+    if any(each.controller for each in metadata.owner_references or ()):
+        return owner_key(metadata)
+    return job_key(metadata.namespace, metadata.name[:-_UID_LENGTH])
 
 
 def _leaving(pod: JobPod) -> JobPod:

@@ -69,6 +69,7 @@ class JobController:
         self, settings: JobSettings, *, transport: Transport, events: EventRecorder, timing: Timing
     ) -> None:
         self.workers = settings.workers
+        self._ssh = settings.ssh
         self._timing = timing
         self._cluster = JobsCluster()
         self._writes = Writes(self._cluster, transport=transport, timing=timing)
@@ -123,6 +124,7 @@ class JobController:
                 known.delete_command,
                 optional=True,
             ),
+            *self._belongings.kinds(put, learn, ssh=self._ssh),
         ]
 
     def all_keys(self) -> Iterable[str]:
@@ -135,8 +137,6 @@ class JobController:
         while wanted():
             job = self._cluster.jobs.get(key)
             if job is None or job.metadata.deletion_timestamp is not None:
-                if job is not None:
-                    self._belongings.forget(job)
                 return await self._leave(key, wanted)
             self._await_pending(key, job)
             if (command := self._next_command(key)) is not None:
@@ -171,6 +171,7 @@ class JobController:
     async def _leave(self, key: str, wanted: Wanted) -> bool:
         """Of a Job that is not there, or goes: what it owns goes with it."""
         self._cluster.forget(key)
+        self._carrying.forget(key)
         self._delayed.pop(key, None)
         self._forget_pending(key)
         while (command := self._next_command(key)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from agent_scheduler.objects.batch import ATTAINABLE, TASK_SPEC, WAITING_ROLES, PodGroup
@@ -79,11 +79,14 @@ def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, Wai
 def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) -> str:
     """What the group of the Job says of members that it cannot have any more (`ATTAINABLE`). Empty where it can have
     all that it asks for; and where no pod waits for others, as long as none has."""
-    possible = {task.name: _may_be_ready(job, task, pods) for task in tasks_of(job)}
-    there = [pods.get(name) for name in wanted_pods(job)]
     is_told = group is not None and ATTAINABLE in (group.metadata.annotations or {})
+    is_whole = all(task.minimum <= task.replicas for task in tasks_of(job))
+    if not is_told and is_whole and all(pod.status.phase != _FAILED for pod in pods.values()):
+        return ""
+    there = [pods.get(name) for name in wanted_pods(job)]
     if not is_told and all(pod is not None and pod.status.phase in _RAN for pod in there):
         return ""
+    possible = {task.name: _may_be_ready(job, task, pods) for task in tasks_of(job)}
     roles, lost = [], 0
     for task in tasks_of(job):
         parts, least = _whole_parts(job, task, pods), min(task.minimum, possible[task.name])
@@ -152,15 +155,16 @@ def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str
     return Waiting(task.name, tuple(unmet), any_of)
 
 
-def waiting_roles(job: Job, group: PodGroup | None, pods: Iterable[JobPod]) -> list[str]:
+def waiting_roles(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) -> list[str]:
     """What its group says of tasks that wait for others: those that have not had their minimum of pods running since
-    the group was made. Their pods need not be there for others to run. Pods of before a restart of the Job, which are
-    still there while they end, ran for another group."""
+    the group was made, and those of which pods are not there as they wait. Others may run without these. Pods of before
+    a restart of the Job, which are still there while they end, ran for another group."""
     if all(task.depends_on is None for task in tasks_of(job)):
         return []
+    waiting = waiting_tasks(job, pods)
     ran = Counter(
         pod.annotation(TASK_SPEC)
-        for pod in pods
+        for pod in pods.values()
         if pod.status.phase in _RAN and pod.version >= job.status.version
     )
     names = {task.name for task in tasks_of(job)}
@@ -171,7 +175,7 @@ def waiting_roles(job: Job, group: PodGroup | None, pods: Iterable[JobPod]) -> l
         if task.depends_on is not None
         and not names.isdisjoint(task.depends_on.name or ())
         and ran[task.name] < task.minimum
-        and (said is None or task.name in said)
+        and (said is None or task.name in said or task.name in waiting)
     ]
 
 

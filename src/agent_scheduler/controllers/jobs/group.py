@@ -12,8 +12,9 @@ from agent_scheduler.engine.state.podusage import Usage, quota_usage
 from agent_scheduler.objects.batch import API_VERSION, ATTAINABLE, TASK_SPEC, WAITING_ROLES, PodGroup
 from agent_scheduler.objects.job import Job, TaskSpec
 from agent_scheduler.objects.job_pod import PARTITION_ID
+from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.quantity import canonical
-from agent_scheduler.objects.wire import Wire
+from agent_scheduler.objects.wire import Metadata, Wire
 from agent_scheduler.objects.workload import TemplateSpec
 
 from .pods import group_name_of, owner_of
@@ -69,27 +70,67 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     spec = body["spec"]
     members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
     priority = spec.get("priorityClassName", "")
-    wanted, said = body["metadata"]["annotations"], known.metadata.annotations or {}
-    told = {name: wanted.get(name) for name in _OWN if wanted.get(name) != said.get(name)}
-    if not told and (known.spec.min_member, members, resources, known.spec.priority_class_name) == (
-        spec["minMember"],
-        spec["minTaskMember"],
-        spec["minResources"],
-        priority,
+    about = _about(known.metadata, body["metadata"])
+    told = {
+        key: wished or None
+        for key, there in (
+            ("networkTopology", known.spec.network_topology),
+            ("subGroupPolicy", known.spec.sub_group_policy),
+        )
+        if (wished := spec.get(key)) or there
+        if not (wished and _has(_plain(there), wished))
+    }
+    if (
+        not about
+        and not told
+        and (known.spec.min_member, members, resources, known.spec.priority_class_name)
+        == (
+            spec["minMember"],
+            spec["minTaskMember"],
+            spec["minResources"],
+            priority,
+        )
     ):
         return None
     return {
         "metadata": {
             "uid": known.metadata.uid,
-            **({"annotations": told} if told else {}),
+            **about,
         },
         "spec": {
             "minMember": spec["minMember"],
-            "minTaskMember": dict.fromkeys(members) | spec["minTaskMember"],
-            "minResources": dict.fromkeys(resources) | spec["minResources"],
+            "minTaskMember": replacement(members, spec["minTaskMember"]),
+            "minResources": replacement(resources, spec["minResources"]),
             "priorityClassName": priority or None,
+            **told,
         },
     }
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _has(found: Any, wished: Any) -> bool:
+    """Whether it says all that is wished; the API server may have added defaults to it."""
+    if isinstance(wished, Mapping):
+        return isinstance(found, dict) and all(_has(found.get(key), each) for key, each in wished.items())
+    if isinstance(wished, (list, tuple)):
+        there = found or ()
+        return len(there) == len(wished) and all(map(_has, there, wished))
+    return bool(found == wished)
+
+
+def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:
+    """What a patch says of a group's metadata: whose it is, and what the controller says of it. What it has of its Job
+    it got when it was made."""
+    wanted, said = wished["annotations"], known.annotations or {}
+    annotations = {name: wanted.get(name) for name in _OWN if wanted.get(name) != said.get(name)}
+    found: dict[str, Any] = {"annotations": annotations} if annotations else {}
+    (owner,) = wished["ownerReferences"]
+    if not any(each.controller and each.uid == owner["uid"] for each in known.owner_references or ()):
+        found["ownerReferences"] = [owner]
+    return found
 
 
 def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:

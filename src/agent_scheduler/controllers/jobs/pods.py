@@ -19,6 +19,7 @@ from agent_scheduler.objects.job_pod import (
     TASK_INDEX,
     TEMPLATE_UID,
     VERSION,
+    JobPod,
 )
 from agent_scheduler.objects.wire import Wire
 
@@ -107,13 +108,7 @@ def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
         spec["schedulerName"] = job.spec.scheduler_name
     if not spec.get("priorityClassName") and job.spec.priority_class_name:
         spec["priorityClassName"] = job.spec.priority_class_name
-    labels = {
-        TASK_SPEC: task.name,
-        TASK_INDEX: str(index),
-        JOB_NAME: job.metadata.name,
-        POD_QUEUE_NAME: job.spec.queue,
-    }
-    partition = partition_of(task, index)
+    labels, annotations = _own(job, task, index)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -121,24 +116,58 @@ def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
             "name": pod_name(job, task, index),
             "namespace": job.metadata.namespace,
             "annotations": (metadata.get("annotations") or {})
-            | labels
-            | {
-                GROUP_NAME: group_name_of(job),
-                VERSION: str(job.status.version),
-                RETRY_COUNT: str(job.status.retry_count),
-                TEMPLATE_UID: f"{job.metadata.name}-{task.name}",
-            }
+            | annotations
+            | {VERSION: str(job.status.version), RETRY_COUNT: str(job.status.retry_count)}
             | ({_NUMA_POLICY: task.topology_policy} if task.topology_policy else {})
             | _copied(job.metadata.annotations or {}),
             "labels": (metadata.get("labels") or {})
             | labels
-            | {JOB_NAMESPACE: job.metadata.namespace}
-            | ({PARTITION_ID: str(partition)} if partition is not None else {})
             | {key: value for key, value in (job.metadata.labels or {}).items() if key == PREEMPTABLE},
             "ownerReferences": [owner_of(job)],
         },
         "spec": spec,
     }
+
+
+def _own(job: Job, task: TaskSpec, index: int) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels, and the annotations, by which controllers and schedulers know whose it is."""
+    both = {
+        TASK_SPEC: task.name,
+        TASK_INDEX: str(index),
+        JOB_NAME: job.metadata.name,
+        POD_QUEUE_NAME: job.spec.queue,
+    }
+    labels, partition = both | {JOB_NAMESPACE: job.metadata.namespace}, partition_of(task, index)
+    if partition is not None:
+        labels[PARTITION_ID] = str(partition)
+    annotations = {GROUP_NAME: group_name_of(job), TEMPLATE_UID: f"{job.metadata.name}-{task.name}"}
+    return labels, both | annotations
+
+
+def correction(job: Job, task: TaskSpec, index: int, pod: JobPod) -> dict[str, Any] | None:
+    """The merge patch by which a pod of the Job says again whose it is; None if it does. What else users write on it
+    is theirs."""
+    wanted, (labels, annotations) = {}, _own(job, task, index)
+    if not pod.annotation(VERSION).isdecimal() or pod.version > job.status.version:
+        annotations[VERSION] = str(job.status.version)
+    metadata = pod.metadata
+    for field, own, said in (
+        ("labels", labels, metadata.labels),
+        ("annotations", annotations, metadata.annotations),
+    ):
+        if wrong := {key: text for key, text in own.items() if (said or {}).get(key) != text}:
+            wanted[field] = wrong
+    if not any(each.controller for each in metadata.owner_references or ()):
+        wanted["ownerReferences"] = [owner_of(job)]  # type: ignore[assignment]
+    return {"metadata": {"uid": metadata.uid, **wanted}} if wanted else None
+
+
+def is_lost(job: Job, task: TaskSpec, pod: JobPod) -> bool:
+    """Whether a pod of such a name was made for this Job, though its label or its owner does not say so any more."""
+    controller = next((each.uid for each in pod.metadata.owner_references or () if each.controller), "")
+    said = pod.annotation(JOB_NAME), pod.annotation(GROUP_NAME), pod.annotation(TASK_SPEC)
+    marks = (job.metadata.name, group_name_of(job), task.name)
+    return controller == job.metadata.uid or (not controller and said == marks)
 
 
 def stand_by(pod: dict[str, Any]) -> None:

@@ -37,6 +37,8 @@ FINISHED: Final = frozenset({COMPLETED, FAILED, TERMINATED})
 CLOSED: Final = FINISHED | {ABORTED} | ENDING.keys()
 #: Phases in which policies count.
 ACTIVE: Final = frozenset({PENDING, RUNNING})
+#: All that there are.
+PHASES: Final = CLOSED | ACTIVE | {RESTARTING}
 
 #: Phases of pods that have ended.
 ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -10,6 +10,7 @@ import msgspec
 from agent_scheduler.objects.batch import TASK_SPEC
 from agent_scheduler.objects.job import Job, JobCondition, JobState, JobStatus, TaskState
 from agent_scheduler.objects.job_pod import JobPod
+from agent_scheduler.objects.merging import replacement
 
 from .depends import REASON, Waiting
 from .volumes import controlled
@@ -40,11 +41,23 @@ def counted(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
     return msgspec.structs.replace(status, task_status_count=counts or None, **numbers)
 
 
+def found_again(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
+    """`status` with the version and the retries that pods of the Job say, if these are more: it may have been lost."""
+    there = list(pods)
+    return msgspec.structs.replace(
+        status,
+        version=max((status.version, *(pod.version for pod in there))),
+        retry_count=max((status.retry_count, *(pod.retry_count for pod in there))),
+    )
+
+
 def moved(status: JobStatus, phase: str, now: str) -> JobStatus:
-    """`status` in `phase` since `now`. There is one condition a phase, the newest at the end."""
-    if status.state.phase == phase:
+    """`status` in `phase`, since `now` if it was in another or does not say it by its last condition. There is one
+    condition a phase, the newest at the end."""
+    known = status.conditions or ()
+    if status.state.phase == phase and known and known[-1].status == phase:
         return status
-    conditions = [each for each in status.conditions or () if each.status != phase]
+    conditions = [each for each in known if each.status != phase]
     return msgspec.structs.replace(
         status,
         state=JobState(phase, last_transition_time=now),
@@ -54,11 +67,8 @@ def moved(status: JobStatus, phase: str, now: str) -> JobStatus:
 
 def explained(status: JobStatus, waiting: Mapping[str, Waiting]) -> JobStatus:
     """`status` that says which tasks wait for which others."""
-    state = status.state
     text = "; ".join(str(each) for each in waiting.values())
-    if not text and state.reason != REASON:
-        return status
-    state = msgspec.structs.replace(state, reason=REASON if text else "", message=text)
+    state = msgspec.structs.replace(status.state, reason=REASON if text else "", message=text)
     return msgspec.structs.replace(status, state=state)
 
 
@@ -70,26 +80,23 @@ def controlled_by(job: Job) -> dict[str, str]:
     }
 
 
-def without_plugins(status: JobStatus) -> JobStatus:
+def without_plugins(job: Job, status: JobStatus) -> JobStatus:
     """`status` of a Job whose plugins' objects are gone."""
-    known = status.controlled_resources or {}
-    left = {key: value for key, value in known.items() if not key.startswith(_PLUGIN)}
+    return _naming(status, controlled(job))
+
+
+def without_others(job: Job, status: JobStatus) -> JobStatus:
+    """`status` that names nothing but what is made for the Job, as far as it names that."""
+    return _naming(status, controlled_by(job))
+
+
+def _naming(status: JobStatus, own: Mapping[str, str]) -> JobStatus:
+    left = {key: own[key] for key in status.controlled_resources or () if key in own}
     return msgspec.structs.replace(status, controlled_resources=left or None)
 
 
 def status_patch(before: JobStatus, after: JobStatus) -> dict[str, Any] | None:
     """The merge patch that makes one of the other; None if they are equal."""
-    patch = _difference(msgspec.to_builtins(before), msgspec.to_builtins(after))
-    return patch or None
-
-
-def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    patch: dict[str, Any] = {key: None for key in before if key not in after}
-    for key, value in after.items():
-        known = before.get(key)
-        if known == value:
-            continue
-        patch[key] = (
-            _difference(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
-        )
-    return patch
+    if before == after:
+        return None
+    return replacement(msgspec.to_builtins(before), msgspec.to_builtins(after))

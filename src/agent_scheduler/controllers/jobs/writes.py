@@ -95,6 +95,13 @@ class Writes:
             self._cluster.learn_pod(msgspec.convert(made.found, JobPod))
         return made
 
+    async def correct_pod(self, pod: JobPod, patch: dict[str, Any], wanted: Wanted) -> bool:
+        """Have it say again whose it is."""
+        path = _pod_path(pod)
+        patched = await patch_once(self._transport, path, _encode(patch), wanted=wanted, timing=self._timing)
+        failure = patched.failure
+        return failure is None or is_about_another_pod(failure) or self.failed(path, failure)
+
     async def mark_pods(self, pods: Iterable[JobPod], wanted: Wanted) -> bool:
         """Have them say that it is the controller who deletes them, which a process that comes after this one sees."""
 

@@ -16,7 +16,7 @@ from ..states import tasks_of
 from .parts import Body, add_mount, add_volume, all_containers, host, hostname, indices, number
 
 _HOME: Final = "/root/.ssh"
-_FILES: Final = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
+FILES: Final = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
 #: Where sshd listens, if no other port is given.
 _PORT: Final = 22
 _LAST_PORT: Final = 65535
@@ -35,7 +35,7 @@ def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str
     path, name = given.get("ssh-key-file-path") or _HOME, _secret_name(job)
     secret: Body = {
         "secretName": name,
-        "items": [{"key": each, "path": f".ssh/{each}"} for each in _FILES],
+        "items": [{"key": each, "path": f".ssh/{each}"} for each in FILES],
     }
     if path == _HOME:
         secret["defaultMode"] = _MODE
