@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..gangs.group import needed
-from ..quotas.vector import Vector
 from .demand import requests_of
 from .model import READY, Job, Task, TaskStatus
 
@@ -50,10 +49,10 @@ def wanted_next(session: Session, job: Job) -> Sequence[Task]:
 
 
 def may_hold(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
-    """Whether the job's queue would hold no more than its share, nor than it may hold at most, with these of its tasks;
-    without any, with what the group says that it needs. While queues are lent room it is the latter alone."""
-    wanted: Vector = requests_of(tasks) if tasks else job.min_resources or {}
-    return session.tiers.may_hold(session.queues[job.queue], wanted, [task.uid for task in tasks])
+    """Whether the job's queue would hold no more than its share, nor than it may hold at most, with these of its tasks.
+    While queues are lent room it is the latter alone."""
+    uids = [task.uid for task in tasks]
+    return session.tiers.may_hold(session.queues[job.queue], requests_of(tasks), uids)
 
 
 def with_gangs(

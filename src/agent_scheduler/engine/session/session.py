@@ -15,7 +15,7 @@ from agent_scheduler.objects.batch import ResourceQuotaStatus
 
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
-from ..gangs.group import Group
+from ..gangs.group import INQUEUE, Group
 from ..preemption.pdbs import PDBs
 from ..quotas.book import QuotaBook
 from ..quotas.demand import JobDemand, QueueDemand
@@ -207,6 +207,14 @@ class Session:
     def asks_book(self) -> bool:
         """Whether queues are asked for what they declare, beside Volcano's plugins, and waiting is told accordingly."""
         return self._book is not None
+
+    @property
+    def let_in_late(self) -> bool:
+        """Whether jobs with pods were let into their queues when other actions, which have not looked at them, were
+        done already."""
+        return "enqueue" in self.conf.actions[1:] and any(
+            job.tasks and job.phase == INQUEUE != job.group.status.phase for job in self.fresh
+        )
 
     def _take_hooks(self) -> None:
         """Those that are told of each placement."""

@@ -295,17 +295,15 @@ def _lend_to(session: Session, job: Job) -> Generator[None, None, bool]:
     return is_complete and any(sheet.values())
 
 
-def _waits_for_room(session: Session, job: Job) -> Sequence[Task] | None:
-    """What a job would use room for if it had its turn; empty for one whose pods are not made yet. None for one that
-    waits for something else, or has claims already."""
+def _waits_for_room(session: Session, job: Job) -> Sequence[Task]:
+    """What a job would use room for if it had its turn; empty for one that waits for something else, or has claims
+    already."""
     tiers = session.tiers
-    if job.quota_refusal or not job.tasks:
-        return () if job.is_pending and job.min_resources and not job.quota_refusal else None
-    if tiers.invalid(job) is not None or (job.waiting and tiers.job_pipelined(job)):
-        return None
+    if job.quota_refusal or tiers.invalid(job) is not None or (job.waiting and tiers.job_pipelined(job)):
+        return ()
     tasks = wanted_next(session, job)
     has = job.ready + job.best_effort + job.waiting + len(tasks)
-    return tasks if tasks and has >= job.minimum else None
+    return tasks if has >= job.minimum else ()
 
 
 def _gives_back(session: Session, job: Job) -> bool:
@@ -335,12 +333,12 @@ def _kept_nodes(
             break
         if not (number + 1) % STRIDE:
             yield
-        tasks = None if job.uid in beyond else _waits_for_room(session, job)
-        if tasks is None or not may_hold(session, job, tasks):
+        tasks = () if job.uid in beyond else _waits_for_room(session, job)
+        if not tasks or not may_hold(session, job, tasks):
             continue
         waits = _takes_back(session, job, tasks)
-        for task in tasks or (None,):
-            alike = (waits, None if task is None else (task.pod.cls, task.pod.claims))
+        for task in tasks:
+            alike = (waits, task.pod.cls, task.pod.claims)
             if alike not in seen:
                 seen.add(alike)
                 rows = nodes.of_use(task)
