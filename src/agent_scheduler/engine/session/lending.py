@@ -7,7 +7,8 @@ therefore lent to jobs beyond it (docs/decisions/0057).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,22 @@ if TYPE_CHECKING:
     from .session import Session
 
 _PLACED = (*READY, TaskStatus.PIPELINED)
+
+
+@contextmanager
+def lent(session: Session) -> Iterator[None]:
+    """Queues may hold more than their shares; what limits them otherwise does still."""
+    plugins = session.tiers.every("lending")
+    for told in plugins:
+        told(True)
+    yield
+    for told in plugins:
+        told(False)
+
+
+def has_nominated(job: Job) -> bool:
+    """Whether others were evicted for the sake of tasks that wait."""
+    return any(task.pod.nominated_node_name for task in job.by_status[TaskStatus.PENDING].values())
 
 
 def wanted_next(session: Session, job: Job) -> Sequence[Task]:

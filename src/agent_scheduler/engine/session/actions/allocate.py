@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...gangs.group import INQUEUE
 from ..fit import FitErrors
-from ..lending import may_hold, wanted_next
+from ..lending import has_nominated, lent, may_hold, wanted_next
 from ..model import READY, Job, SubJob, Task, TaskStatus
 from ..settled import STRIDE
 from ..statement import Statement
@@ -42,7 +42,8 @@ def allocate(session: Session) -> Iterator[None]:
         yield
     short: set[str] = set()
     if first := _nominated(session, waiting):
-        yield from _in_turn(session, first, sheets, short)
+        with lent(session):
+            yield from _in_turn(session, first, sheets, short)
         waiting = [job for job in waiting if any(sheets[job.uid].values())]
     yield from _in_turn(session, waiting, sheets, short)
     yield from _lend(session, short)
@@ -51,11 +52,7 @@ def allocate(session: Session) -> Iterator[None]:
 def _nominated(session: Session, jobs: Sequence[Job]) -> Sequence[Job]:
     """Those for which others were evicted, and those of their queues with a higher priority: else who was evicted might
     take the room again, and be evicted again, in turns."""
-    nominated = [
-        job
-        for job in (jobs if session.conf.work_conserving else ())
-        if any(task.pod.nominated_node_name for task in job.by_status[TaskStatus.PENDING].values())
-    ]
+    nominated = [job for job in (jobs if session.conf.work_conserving else ()) if has_nominated(job)]
     least = {job.queue: job.priority for job in sorted(nominated, key=lambda each: -each.priority)}
     first = {job.uid for job in nominated}
     return [job for job in jobs if job.uid in first or job.priority > least.get(job.queue, job.priority)]
@@ -251,8 +248,7 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     alike to the oldest job. What queues may hold at most holds for them, too. `short`: jobs that nodes alone
     refused."""
     tiers, nodes = session.tiers, session.nodes
-    plugins = tiers.every("lending")
-    if not (session.conf.work_conserving and plugins and nodes.count):
+    if not (session.conf.work_conserving and tiers.every("lending") and nodes.count):
         return
     beyond: dict[str, list[Job]] = {}
     for number, job in enumerate(session.fresh):
@@ -264,21 +260,18 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     if not beyond:
         return
     kept = yield from _kept_nodes(session, {job.uid for jobs in beyond.values() for job in jobs})
-    for told in plugins:
-        told(True)
     for jobs in beyond.values():
         jobs.sort(key=tiers.job_key, reverse=True)
-    while beyond:
-        first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
-        jobs = beyond[first]
-        nodes.keep(kept[_gives_back(session, jobs[-1])])
-        if not (yield from _lend_to(session, jobs[-1])):
-            jobs.pop()
-        if not jobs:
-            del beyond[first]
-        yield
-    for told in plugins:
-        told(False)
+    with lent(session):
+        while beyond:
+            first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
+            jobs = beyond[first]
+            nodes.keep(kept[_gives_back(session, jobs[-1])])
+            if not (yield from _lend_to(session, jobs[-1])):
+                jobs.pop()
+            if not jobs:
+                del beyond[first]
+            yield
     nodes.keep(())
 
 
