@@ -312,6 +312,8 @@ class BatchScheduler:
             self.sessions += 1
             earlier, self.last = self.last, Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
+            if session.let_in_late:
+                self.waiting.due.set()
             self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
             if earlier is not None:
                 await self._worked_off(earlier.session.retire(session))

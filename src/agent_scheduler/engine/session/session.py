@@ -230,6 +230,14 @@ class Session:
         """Whether queues are asked for what they declare, beside Volcano's plugins, and waiting is told accordingly."""
         return self._book is not None
 
+    @property
+    def let_in_late(self) -> bool:
+        """Whether jobs with pods were let into their queues when other actions, which have not looked at them, were
+        done already."""
+        return "enqueue" in self.conf.actions[1:] and any(
+            job.tasks and job.phase == INQUEUE != job.group.status.phase for job in self.fresh
+        )
+
     def _take_hooks(self) -> None:
         """Those that are told of each placement."""
         self.allocated = self.tiers.every("allocated")

@@ -54,7 +54,7 @@ class _Proportion:
             self.accounts.admit(job.queue, minimum)
 
     def overused(self, queue: QueueInfo) -> bool:
-        return self.accounts.overused(queue.name)
+        return self.accounts.overused(queue.name) and not self._lends
 
     def allocatable(self, queue: QueueInfo, task: Task) -> bool:
         return self.accounts.cannot_allocate(queue.name, task.request, lends=self._lends) is None
