@@ -34,7 +34,7 @@ TASK_SPEC: Final = "volcano.sh/task-spec"
 #: An annotation of a PodGroup: names of its roles, with commas between, that wait for others and have not run yet.
 WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
 #: An annotation of a PodGroup: a list in JSON of what its `minResources` are made of, by what scopes of quotas ask of
-#: pods. Where there is none all are alike, and alike to what the group says.
+#: pods. Where there is none, none of them has to end by a time, or speaks of other namespaces.
 QUOTA_PARTS: Final = "agent-scheduler.io/quota-parts"
 #: A gate of pods whose turn comes once others of their Job have run. They are given nodes like others, with their gang,
 #: and are bound when it is gone.
