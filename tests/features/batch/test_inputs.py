@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.session.session import View
 from agent_scheduler.fastpath.watching import READERS
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
@@ -170,6 +171,18 @@ async def test_a_process_that_may_not_read_what_a_plugin_decides_by_says_so_and_
         assert await asyncio.wait_for(ending, 30) == 2
     told = [line for line in capsys.readouterr().out.splitlines() if "input refused" in line]
     assert len(told) == 1 and all(word in told[0] for word in ("error", *words)), told
+
+
+async def test_a_plugin_that_comes_later_and_may_not_read_is_told_of_once_and_the_process_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with installed(disturb=forbids("/api/v1/resourcequotas")) as it:
+        it.runtime._apply(load_text(EVERYTHING))
+        await asyncio.sleep(60)
+        await it.add_node("n1")
+        await it.add_pod("p")
+        await until(it.placed)
+    assert sum("input refused" in line for line in capsys.readouterr().out.splitlines()) == 1
 
 
 async def test_without_the_kinds_of_batches_a_process_goes_on_and_names_who_reads_them(
