@@ -305,8 +305,6 @@ class BatchScheduler:
             self._settled = result.settled
             self.waiting.wait_until(result.turns_at)
             await self._worked_off(self.waiting.decided(result.groups))
-            if session.let_in_late:
-                self.waiting.activate()
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1

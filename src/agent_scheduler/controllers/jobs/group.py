@@ -153,22 +153,20 @@ def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
 
 
 def _quota_parts(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
-    """The annotation that tells apart what quotas count apart, where what the group says does not do so."""
+    """The annotation that tells apart what quotas count apart, where pods of the minimum have to end by a time or speak
+    of other namespaces, which the group says nowhere."""
     totals: dict[Scoped, Usage] = {}
     for usage, scoped, number in _minimum(job, priorities):
         if number > 0:
             own = scoped.priority_class or job.spec.priority_class_name
             _add(totals.setdefault(replace(scoped, priority_class=own), {}), usage, number)
-    if len(totals) == 1:
-        (scoped,) = totals
-        plain = Scoped(best_effort=scoped.best_effort, priority_class=job.spec.priority_class_name)
-        if scoped == plain:
-            return {}
+    if not any(scoped.terminating or scoped.crosses_namespaces for scoped in totals):
+        return {}
     parts = [
-        QuotaPart(scoped.scopes, scoped.priority_class, dict(_written(total)))
+        QuotaPart(scoped.scopes, scoped.priority_class or "", dict(_written(total)))
         for scoped, total in totals.items()
     ]
-    return {QUOTA_PARTS: msgspec.json.encode(parts).decode()} if parts else {}
+    return {QUOTA_PARTS: msgspec.json.encode(parts).decode()}
 
 
 def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scoped, int]]:
@@ -177,7 +175,7 @@ def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scope
     each task's minimum comes before all else.
     """
     tasks = [(task, *_of_template(bytes(task.template))) for task in tasks_of(job)]
-    tasks.sort(key=lambda each: -priorities.get(each[2].priority_class, 0))
+    tasks.sort(key=lambda each: -priorities.get(each[2].priority_class or "", 0))
     left = job.spec.min_available
     numbers = dict.fromkeys((task.name for task, _, _ in tasks), 0)
     if left >= sum(task.minimum for task, _, _ in tasks):

@@ -62,7 +62,6 @@ def _is_let_in(session: Session, job: Job) -> bool:
 def _let_in(session: Session, job: Job) -> None:
     session.tiers.enqueued(job)
     job.phase = INQUEUE
-    session.let_in_late |= bool(job.tasks) and session.conf.actions[0] != "enqueue"
 
 
 def _by_account(session: Session, promises: Promises) -> Iterator[None]:
