@@ -164,7 +164,8 @@ class GangCycle:
     def _stands(self, member: Member) -> bool:
         """Whether the pod is as it was, and has no node."""
         cluster, uid = self._cluster, member.pod.uid
-        return cluster.pods.get(uid) is member.pod and uid not in cluster.ledger.placements
+        here = cluster.pods.get(uid) is member.pod and cluster.is_ours(member.pod)
+        return here and uid not in cluster.ledger.placements
 
     def _tried(
         self,

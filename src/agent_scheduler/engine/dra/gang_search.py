@@ -18,7 +18,7 @@ steps again.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -38,8 +38,11 @@ from .search import DEVICES_AT_MOST
 #: for all ways that there are; larger ones of members that are alike, as many as it takes to place each of them twice.
 STEPS_A_MEMBER: Final = 2_500
 
-#: What it costs to ask for the nodes of a member beside those that are placed.
+#: What it costs to ask for the nodes of a member beside those that are placed; how many of them are put in order by a
+#: step, and how many looked at.
 _ASK: Final = 50
+_ROWS_A_STEP: Final = 32
+_NODES_A_STEP: Final = 4
 #: What sums of parts may be off by.
 _ROUNDED: Final = 1e-6
 
@@ -61,7 +64,7 @@ class Wanting(NamedTuple):
 class Places(Protocol):
     """Where members can go, as far as it is not about devices."""
 
-    def nodes(self, member: int) -> Sequence[NodeInfo]:
+    def nodes(self, member: int) -> Collection[NodeInfo]:
         """Those that would take a member beside those that are placed, the best first. Devices may be looked at, as if
         those placed had none."""
 
@@ -166,7 +169,7 @@ class GangSearch:
     def _tries(self) -> Generator[bool, None, None]:
         """False for each pause."""
         budget = STEPS_A_MEMBER * len(self._members)
-        if self._is_hopeless():
+        if (yield from self._is_hopeless()):
             return
         yield from self._try(budget)
         kinds = {kind for kind, plan in zip(self._kinds, self._plans, strict=True) if plan is not None}
@@ -235,8 +238,7 @@ class GangSearch:
         key = self._left_to(place)
         if key in self._dead:
             return
-        self._steps.taken += _ASK
-        nodes = self._places.nodes(self._order[place])
+        nodes = self._nodes_of(self._order[place])
         for falls_back in self._ways(place):
             tried: set[Hashable] = set()
             served = 0
@@ -433,18 +435,31 @@ class GangSearch:
 
     # ---- whether it can be
 
-    def _is_hopeless(self) -> bool:
-        """Whether too many members have no node even by themselves, or there are too few devices for all."""
-        nodes: dict[int, Sequence[NodeInfo]] = {}
+    def _is_hopeless(self) -> Generator[bool, None, bool]:
+        """Whether too many members have no node even by themselves, or there are too few devices for all. False for
+        each pause."""
+        alone: dict[int, frozenset[str]] = {}
+        nodes: dict[str, NodeInfo] = {}
         for index, kind in enumerate(self._kinds):
-            if kind not in nodes:
-                self._steps.taken += _ASK
-                nodes[kind] = self._places.nodes(index)
-        if sum(bool(nodes[kind]) for kind in self._kinds) < self._needed:
+            if kind not in alone:
+                if self.steps >= self._limit:
+                    yield False
+                there = self._nodes_of(index)
+                # Each of them is looked at.
+                self._steps.taken += len(there) // _NODES_A_STEP
+                here = {node.name: node for node in there}
+                alone[kind] = frozenset(here)
+                nodes |= here
+        if sum(bool(alone[kind]) for kind in self._kinds) < self._needed:
             return True
-        self._alone = [frozenset(node.name for node in each) for each in nodes.values()]
-        self._measure({node.name: node for each in nodes.values() for node in each})
+        self._alone = list(alone.values())
+        self._measure(nodes)
         return not self._may_suffice(0, self._needed)
+
+    def _nodes_of(self, member: int) -> Collection[NodeInfo]:
+        there = self._places.nodes(member)
+        self._steps.taken += _ASK + len(there) // _ROWS_A_STEP
+        return there
 
     def _measure(self, nodes: dict[str, NodeInfo]) -> None:
         parts, self._there_are = self._devices.least_parts(nodes.values())
