@@ -240,19 +240,23 @@ class GangSearch:
             return
         nodes = self._nodes_of(self._order[place])
         for falls_back in self._ways(place):
-            tried: set[Hashable] = set()
+            #: Nodes that are alike -> whether they have devices for the member.
+            tried: dict[Hashable, bool] = {}
             served = 0
             for node in nodes:
-                self._steps.taken += VISIT
-                if self._is_over:
-                    yield _PAUSE
+                self._steps.taken += 1
                 member = self._on(place, node, falls_back=falls_back)
-                if member is None or (alike := self._node_as_it_is(member)) in tried:
+                if member is None:
                     continue
-                tried.add(alike)
-                self._served[place] = False
-                yield self._claims_of(member)
-                served += self._served[place]
+                alike = self._node_as_it_is(member)
+                if alike not in tried:
+                    self._steps.taken += VISIT
+                    if self._is_over:
+                        yield _PAUSE
+                    self._served[place] = False
+                    yield self._claims_of(member)
+                    tried[alike] = self._served[place]
+                served += tried[alike]
                 if served >= len(self._members):
                     break
         if len(self._members) - place > missing:
@@ -462,7 +466,8 @@ class GangSearch:
         return there
 
     def _measure(self, nodes: dict[str, NodeInfo]) -> None:
-        parts, self._there_are = self._devices.least_parts(nodes.values())
+        wanted = sum(plan.most for plan in self._plans if plan is not None)
+        parts, self._there_are = self._devices.least_parts(nodes.values(), wanted)
         shared = _named_twice(key for member in self._members for key in member.claims)
         least = [
             0.0
@@ -476,8 +481,9 @@ class GangSearch:
             for plan, member in zip(self._plans, self._members, strict=True)
         ]
         if self._needed == len(self._members):
-            # Who needs most has the fewest ways.
-            self._order.sort(key=lambda index: -least[index])
+            # Who has the fewest ways comes first.
+            ways = [len(self._alone[kind]) for kind in self._kinds]
+            self._order.sort(key=lambda index: (-least[index], ways[index]))
         self._least = [least[index] for index in self._order]
 
     def _may_suffice(self, place: int, missing: int) -> bool:
