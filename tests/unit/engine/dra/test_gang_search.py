@@ -124,7 +124,11 @@ def test_a_gang_has_places_wherever_it_can_and_no_more_of_it_falls_back_than_has
     members = [data.draw(_requests)] * size if alike else [data.draw(_requests) for _ in range(size)]
     assume(len(numbers) * sum(numbers) * sum(map(len, members)) <= 60)
     search, least = for_sizes(numbers, members, room), least_fallen(numbers, members, room)
-    assert (search.fallen if search.found else None) == least
+    fallen = search.fallen if search.found else None
+    if search.steps < gang_search.STEPS_A_MEMBER * size:
+        assert fallen == least
+    else:
+        assert fallen is None or (least is not None and fallen >= least)
 
 
 @pytest.mark.promise("S17")
