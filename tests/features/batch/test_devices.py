@@ -195,6 +195,7 @@ async def test_members_get_devices_for_extended_resources_that_no_node_offers() 
         await until(lambda: world.has_placed("h", 2))
 
 
+@pytest.mark.promise("L16")
 @pytest.mark.parametrize("roles", ({}, {"minTaskMember": {"m": 1, "w": 2}}))
 async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
     roles: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -297,6 +297,7 @@ async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
         assert bound(there.after()) == ["p0", "p1"] and given(there) == ["r/full", "r/full"]
 
 
+@pytest.mark.promise("L16")
 @virtual_time
 async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
     monkeypatch: pytest.MonkeyPatch,
@@ -329,6 +330,7 @@ async def test_a_gang_is_tried_anew_if_a_member_goes_while_devices_are_searched_
         assert not there.fast_path.queue.places.in_flight
 
 
+@pytest.mark.promise("L16")
 @virtual_time
 async def test_members_get_shares_of_gpus_that_fit_in_another_order_than_their_own() -> None:
     """The last one is popped: by best fit the small ones would have one GPU, and one of the large ones none."""

@@ -115,6 +115,7 @@ _sizes = st.sampled_from(
 _requests = st.lists(_sizes, min_size=1, max_size=2)
 
 
+@pytest.mark.promise("L16")
 @examples(60)
 @given(st.lists(st.integers(1, 2), min_size=1, max_size=3), st.integers(1, 4), st.integers(2, 4), st.data())
 def test_a_gang_has_places_wherever_it_can_and_no_more_of_it_falls_back_than_has_to(
