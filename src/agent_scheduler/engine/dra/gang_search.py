@@ -151,6 +151,8 @@ class GangSearch:
         self._allocating = Allocating((), self._devices.slots)
         self._stack: list[_Level] = []
         self._placed: list[_Placed] = []
+        #: Node -> its sort, what it has, and the kinds of the members that are placed there.
+        self._on_nodes: dict[str, tuple[int, There, list[int]]] = {}
         self._fallen = 0
         #: Alternatives behind the first that the member has whose turn it is.
         self._later = 0
@@ -307,9 +309,12 @@ class GangSearch:
     def _claims_of(self, member: _Member) -> _Level:
         self._places.place(self._order[member.place], member.node)
         self._placed.append(_Placed(member, len(self._allocating.chosen)))
+        here = self._on_nodes.setdefault(member.node.name, (self._sort_of(member), member.there, []))[2]
+        here.append(self._kinds[self._order[member.place]])
         later, self._later = self._later, 0
         yield self._claim(member, 0)
         self._later = later
+        here.pop()
         self._placed.pop()
         self._places.take_back()
 
@@ -415,12 +420,10 @@ class GangSearch:
 
     def _left_to(self, place: int) -> Hashable:
         """Equal where the members from this one on find the same."""
-        on: dict[str, tuple[_Member, list[int]]] = {}
-        for member, _ in self._placed:
-            on.setdefault(member.node.name, (member, []))[1].append(self._kinds[self._order[member.place]])
         nodes = [
-            (self._sort_of(member), tuple(sorted(kinds)), member.there.taken())
-            for member, kinds in on.values()
+            (sort, tuple(sorted(kinds)), there.taken())
+            for sort, there, kinds in self._on_nodes.values()
+            if kinds
         ]
         return (
             place,
@@ -437,8 +440,9 @@ class GangSearch:
         name = member.node.name
         if self._shared:
             return name
-        kinds = [self._kinds[self._order[each.place]] for each, _ in self._placed if each.node.name == name]
-        return self._sort_of(member), tuple(sorted(kinds)), member.there.taken()
+        found = self._on_nodes.get(name)
+        kinds = tuple(sorted(found[2])) if found is not None else ()
+        return self._sort_of(member), kinds, member.there.taken()
 
     def _sort_of(self, member: _Member) -> int:
         """The same for nodes that were alike before anybody was placed."""

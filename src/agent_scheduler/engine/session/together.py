@@ -66,6 +66,7 @@ def _members(job: Job, sub_job: SubJob | None, tasks: Sequence[Task]) -> tuple[S
             first.append(task)
     if any(number > 0 for number in lacking.values()):
         return (), 0
-    others = [task for task in tasks if task not in first]
+    chosen = {task.uid for task in first}
+    others = [task for task in tasks if task.uid not in chosen]
     members = [*first, *others[: max(needed - len(first), 0)]]
     return members, len(members)
