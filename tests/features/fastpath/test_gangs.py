@@ -313,20 +313,26 @@ async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_i
         assert not there.reports.attempts["unschedulable"], "in one attempt"
 
 
+@pytest.mark.parametrize(("gone", "left"), (("pod", ["p0", "p2"]), ("node", [])))
 @virtual_time
-async def test_a_gang_is_tried_anew_if_a_member_goes_while_devices_are_searched_for_it(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_member_or_a_node_may_go_while_devices_are_searched_for_a_gang(
+    gone: str, left: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with living() as there:
 
         def goes() -> None:
-            gone = there.call("DELETE", f"{PODS}/p1")
-            there.fast_path.cluster.delete_pod(gone["metadata"]["uid"])
+            cluster = there.fast_path.cluster
+            if gone == "node":
+                there.call("DELETE", "/api/v1/nodes/n1")
+                cluster.delete_node("n1")
+            else:
+                cluster.delete_pod(there.call("DELETE", f"{PODS}/p1")["metadata"]["uid"])
 
         in_small_steps(monkeypatch, goes)
         divided_devices(there, n1=1)
         after = await create(there, node("n1", "8"), group(2), *sized(there, *[("full", "half")] * 3))
-        assert bound(after) == ["p0", "p2"] and given(there) == ["r/half", "r/half"]
+        assert bound(after) == left and given(there) == ["r/half"] * len(left)
+        assert there.reports.failures == []
         assert not there.fast_path.queue.places.in_flight
 
 
