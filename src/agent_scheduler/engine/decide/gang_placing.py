@@ -140,7 +140,8 @@ class _Places:
         self._trial.rollback(self._marks.pop())
 
     def alike(self, node: NodeInfo) -> Hashable:
-        """By all that the gang's other rules may go by, whichever these are."""
+        """By amounts, GPUs and labels. Where nodes differ to a member in more than that, and both take it by itself, a
+        way may be passed over, and none is taken that is none."""
         before = self._before.get(node.name)
         if before is None:
             return node.name

@@ -215,6 +215,9 @@ class GangSearch:
                 break
         for _ in self._placed:
             self._places.take_back()
+        # Levels that are not over refer to the search.
+        stack.clear()
+        self._dead.clear()
         return found
 
     def _pause(self) -> Iterator[bool]:
