@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import product
 
-import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -15,12 +14,11 @@ from agent_scheduler.engine.dra.allocator import allocate
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.dra.gang_search import GangSearch, Wanting
-from agent_scheduler.engine.dra.records import read_slice
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclaims import PodClaim
 from tests.decisions.devices.engine import DeviceEngine
 from tests.decisions.devices.validity import problems, too_much
-from tests.support.devices import SIZES, books, claim_of, divided, first_of, key
+from tests.support.devices import PARTS, books, claim_of, divided, first_of, key, read
 from tests.support.engine import node
 from tests.support.examples import examples
 from tests.unit.engine.dra.clusters import NODES, Drawn, clusters, everything, is_small
@@ -71,7 +69,7 @@ def for_sizes(numbers: Sequence[int], members: Sequence[Sequence[Sizes]], room: 
         claim_of(f"c{index}", *(first_of(*sizes, name=f"r{each}") for each, sizes in enumerate(requests)))
         for index, requests in enumerate(members)
     ]
-    devices = books(*(read_slice(msgspec.json.encode(each)) for each in slices), *claims)
+    devices = books(*read(*slices), *claims)
     search = searched(devices, Somewhere(nodes, room), *([claim.name] for claim in claims))
     for each in search.found:
         assert devices.assume(key(f"c{each.member}"), each.allocations[0], f"{each.member}")
@@ -96,14 +94,14 @@ def least_fallen(numbers: Sequence[int], members: Sequence[Sequence[Sizes]], roo
             ]
             for way in product(*ways):
                 for size, device in way:
-                    there[device] -= SIZES[size]
+                    there[device] -= PARTS[size][0]
                 if min(there) >= 0:
                     falls = any(
                         size != sizes[0] for (size, _), sizes in zip(way, members[index], strict=True)
                     )
                     yield from place(index + 1, left, on, fallen + falls)
                 for size, device in way:
-                    there[device] += SIZES[size]
+                    there[device] += PARTS[size][0]
             on[where] -= 1
 
     return min(place(0, [[6] * each for each in numbers], [0] * len(numbers), 0), default=None)
@@ -164,7 +162,7 @@ def test_members_with_any_claims_have_places_wherever_they_can(drawn: Drawn) -> 
 def test_members_share_claims_have_several_and_are_left_out_where_not_all_are_needed() -> None:
     n0, n1 = node("n0"), node("n1")
     claims = [claim_of(name, first_of("full", "half")) for name in ("shared", "a", "b")]
-    slices = [read_slice(msgspec.json.encode(each)) for each in (*divided("n0", 2), *divided("n1", 1))]
+    slices = read(*divided("n0", 2), *divided("n1", 1))
     both = searched(books(*slices, *claims), Somewhere([n1, n0]), ("shared", "a"), ("b", "shared")).found
     given = [(each.node.name, *(one.results[0].request for one in each.allocations)) for each in both]
     assert given == [("n0", "r/full", "r/half"), ("n0", "r/half")]
