@@ -154,18 +154,22 @@ class GangCycle:
         stands = trial is self._trial and cluster.groups.get(group.key) is group
         if stands and searching.have == self._scheduled(group) and all(map(self._stands, searching.members)):
             return self._tried(worker, group, searching.members, started, lambda: trial.go_on(searching))
-        for member in searching.members:
-            if self._stands(member):
-                self._failures.outdated(member.entry)
+        for entry, _ in searching.members:
+            if self._waiting(entry) is not None:
+                self._failures.outdated(entry)
             else:
-                cluster.queue.done(member.entry.uid)
+                cluster.queue.done(entry.uid)
         return None
 
+    def _waiting(self, entry: Entry) -> PodInfo | None:
+        """The pod as it is now; None where it no longer waits."""
+        cluster = self._cluster
+        pod = cluster.pods.get(entry.uid)
+        waits = pod is not None and cluster.is_ours(pod) and entry.uid not in cluster.ledger.placements
+        return pod if waits else None
+
     def _stands(self, member: Member) -> bool:
-        """Whether the pod is as it was, and has no node."""
-        cluster, uid = self._cluster, member.pod.uid
-        here = cluster.pods.get(uid) is member.pod and cluster.is_ours(member.pod)
-        return here and uid not in cluster.ledger.placements
+        return self._waiting(member.entry) is member.pod
 
     def _tried(
         self,

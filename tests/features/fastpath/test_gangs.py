@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import pytest
@@ -313,25 +314,32 @@ async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_i
         assert not there.reports.attempts["unschedulable"], "in one attempt"
 
 
-@pytest.mark.parametrize(("gone", "left"), (("pod", ["p0", "p2"]), ("node", [])))
+@pytest.mark.parametrize(("change", "left"), (("pod goes", 2), ("pod changes", 2), ("node goes", 0)))
 @virtual_time
-async def test_a_member_or_a_node_may_go_while_devices_are_searched_for_a_gang(
-    gone: str, left: list[str], monkeypatch: pytest.MonkeyPatch
+async def test_a_member_or_a_node_may_change_while_devices_are_searched_for_a_gang(
+    change: str, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with living() as there:
 
-        def goes() -> None:
+        def changes() -> None:
             cluster = there.fast_path.cluster
-            if gone == "node":
+            pod = next(each for each in cluster.pods.values() if each.name == "p1")
+            if change == "pod goes":
+                there.call("DELETE", f"{PODS}/p1")
+                cluster.delete_pod(pod.uid)
+            elif change == "pod changes":
+                cluster.set_pod(copy(pod))
+            else:
                 there.call("DELETE", "/api/v1/nodes/n1")
                 cluster.delete_node("n1")
-            else:
-                cluster.delete_pod(there.call("DELETE", f"{PODS}/p1")["metadata"]["uid"])
 
-        in_small_steps(monkeypatch, goes)
+        in_small_steps(monkeypatch, changes)
         divided_devices(there, n1=1)
         after = await create(there, node("n1", "8"), group(2), *sized(there, *[("full", "half")] * 3))
-        assert bound(after) == left and given(there) == ["r/half"] * len(left)
+        assert len(bound(after)) == left and given(there) == ["r/half"] * left
+        where = there.fast_path.queue.where
+        waiting = [each for each in there.listed("Pod") if not each["spec"].get("nodeName")]
+        assert all(where(each["metadata"]["uid"]) is not None for each in waiting), "none is lost"
         assert there.reports.failures == []
         assert not there.fast_path.queue.places.in_flight
 

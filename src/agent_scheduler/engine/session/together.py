@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
 
 from ..decide.gang_placing import may_help
 from .model import READY, Job, SubJob, Task
 from .statement import Statement
-
-if TYPE_CHECKING:
-    pass
 
 
 def place_together(
