@@ -3,8 +3,8 @@
     a member is popped ──> all that wait of its group are taken out of the queue
       ──> each is decided on, with those before it thought to be placed (Trial); one for which others have to be evicted
           counts as placed where these leave
-      ──> too few have a place, for want of devices that others of them have: these are searched for all of them together
-          (`engine.decide.gang_placing`), in several turns if need be
+      ──> too few have a place, for want of devices that others of them have: these are searched for all of them, in
+          several turns if need be (`engine.decide.gang_placing`)
       ──> with those bound already as many as the group needs have a place, and nobody has to be evicted: bound together
           else all go back to the queue, and the evictions that were chosen are carried out
 
