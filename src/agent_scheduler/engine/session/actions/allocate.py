@@ -146,6 +146,7 @@ def _place(
         if task.role and task.role in job.failed_roles(sub_job):
             text = f"Task {task.pod.name} with role spec {task.role} has already predicated failed, skip"
             job.fail(task, FitErrors(text))
+            refused.append(task)
             continue
         view = nodes.view(task)
         row = nodes.best(task, view)
@@ -172,7 +173,8 @@ def _place(
     left = [*refused, *(task for task in tasks if not task.gated)]
     together = yield from place_together(statement, job, sub_job, placed, left)
     if together:
-        kept = [task for task in (*placed, *refused, *tasks) if task not in together]
+        uids = {task.uid for task in together}
+        kept = [task for task in (*placed, *refused, *tasks) if task.uid not in uids]
         tasks.clear()
         tasks.extend(kept)
     return bool(together)
