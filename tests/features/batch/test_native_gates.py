@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.embedded import PODS, until
-from tests.support.installation import BOTH, NOWHERE, Installation
+from tests.support.installation import BOTH, NOWHERE, Installation, samples
 from tests.support.native import GROUPS, native_gangs
 
 
@@ -120,3 +120,16 @@ async def test_nothing_is_said_of_a_group_whose_members_are_not_there_and_nothin
         await until(lambda: not world.remembered)
         for number in range(3):
             await world.end_pod(f"g-{number}")
+
+
+async def test_sessions_leave_a_group_alone_whose_members_are_of_the_fast_path() -> None:
+    async with native_gangs() as world:
+        await group(world, "g", 2)
+        for number in range(2):
+            own = {"podGroupName": "g"}
+            await world.add_pod(f"g-{number}", schedulingGroup=own)
+        await until(lambda: world.says_of_group("g", "False", "Unschedulable", "pod group is unschedulable"))
+        await world.gang("other", 1)
+        await world.rest()
+        assert (await world.said("g") or ("", ""))[1] == "Unschedulable"
+        assert not samples(world.runtime)['agent_scheduler_batch_groups_waiting{reason="members"}']
