@@ -19,6 +19,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, others_gated, too_few, without_group
 from agent_scheduler.kube.retry import Timing
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 #: Seconds between two looks at those that wait.
 _LOOK: Final = 1.0
@@ -39,8 +40,10 @@ def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
     members = cluster.groups.members(key)
     if len(members) < group.minimum:
         return too_few(len(members), group.minimum)
-    gated = sum(bool(pod.gates) and not pod.node_name for pod in members.values())
-    return others_gated(gated, len(members)) if len(members) - gated < group.minimum else None
+    gates = [pod.gates for pod in members.values() if pod.gates and not pod.node_name]
+    if len(members) - len(gates) >= group.minimum:
+        return None
+    return others_gated(len(gates), len(members), gates.count((QUEUE_ALLOCATION_GATE,)))
 
 
 class GangWaits:

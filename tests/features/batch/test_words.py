@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent_scheduler.objects.batch import QUEUE_NAME, STAGE_GATE, pod_group_path, queue_path
+from agent_scheduler.engine.state.gpus import RESOURCE
+from agent_scheduler.objects.batch import (
+    QUEUE_ALLOCATION_GATE,
+    QUEUE_NAME,
+    STAGE_GATE,
+    pod_group_path,
+    queue_path,
+)
 from agent_scheduler.serving.explanation import render
 from embedded_kubernetes import controllers
 from embedded_kubernetes.autoscaler import Autoscaler
@@ -19,6 +26,7 @@ from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.node_groups import read_rules
 from embedded_kubernetes.store import Event
 from tests.sim.api import condition_of, content, name_of
+from tests.support import objects
 from tests.support.batched import add_group
 from tests.support.embedded import NODES, PODS, until
 from tests.support.installation import OTHER, installed, samples
@@ -26,6 +34,7 @@ from tests.support.native import GROUPS, NativeGangs
 from tests.support.virtual import time_of_day
 
 GATED = {"gates": (OTHER,)}
+HELD = {"gates": (QUEUE_ALLOCATION_GATE,), "annotations": {QUEUE_ALLOCATION_GATE: "true"}}
 PAIR: tuple[dict[str, Any], ...] = ({}, GATED)
 OF_GROUP = {"schedulingGroup": {"podGroupName": "g"}}
 
@@ -53,6 +62,16 @@ class Words(NativeGangs):
 
     async def ungate(self, name: str = "p0") -> None:
         await self.patch(f"{PODS}/{name}", {"spec": {"schedulingGates": None}})
+
+    async def sharing(self, *amounts: int, cpu: str = "1") -> None:
+        """Pods that share the two GPUs of a node, the last of which is p0."""
+        body = objects.node("a", cpu="4", extended={RESOURCE: "2000"})
+        await self.add(NODES, body)
+        for number, amount in reversed([*enumerate(reversed(amounts))]):
+            asks = {"cpu": cpu, RESOURCE: str(amount)}
+            containers = [objects.container(requests=asks, limits={RESOURCE: str(amount)})]
+            await self.one(f"p{number}", containers=containers)
+            await until(lambda number=number: not number or self.is_bound(f"p{number}"))
 
     async def node(self, cpu: str = "4") -> None:
         await self.add_node("a", cpu=cpu)
@@ -84,7 +103,9 @@ async def words(scheduler: str) -> AsyncIterator[Words]:
         world.scheduler, world.given = scheduler, set()
         world.api.store.tables["", "pods"].subscribers.append(world.changed)
         scaler = Autoscaler(
-            world.api, read_rules(["cpu=4,memory=8Gi,name=new,max=3,delay=2"]), kubelets=False
+            world.api,
+            read_rules([f"cpu=4,memory=8Gi,{RESOURCE}=1000,name=new,max=3,delay=2"]),
+            kubelets=False,
         )
         scaling = asyncio.create_task(controllers.run(scaler, clock=time_of_day))
         try:
@@ -155,6 +176,7 @@ ALIKE = {
     "native members": Row(do("native", 2, {}), do("one", "p1", **OF_GROUP), *FEW),
     "native gates": Row(do("native", 2, *PAIR), do("ungate", "p1"), *SOME_GATED),
     "nodes": Row(do("one"), do("node"), *WANT_NODES),
+    "devices": Row(do("sharing", 600, 600, 700), do("end_pod", "p1"), "Unschedulable", "", "devices"),
     "native nodes": Row(do("native", 2, {}, {}), do("node"), *WANT_NODES),
 }
 #: Of the batch scheduler.
@@ -171,6 +193,11 @@ GANGS = {
         *NO_ROLE,
     ),
     "gates of others": Row(do("group", 2, *PAIR), do("ungate", "p1"), *SOME_GATED, "SchedulingGated"),
+    "held members": Row(
+        do("group", 2, {}, HELD, queue="full"),
+        do("set_capability", "full", cpu="2"),
+        *("NotEnoughPods", "1 of them only that of their queue's capacity", "gates", "SchedulingGated"),
+    ),
     "members and a full queue": Row(
         do("group", 2, {"cpu": "250m"}, queue="full"),
         do("member", "p1", "g", cpu="250m"),
