@@ -13,7 +13,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ..gangs.group import needed
+from ..gangs.group import COMPLETED, needed
 from ..quotas.book import Headroom, QuotaBook
 from ..quotas.vector import Total, Vector, add_to
 from ..state.batchinfo import GroupKey
@@ -36,9 +36,9 @@ Told = Mapping[GroupKey, str]
 
 
 def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told) -> Verdict | None:
-    """None for a gang that has its minimum. `held`: as of `holds`."""
+    """None for a gang that has its minimum, or has ended. `held`: as of `holds`."""
     tiers = session.tiers
-    if job.tasks and tiers.job_ready(job):
+    if job.phase == COMPLETED or (job.tasks and tiers.job_ready(job)):
         return None
     not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
     if not job.tasks and job.is_pending:
