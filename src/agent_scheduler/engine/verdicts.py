@@ -160,6 +160,11 @@ class Verdict(NamedTuple):
         return self.words.wants_nodes
 
     @property
+    def is_closed(self) -> bool:
+        """Whether its queue takes no pods at all, whatever there is room for."""
+        return self.queue is not None and not self.queue.missing
+
+    @property
     def group_reason(self) -> str:
         return self.of_group or self.words.of_group
 

@@ -186,6 +186,11 @@ GANGS = {
         do("group", 1, {}, queue="nowhere"), do("queue", "nowhere"), *NOWHERE, "QueueFull"
     ),
     "group's queue closed": Row(*closed("Closed", "group", 2, {}, {}), *shut("Closed"), "QueueFull"),
+    "queue closed, and members": Row(
+        do("group", 2, {}, first=("set_state", "q", "Closed")),
+        do("member", "p1", "g", first=("set_state", "q", "Open")),
+        *(*shut("Closed"), "QueueFull"),
+    ),
     "members": Row(do("group", 2, {}), do("member", "p1", "g"), *FEW, "NotEnoughTasks"),
     "members of a role": Row(
         do("group", 2, {}, {}, minTaskMember={"w": 1}),

@@ -45,7 +45,7 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
         # No pods are made of a Job before its group is let in.
         return Verdict(Wait.ADMISSION, not_let_in)
     hold = _hold_of(job, held)
-    if job.is_pending and hold is not None and hold.wait in (Wait.QUEUE, Wait.QUOTA):
+    if hold is not None and (hold.is_closed or (job.is_pending and hold.wait in (Wait.QUEUE, Wait.QUOTA))):
         return hold
     invalid = tiers.invalid(job)
     if invalid is not None:
