@@ -69,7 +69,7 @@ OUT = "queue resource quota insufficient: insufficient cpu"
         ),
         # The queue holds those above the minimum alone; one that has not let the gang in comes before its members.
         (
-            [waits("g", 2, minMember=1, cpu="3", phase="Inqueue"), holds(3000)],
+            [has("g", {"node": "n0"}, *[{"cpu": "3"}] * 2, minMember=2), holds(4000)],
             *(QUEUES, "nodes", "its queue has all that it may have of what is in the cluster"),
         ),
         ([has("g", {}, minMember=2, phase="Pending", **TWO), holds(500)], QUEUES, "queue", LITTLE),
