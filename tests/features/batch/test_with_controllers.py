@@ -42,20 +42,6 @@ async def test_pods_of_a_workload_are_bound_when_its_minimum_fits_and_its_queue_
         assert (group["status"]["phase"], group["status"]["running"]) == ("Running", 2)
 
 
-async def test_nothing_is_bound_from_a_closed_queue_until_it_is_opened() -> None:
-    async with whole() as it:
-        await it.add_node("n1", cpu="4")
-        await it.command("CloseQueue", "default")
-        await it.until_states(default="Closed")
-        uid = await workload(it, minimum=1)
-        await it.add(PODS, member("a", "ReplicaSet", uid))
-        await until(it.groups)
-        await asyncio.sleep(0.5)
-        assert await it.only_placed()
-        await it.command("OpenQueue", "default")
-        await until(lambda: it.only_placed("a"))
-
-
 async def _of_groups(it: Whole) -> list[dict[str, Any]]:
     """Events of PodGroups."""
     items = await it.items("/api/v1/namespaces/default/events")
