@@ -231,11 +231,11 @@ async def come_to_rest(world: World) -> None:
     held = held_by_queues(world, waiting(world), rules(world))
     parts = incomplete(world, waiting(world), rules(world))
     for pod in waiting(world):
+        if uid_of(pod) in held and reason_of(pod) == "QueueFull":
+            continue
         if uid_of(pod) in parts:
             if not is_gated(world, pod) and reason_of(pod) not in ("NotEnoughPods", "PodGroupNotFound"):
                 world.safety.violated("L2", f"{name_of(pod)} lacks its gang and says {condition_of(pod)}")
-            continue
-        if uid_of(pod) in held and reason_of(pod) == "QueueFull":
             continue
         if world.gates is not None and world.gates.gave_back(pod):
             world.states.reached("room of a queue given back")
