@@ -15,7 +15,6 @@ from uuid import UUID
 from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Transport
 from embedded_kubernetes import kubelet
-from embedded_kubernetes.auth.audit import Asked
 from embedded_kubernetes.auth.identity import User, account_groups, account_name
 from embedded_kubernetes.auth.options import ADMIN, Options
 from embedded_kubernetes.autoscaler import Autoscaler
@@ -43,13 +42,7 @@ PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
 #: That of the installed components.
 NAMESPACE = "agent-scheduler"
-_TABLES = {
-    "Namespace": ("", "namespaces"),
-    **{
-        kind: ("rbac.authorization.k8s.io", f"{kind.lower()}s")
-        for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-    },
-}
+_RBAC = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
 class EmbeddedCluster(Client):
@@ -189,8 +182,7 @@ def forbids(path: str, when: Callable[[], bool] = lambda: True) -> Callable[[Req
 @functools.cache
 def roles(component: str) -> list[Any]:
     """Those with which `kubectl apply -k config/COMPONENT` installs it, and who has them; not to be changed."""
-    named = ("Namespace", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-    return [each for each in render(CONFIG / component) if each["kind"] in named]
+    return [each for each in render(CONFIG / component) if each["kind"] in _RBAC]
 
 
 def _options(components: Collection[str]) -> Options | None:
@@ -213,21 +205,21 @@ async def embedded_cluster(
     autoscaler: Sequence[str] = (),
     kinds: Iterable[Resource] = BUILTIN,
     components: Collection[str] = (),
-    observer: Callable[[Asked], None] | None = None,
     **server: Any,
 ) -> AsyncIterator[EmbeddedCluster]:
     """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`. `autoscaler`: rules of its node
-    groups. With `components` it enforces the roles with which these are installed, in virtual time. `observer`: as of
-    `Api`.
+    groups. With `components` it enforces the roles with which these are installed, in virtual time.
 
     `server`: options of `Server`; in virtual time only `disturb`."""
     numbers = itertools.count(1)
     clock = time_of_day if is_virtual() else time.time
     # The order of UIDs is not that of creation, on a real API server either.
     store = Store(clock=clock, uid=lambda: str(UUID(int=Random(next(numbers)).getrandbits(128), version=4)))
-    api = Api(store, kinds, controllers=controllers, auth=_options(components), observer=observer)
+    api = Api(store, kinds, controllers=controllers, auth=_options(components))
+    if components:
+        api.create(("", "namespaces"), {"metadata": {"name": NAMESPACE}})
     for each in (role for component in components for role in roles(component)):
-        api.create(_TABLES[each["kind"]], each)
+        api.create(("rbac.authorization.k8s.io", f"{each['kind'].lower()}s"), each)
     played: list[Controller] = [kubelet.Kubelets(store)] if kubelets else []
     if autoscaler:
         asks_as = f"Bearer {ADMIN.name}" if components else None

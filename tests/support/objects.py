@@ -7,6 +7,7 @@ of them take are those of `metadata`.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -229,14 +230,7 @@ def in_queue(name: str) -> dict[str, str]:
 def collection(body: Object) -> str:
     """The path of the objects of this one's kind, of its namespace if it has one."""
     kind, version = body["kind"], body["apiVersion"]
-    plural = kind.lower()
-    plural = (
-        f"{plural[:-1]}ies"
-        if plural.endswith("y")
-        else f"{plural}es"
-        if plural.endswith("s")
-        else f"{plural}s"
-    )
+    plural = re.sub("y$", "ie", re.sub("s$", "se", kind.lower())) + "s"
     namespace = body["metadata"].get("namespace")
     cluster_wide = kind.startswith("Cluster") or kind.endswith(("Configuration", "Schema"))
     inside = f"namespaces/{namespace}/" if namespace and not cluster_wide else ""

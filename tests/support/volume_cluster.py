@@ -63,12 +63,6 @@ class Storage:
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term(HOSTNAME, on)]}}
         await self.cluster.add(VOLUMES, {"metadata": {"name": name, "labels": labels or {}}, "spec": spec})
 
-    async def add_csi_node(self, name: str, count: int) -> None:
-        """So many volumes of the driver can be attached to the node."""
-        driver = {"name": "made.example.com", "nodeID": name, "allocatable": {"count": count}}
-        body = {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
-        await self.cluster.add(f"{STORAGE}/csinodes", body)
-
     async def add_pod(self, name: str, *claims: str, **spec: Any) -> None:
         await self.cluster.add_pod(name, volumes=using(*claims), **spec)
 

@@ -98,6 +98,7 @@ async def _goes_to(row: Row, *objects: str) -> str:
 TABLE = [Row(line) for line in TABLES["rows"].strip().splitlines()]
 
 
+@pytest.mark.promise("S14")
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.plugin}-{row.kind}")
 async def test_a_pod_is_decided_otherwise_by_what_a_plugin_reads(row: Row) -> None:
     assert (await _goes_to(row), await _goes_to(row, row.object)) == row.goes

@@ -81,13 +81,12 @@ async def full(
     *nodes: str,
     pods: int = 1,
     through: Callable[[EmbeddedCluster], Transport] | None = None,
-    before: Callable[[EmbeddedCluster], Any] | None = None,
     disturb: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Full]:
     """Nodes of 2 CPUs, each filled by `pods` of no priority: `low-0`... on n1, or prefixed by each name of `nodes`.
 
-    `through`: what the fast path sends its requests through; `before`: what happens before it starts.
+    `through`: what the fast path sends its requests through.
     """
     async with embedded_cluster(**({} if disturb is None else {"disturb": disturb})) as cluster:
         for number, prefix in enumerate(nodes or ("low",), 1):
@@ -96,8 +95,6 @@ async def full(
                 name = f"{prefix}-{which}"
                 await cluster.add_pod(name, cpu=f"{2000 // pods}m", labels={"app": prefix})
                 await cluster.bind(name, f"n{number}")
-        if before is not None:
-            await before(cluster)
         transport = cluster.transport if through is None else through(cluster)
         async with scheduling(transport, **settings) as running:
             found = Full(cluster, running, transport)

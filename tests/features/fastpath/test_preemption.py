@@ -89,18 +89,6 @@ async def test_the_room_is_kept_from_pods_of_lower_priority_and_not_from_higher_
         assert await world.node_of("higher")
 
 
-@pytest.mark.promise("S14")
-async def test_a_budget_decides_which_node_is_emptied() -> None:
-    async def protect(cluster: EmbeddedCluster) -> None:
-        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
-        body = {"metadata": {"name": "kept"}, "spec": spec}
-        await cluster.ask("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", body)
-
-    async with full("spare", "kept", before=protect) as world:
-        await world.add("high")
-        assert await world.victims() == {"spare-0"}
-
-
 @pytest.mark.promise("L8")
 async def test_an_eviction_that_is_refused_ends_the_nomination() -> None:
     async with full(through=Refusing, **PATIENT) as world:

@@ -229,34 +229,11 @@ async def test_no_room_is_kept_on_a_node_for_a_pod_whose_queue_is_full() -> None
         assert not nominated
 
 
-async def test_a_pod_that_names_no_queue_is_in_that_of_its_namespace() -> None:
-    async with queues() as found:
-        await found.set("a", "1")
-        annotate = {"metadata": {"annotations": {QUEUE_NAME: "a"}}}
-        await found.cluster.merge("/api/v1/namespaces/default", annotate)
-        await until(lambda: found.usage._namespaces == {"default": "a"})
-        await found.add("one")
-        await found.placed("one")
-        await found.add("two")
-        await found.waits("two")
-
-
 async def test_nobody_waits_when_the_last_queue_is_gone() -> None:
     async with queues() as found:
         await found.add("one", "absent")
         await found.waits("one")
         await found.cluster.ask("DELETE", queue_path("root"))
-        await found.placed("one")
-
-
-async def test_a_pod_that_names_another_queue_by_then_is_tried_at_once() -> None:
-    async with queues() as found:
-        await found.set("a", "1", state="Closed")
-        await found.set("b", "1")
-        await found.add("one", "a")
-        await found.waits("one")
-        annotate = {"metadata": {"annotations": {QUEUE_NAME: "b"}}}
-        await found.cluster.merge(f"{PODS}/one", annotate)
         await found.placed("one")
 
 

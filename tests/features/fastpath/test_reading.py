@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.embedded import PODS, EmbeddedCluster, embedded_cluster, until
-from tests.support.objects import container, owner, pod
+from tests.support.objects import container
 from tests.support.running import Running, scheduling, settings_from
 
 IMAGE = "registry.example/agent:1"
@@ -64,30 +64,6 @@ async def serve(cluster: EmbeddedCluster, **selector: str) -> None:
         "/api/v1/namespaces/default/services",
         {"metadata": {"name": "s"}, "spec": {"selector": selector, "ports": [{"port": 80}]}},
     )
-
-
-async def test_so_are_those_of_a_replica_set_a_stateful_set_and_a_replication_controller() -> None:
-    owners = {
-        "ReplicaSet": ("/apis/apps/v1", "replicasets", {"matchLabels": {"app": "web"}}),
-        "StatefulSet": (
-            "/apis/apps/v1",
-            "statefulsets",
-            {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
-        ),
-        "ReplicationController": ("/api/v1", "replicationcontrollers", {"app": "web"}),
-    }
-    for kind, (group, plural, selector) in owners.items():
-        async with embedded_cluster() as cluster:
-            await two_nodes(cluster)
-            template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container()]}}
-            spec = {"replicas": 2, "selector": selector, "serviceName": "s", "template": template}
-            body = {"metadata": {"name": "o"}, "spec": spec}
-            made = await cluster.ask("POST", f"{group}/namespaces/default/{plural}", body)
-            reference = owner({**made, "apiVersion": group.split("/", 2)[2], "kind": kind})
-            async with scheduling(cluster.transport, SPREADING):
-                for name in ("a", "b"):
-                    await cluster.ask("POST", PODS, pod(name, labels={"app": "web"}, owners=[reference]))
-                assert {await placed(cluster, name) for name in ("a", "b")} == {"n1", "n2"}, kind
 
 
 async def test_services_are_watched_from_when_a_profile_first_spreads_by_them() -> None:

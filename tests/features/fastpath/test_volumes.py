@@ -284,19 +284,3 @@ async def test_a_claim_of_one_pod_is_free_for_the_next_when_the_pod_is_gone() ->
         assert "ReadWriteOncePod access mode" in await world.refused("second")
         await world.cluster.end_pod("first")
         await until(lambda: world.cluster.is_bound("second"))
-
-
-async def test_a_node_takes_no_more_volumes_than_its_driver_can_attach() -> None:
-    async with storage() as world, scheduling(world.cluster.transport):
-        await world.add_csi_node("a", 1)
-        await world.add_class()
-        for name in ("one", "two"):
-            await world.add_claim(name)
-        await world.add_nodes("a")
-        await world.add_pod("p1", "one")
-        await until(lambda: world.cluster.is_bound("p1"))
-        await world.add_pod("p2", "two")
-        assert "node(s) exceed max volume count" in await world.refused("p2")
-        await world.add_nodes("b")
-        await until(lambda: world.cluster.is_bound("p2"))
-        assert (await world.cluster.placed())["p2"] == "b"

@@ -146,6 +146,13 @@ class Headroom:
         #: By group, what was taken here of what is promised to it.
         self._promised: dict[str, Total] = {}
 
+    def copy(self) -> Headroom:
+        """One in which as much is left; what is taken of either is not taken of the other."""
+        found = Headroom(self._queues, self._entries)
+        found._taken = {queue: dict(taken) for queue, taken in self._taken.items()}
+        found._promised = {group: dict(taken) for group, taken in self._promised.items()}
+        return found
+
     def shortfall(
         self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = ""
     ) -> Shortfall | None:

@@ -61,6 +61,8 @@ class Hooks(Struct, frozen=True, kw_only=True):
     job_enqueued: Callable[[Job], None] | None = None
     overused: Callable[[QueueInfo], bool] | None = None
     allocatable: Callable[[QueueInfo, Task], bool] | None = None
+    #: Whether the queue may hold a task at once, and not only when pods that leave are gone.
+    allocatable_now: Callable[[QueueInfo, Task], bool] | None = None
     #: Whether the queue may hold so much more, for tasks of these UIDs together: within its share, and its limits.
     may_hold: Callable[[Job, Vector, Sequence[str]], bool] | None = None
     #: Told whether from now on queues may hold more than their shares; of plugins by which they may not.

@@ -203,7 +203,7 @@ class Session:
                 opened[-1].append((option, PLUGINS[option.name](self, option)))
                 yield
         if self._book is not None:
-            opened.append([(PluginOption(QUOTA), hooks_of(QueueQuota(self._book)))])
+            opened.append([(PluginOption(QUOTA), hooks_of(QueueQuota(self._book, self._leaving())))])
         self.tiers = Tiers(opened)
         self._take_hooks()
 
@@ -236,6 +236,10 @@ class Session:
         self.deallocated = self.tiers.every("deallocated")
         self.cleanup_reservations = self.tiers.every("cleanup_reservations")
         self._committed = self.tiers.every("committed")
+
+    def _leaving(self) -> Iterator[Task]:
+        for job in self.fresh:
+            yield from (task for task in job.by_status[TaskStatus.RELEASING].values() if task.node_name)
 
     def _job(self, group: Group, requests: Requests) -> Job:
         view, nodes = self.view, self.nodes

@@ -60,6 +60,7 @@ class Tiers:
         self._sub_job_ready: Callable[[SubJob], bool] = _all(self._flat("sub_job_ready"))
         #: Whether a queue may hold a task, too.
         self.allocatable: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable"))
+        self.allocatable_now: Callable[[QueueInfo, Task], bool] = _all(self._flat("allocatable_now"))
         #: Whether a queue would be within its share, and all limits, with so much more for tasks of these UIDs.
         self.may_hold: Callable[[Job, Vector, Sequence[str]], bool] = _all(self._flat("may_hold"))
         self._overused = self._flat("overused")

@@ -225,7 +225,7 @@ class QueueUsage:
             placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so
         ):
             self._holds_more(queue)
-        if not is_counted_so or placement.assumed or (before and before.standing is Standing.RESERVED):
+        if not is_counted_so or before is None or before.standing is not Standing.BOUND:
             self.on_held()
         return frees or (before is not None and not is_counted_so)
 

@@ -158,7 +158,7 @@ def _place(
             if view.rejection is None and _goes_on(job, sub_job):
                 continue
             break
-        if not nodes.has_room(task, row):
+        if not (nodes.has_room(task, row) and tiers.allocatable_now(queue, task)):
             statement.pipeline(task, row)
         elif not statement.allocate(task, row, view):
             session.held_back.add(job.uid)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from agent_scheduler.engine.preemption.pdbs import PDBs
@@ -17,6 +18,7 @@ from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
 from agent_scheduler.engine.session.statement import Statement
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.objects.batch import QUOTA_PARTS
 from tests.support.engine import covering
 from tests.unit.engine.session.scene import Part, conf, has, opened, runs, sized, status_of, tasks_of, waits
 
@@ -185,56 +187,48 @@ def test_a_quota_counts_each_pod_once(parts: list[Part], used: int, phase: str) 
     assert status_of(result, "g").phase == phase
 
 
-def _by_class(operator: str, *values: str) -> dict[str, Any]:
-    expression = {"scopeName": "PriorityClass", "operator": operator, "values": values}
-    return {"scopeSelector": {"matchExpressions": [expression]}}
+#: What a pod says; scopes of the quota, or how it selects classes; and whether the quota counts the pod.
+SCOPES = """
+{activeDeadlineSeconds: 9} | [Terminating] | true
+{} | [Terminating] | false
+{activeDeadlineSeconds: 9} | [NotTerminating] | false
+{} | [NotTerminating] | true
+{} | [BestEffort] | false
+{cpu: ""} | [BestEffort] | true
+{activeDeadlineSeconds: 9} | [NotBestEffort, Terminating] | true
+{} | [NotBestEffort, Terminating] | false
+{priorityClassName: high} | [PriorityClass] | true
+{} | [PriorityClass] | false
+{priorityClassName: high} | {operator: In, values: [high, low]} | true
+{priorityClassName: high} | {operator: In, values: [low]} | false
+{} | {operator: NotIn, values: [low]} | true
+{priorityClassName: high} | {operator: NotIn, values: [high]} | false
+{priorityClassName: high} | {operator: Exists} | true
+{priorityClassName: high} | {operator: DoesNotExist} | false
+{} | {operator: DoesNotExist} | true
+{affinity: {podAffinity: {%s: [{namespaceSelector: {}}]}}} | [CrossNamespacePodAffinity] | true
+{affinity: {podAffinity: {%s: [{}]}}} | [CrossNamespacePodAffinity] | false
+{priorityClassName: high} | [VolumeAttributesClass] | false
+""".replace("%s", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
-ENDS, HIGH = {"activeDeadlineSeconds": 9}, {"priorityClassName": "high"}
-CROSSING = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaceSelector": {}}]}}
-NEAR: dict[str, Any] = {"affinity": CROSSING}
-
-
-@pytest.mark.parametrize(
-    ("quota", "pod", "counted"),
-    [
-        ({"scopes": ["Terminating"]}, ENDS, True),
-        ({"scopes": ["Terminating"]}, {}, False),
-        ({"scopes": ["NotTerminating"]}, ENDS, False),
-        ({"scopes": ["NotTerminating"]}, {}, True),
-        ({"scopes": ["BestEffort"]}, {}, False),
-        ({"scopes": ["BestEffort"]}, {"cpu": ""}, True),
-        ({"scopes": ["NotBestEffort", "Terminating"]}, ENDS, True),
-        ({"scopes": ["NotBestEffort", "Terminating"]}, {}, False),
-        ({"scopes": ["PriorityClass"]}, HIGH, True),
-        ({"scopes": ["PriorityClass"]}, {}, False),
-        (_by_class("In", "high", "low"), HIGH, True),
-        (_by_class("In", "low"), HIGH, False),
-        (_by_class("NotIn", "low"), {}, True),
-        (_by_class("NotIn", "high"), HIGH, False),
-        (_by_class("Exists"), HIGH, True),
-        (_by_class("DoesNotExist"), HIGH, False),
-        (_by_class("DoesNotExist"), {}, True),
-        ({"scopes": ["CrossNamespacePodAffinity"]}, NEAR, True),
-        ({"scopes": ["CrossNamespacePodAffinity"]}, {}, False),
-        ({"scopes": ["VolumeAttributesClass"]}, HIGH, False),
-    ],
-)
-def test_a_quota_is_asked_for_the_pods_of_its_scopes(
-    quota: dict[str, Any], pod: dict[str, Any], counted: bool
-) -> None:
+@pytest.mark.parametrize("row", SCOPES.strip().splitlines())
+def test_a_quota_is_asked_for_the_pods_of_its_scopes(row: str) -> None:
     """Also for those that are still to come, which are taken to be as the others, or as the group's parts are."""
+    pod, told, counted = map(yaml.safe_load, row.split("|"))
+    selector = (
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", **dict(told)}]}}
+        if "operator" in told
+        else {}
+    )
     scene = sized(4)
-    scene.quota({"pods": "1"}, {"pods": "1"}, **quota)
+    scene.quota({"pods": "1"}, {"pods": "1"}, **(selector or {"scopes": told}))
     least = {"pods": "2", **({} if "cpu" in pod else {"cpu": "2"})}
     scene.holding(has("g", pod, minMember=2, minResources=least))
-    part = {
-        "scopes": [*scene.members[GroupKey("default", "g")][0].quota.scoped.scopes],
-        "priorityClassName": pod.get("priorityClassName", ""),
-        "resources": least,
-    }
-    named = {"agent-scheduler.io/quota-parts": json.dumps([part])}
-    scene.group("h", minResources=least, annotations=named)
+    use = scene.members[GroupKey("default", "g")][0].quota
+    assert use is not None
+    part = {"scopes": use.scoped.scopes, "priorityClassName": use.scoped.priority_class, "resources": least}
+    scene.group("h", minResources=least, annotations={QUOTA_PARTS: json.dumps([part])})
     _, result = scene.run(conf("gang", "resourcequota"))
     phase = "Pending" if counted else "Inqueue"
     assert [status_of(result, name).phase for name in "gh"] == [phase, phase]
