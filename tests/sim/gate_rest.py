@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from agent_scheduler.objects.batch import STAGE_GATE
-
 from . import gang_reading as read
 from .api import Json, condition_of, name_of
 from .gang_load import GATE
@@ -126,12 +124,10 @@ class _Served:
             if not _is_loose(pod) or not _wants_a_node(pod) or not queue or not standing.queues:
                 continue
             gang = read.gang_of(pod)
-            group, members = standing.groups.get(gang), standing.members.get(gang, [])
-            if group is None and read.is_native(gang):
+            if gang not in standing.groups and read.is_native(gang):
                 continue
-            there = [each for each in members if _is_loose(each) or read.is_ready(each) or _stands_by(each)]
-            if group is not None and (lacks := read.minimum(group, members).lacks(there)):
-                found.append(f"{name_of(pod)} says Unschedulable, and its gang has {lacks} that may be tried")
+            if standing.lacks(pod):
+                # L22.
                 continue
             if read.is_batch(pod) and standing.fault and not read.asks_for_nothing(pod):
                 found.append(f"{name_of(pod)} says Unschedulable, and no node helps: {standing.fault}")
@@ -146,11 +142,6 @@ class _Served:
 
 def _wants_a_node(pod: Json) -> bool:
     return condition_of(pod).get("reason") == "Unschedulable"
-
-
-def _stands_by(pod: Json) -> bool:
-    """Whether it may be given a node beside the others."""
-    return is_ours(pod) and read.waits(pod) and gates(pod) == [STAGE_GATE]
 
 
 def _is_loose(pod: Json) -> bool:
