@@ -101,8 +101,9 @@ def _shown(place: str, each: Any) -> Any:
 
 @asynccontextmanager
 async def installed() -> AsyncIterator[tuple[Installed, Tap]]:
+    """Secrets, which the plugin ssh makes, are in none of the roles that are installed."""
     tap = Tap()
-    async with batch_world(Installed, kubelets=True, disturb=tap) as it:
+    async with batch_world(Installed, kubelets=True, disturb=tap, components=()) as it:
         for number in range(6):
             await it.add_node(f"n{number}", cpu="8")
         it.start_controllers()

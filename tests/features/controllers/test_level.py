@@ -26,7 +26,7 @@ from tests.support.tap import Tap
 from tests.support.virtual import time_of_day
 from tests.support.whole import Whole, stage
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/agent-scheduler/leases"
 #: What differs though the same is said: of which object, of which version, and when.
 SAID_ANEW = {
     *("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"),
@@ -54,7 +54,7 @@ apiVersion: agent-scheduler/v1
 kind: SchedulerConfiguration
 serving: {port: 0}
 leaderElection: {leaseDuration: 2s, renewDeadline: 1s, retryPeriod: 100ms}
-sharding: {mode: soft, leaseNamespace: default, fencePeriod: 1s}
+sharding: {mode: soft, leaseNamespace: agent-scheduler, fencePeriod: 1s}
 batch: {}
 """
 

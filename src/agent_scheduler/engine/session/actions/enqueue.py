@@ -74,6 +74,8 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
             continue
         if not job.tasks and job.name.startswith(GROUP_OF_PODS):
             # It was made for pods that do not name it yet, and may have their room.
+            if not promises.is_let_in(job.group.key):
+                job.phase = PENDING
             continue
         if promises.is_let_in(job.group.key) or _is_let_in(session, job):
             asks.append(_ask(session, job))
