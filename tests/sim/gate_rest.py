@@ -78,30 +78,27 @@ class _Served:
                 # They bring no node, and take one that comes; or none would do.
                 continue
             needed = read.needed(least, len(ready), pending)
-            if (
-                (standing.divides != "proportion" or not read.is_batch(pending[0]))
-                and self._helps(pending, needed)
-                # Else it has not chosen the nodes as those do who place one member after another.
-                and not self._cluster.packs(pending)
-            ):
+            # Else it has not chosen the nodes as those do who place one member after another.
+            if self._helps(pending, needed, name) and not self._cluster.packs(pending):
                 found.append(f"{needed} of {name} fit on nodes to come")
         for pod in standing.pods:
-            is_stopped = standing.divides == "proportion" or standing.is_stopped([pod])
-            if not _is_loose(pod) or read.gang_of(pod) or (read.is_batch(pod) and is_stopped):
+            if not _is_loose(pod) or read.gang_of(pod) or standing.is_stopped([pod]):
                 continue
             if self._cluster.gave_back(pod) or standing.fits_outside(pod):
                 continue
-            if self._helps([pod], 1):
+            if self._helps([pod], 1, ""):
                 found.append(f"{name_of(pod)} fits on a node to come")
         return found
 
-    def _helps(self, pending: list[Json], needed: int) -> bool:
+    def _helps(self, pending: list[Json], needed: int, name: str) -> bool:
         """Whether there may be so many more nodes that each of these has one to itself."""
         standing = self._standing
         # Of those that a queue has room for one after another, the first are to have nodes (docs/decisions/0032).
         wanting = [pod for pod in standing.pods if _is_loose(pod) and _wants_a_node(pod)]
         first = [pod for pod in wanting if not self._is_reserved(pod)]
-        if not standing.has_room(pending, needed, beside=first):
+        if not standing.has_room(pending, needed, beside=first) or not standing.leaves_room(
+            pending, needed, name
+        ):
             return False
         spare: Counter[str] = Counter()
         for pod in pending:

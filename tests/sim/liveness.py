@@ -29,7 +29,6 @@ from .gang_rest import (
     held_by_queues,
     incomplete,
     misnamed_members,
-    until_gangs_stand,
 )
 from .gate_rest import check_gates, until_served
 from .gpus import check_gpus, note_gpus
@@ -204,7 +203,6 @@ async def come_to_rest(world: World) -> None:
         # Who could not be evicted is left in peace for a while, and who was takes a while to leave.
         and await _until_none(world, helpless, PREEMPTED_WITHIN, "L8")
         and await _until_none(world, late, BOUND_WITHIN, "L1")
-        and (world.gangs is None or await until_gangs_stand(world, rules(world)))
         and (world.gangs is None or await until_nobody_rests(world, rules(world)))
     ):
         return

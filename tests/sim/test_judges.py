@@ -270,7 +270,7 @@ _QUICK: dict[str, dict[str, Make]] = {
             lambda now, _session, job, **_: PENDING if now == job.group.status.phase == INQUEUE else now
         )
     },
-    "L16 batch: no session is due": {
+    "L21 batch: no session is due => fits with": {
         "batch.waiting.WaitingPods.group_changed": gives(None),
         "batch.waiting.WaitingPods.move_all": gives(0),
     },
