@@ -10,7 +10,7 @@ import msgspec
 
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.driver import Send, send_once
-from agent_scheduler.kube.errors import Failure, FailureClass
+from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.patch import is_conflict, object_of, patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
@@ -38,12 +38,12 @@ class Configurations:
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
 
     async def publish(self, bundle: bytes) -> bool:
-        """Have each that there is trust `bundle` (PEM), where it does not yet. False if another call is needed."""
+        """Have each that there is trust `bundle` (PEM), where it does not yet. False if another call may do more."""
         text, is_done = b64encode(bundle).decode(), True
         for path in self._paths:
             failure = await self._write(path, text)
-            # That it is made is an event, and another call.
-            is_done &= failure is None or failure.kind is FailureClass.NOT_FOUND
+            # Another call does not help one that is not there, which is told of when it is made, nor a right.
+            is_done &= failure is None or not (failure.retryable or is_conflict(failure))
             # Somebody else has changed it, maybe to this.
             problem = "" if failure is None or is_conflict(failure) else str(failure)
             held_back = self._once.admit(path) if problem else None

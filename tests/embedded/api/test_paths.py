@@ -61,6 +61,9 @@ def test_the_paths_that_are_remembered_are_few(world: World) -> None:
     /healthz | 200 | text/plain
     /healthz/ping | 200 | text/plain
     /healthz/nosuch | 404 | text/plain
+    /healthz/shutdown | 404 | text/plain
+    /readyz/shutdown | 200 | text/plain
+    /livez/poststarthook/rbac/bootstrap-roles | 200 | text/plain
     /healthz/ | 404 | text/plain
     /metrics/ | 404 | text/plain
     /metrics/slis | 200 | text/plain

@@ -93,12 +93,15 @@ def test_a_container_is_started_again_where_its_policy_says_so(
     world: World, amounts: dict[str, str], starts: int
 ) -> None:
     requests = {"cpu": "1", "memory": "64Mi"}
-    run(world, "a", spec={"containers": [container(resources={"requests": requests}, resizePolicy=ON_START)]})
+    sized = container(resources={"requests": requests}, resizePolicy=ON_START)
+    run(world, "a", life="10", spec={"containers": [sized]})
     world.settle(5)
     resize(world, "a", **amounts)
     (report,) = world.status("a")["containerStatuses"]
     assert (report["restartCount"], "terminated" in report["lastState"]) == (starts, bool(starts))
     assert report["resources"]["requests"] == {**requests, **amounts}
+    world.settle(5)
+    assert world.phase("a") == ("Running" if starts else "Succeeded"), "its seconds begin anew"
 
 
 def test_what_a_pod_has_as_a_whole_is_told_of_the_pod(world: World) -> None:

@@ -404,6 +404,7 @@ STRICT_FIELD = "spec.minAvailable"
         (was(minimum=6), [STRICT_FIELD, STRICT_FIELD]),
         (was(task(replicas=0, minAvailable=1), B), ["spec.tasks[0].minAvailable"]),
         (was(task(replicas=-1, minAvailable=1), B), ["spec.tasks[0].replicas", STRICT_FIELD]),
+        (was(task(replicas=0, minAvailable=0), B, minimum=2), []),
         (was(task(minAvailable=-1), B), ["spec.tasks[0].minAvailable", STRICT_FIELD]),
         (was(minimum=-1), [STRICT_FIELD, STRICT_FIELD]),
         (was(networkTopology=TIERS), ["spec.networkTopology", "spec.networkTopology"]),

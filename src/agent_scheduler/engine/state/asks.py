@@ -16,7 +16,7 @@ class Ask(NamedTuple):
 
     `wanted`: what it needs to run. `members`: its pods, those that have ended, too; what they hold of the queue is not
     wanted once more. `turn`: when its turn is, among those of others and of pods. `complete`: whether it has its
-    minimum of members.
+    minimum of members. `voted`: whether a session has found that nothing but its queue would keep it out.
     """
 
     key: GroupKey
@@ -25,6 +25,7 @@ class Ask(NamedTuple):
     members: Collection[PodInfo]
     turn: Turn
     complete: bool = True
+    voted: bool = True
 
 
 def turn_of_group(members: Iterable[PodInfo], priority: int, created: str, name: str, uid: str) -> Turn:
@@ -38,13 +39,15 @@ def turn_of_group(members: Iterable[PodInfo], priority: int, created: str, name:
 class Promise:
     """Invariant: the book counts for the group what of `wanted` is not in `spent`."""
 
-    __slots__ = ("complete", "incomplete_since", "queue", "spent", "total", "turn", "wanted")
+    __slots__ = ("complete", "incomplete_since", "is_let_in", "queue", "spent", "total", "turn", "wanted")
 
     def __init__(self, ask: Ask) -> None:
         self.queue = ask.queue
         self.wanted = ask.wanted
         self.turn = ask.turn
         self.complete = ask.complete
+        #: Whether the group is let in, or its turn has come and the room is kept until a session has voted.
+        self.is_let_in = ask.voted
         #: When it was found first that the group lacks members.
         self.incomplete_since: float | None = None
         #: By UID, what members of the group took of it. It is not given back when they have run.

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 from ..quotas.turns import Turn, turn
-from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, rest
+from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, rest
 from ..quotas.waiting import take_all
+from .asks import Ask
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -251,7 +252,10 @@ class GatedPods:
         else:
             choice = _alone(key, members.values(), ())
         usage = self._usage
-        if choice is None or (self.asks_queues and usage.promises.keeps_out(key)):
+        if choice is None:
+            return
+        if self.asks_queues and usage.promises.keeps_out(key):
+            self._keep_turn(key, choice)
             return
         turns: list[tuple[str, Sequence[PodInfo]]]
         if choice.needed:
@@ -282,6 +286,16 @@ class GatedPods:
                 usage.wait_for(name, wanted, first)
             else:
                 self.let_past((name,))
+
+    def _keep_turn(self, key: GroupKey, choice: Choice) -> None:
+        """Of a group that is not let into its queue."""
+        first = choice.needed or choice.others[:1]
+        if first and (queue := self._usage.queue_of(first[0])):
+            wanted: Total = {}
+            for pod in first:
+                add_to(wanted, self._usage.vector(pod))
+            ask = Ask(key, queue, at_least(wanted, choice.at_least), (), min(map(in_turn, first)))
+            self._usage.promises.keep_turn(ask)
 
     def waits_as(self, name: str) -> bool:
         """Whether gated pods wait for their queue under this name."""

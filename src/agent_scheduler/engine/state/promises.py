@@ -58,6 +58,8 @@ class Promises:
         self._asking: dict[str, Ask] = {}
         #: UID -> the group from whose promise the pod has taken its room.
         self._spender: dict[str, GroupKey] = {}
+        #: Groups that something else than their queue keeps out, by the last session.
+        self._kept_out: set[GroupKey] = set()
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -106,6 +108,7 @@ class Promises:
     def gone(self, key: GroupKey) -> None:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
+        self._kept_out.discard(key)
         self.end(key)
 
     def _adopt(self, key: GroupKey, group: PodGroup, queue: str, members: Collection[PodInfo]) -> None:
@@ -125,7 +128,8 @@ class Promises:
     # ---- sessions
 
     def is_let_in(self, key: GroupKey) -> bool:
-        return key in self._promises
+        promise = self._promises.get(key)
+        return promise is not None and promise.is_let_in
 
     def begin(self) -> None:
         """Groups are about to ask. Those who wait already, or are about to, come before them."""
@@ -139,8 +143,12 @@ class Promises:
         gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
         wait for one another. `may_go`: what pods of its queue hold that may be evicted for a group without gated pods.
         """
+        self._kept_out.discard(ask.key)
         promise = self._promises.get(ask.key)
-        if promise is not None and not self._adjust(ask, promise):
+        if promise is not None and not promise.is_let_in:
+            # Its turn was kept for what was known of it then.
+            self._end(ask.key)
+        elif promise is not None and not self._adjust(ask, promise):
             return
         # Whoever waits does so as there is no room for it now: to let in one that fits passes over nobody.
         headroom = self._usage.book.headroom()
@@ -148,6 +156,23 @@ class Promises:
             headroom.give(ask.queue, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
         if is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
+            self._stop_asking(ask.key)
+            self._promise(ask)
+        else:
+            self._stand(ask, wanted)
+
+    def keep_turn(self, ask: Ask) -> None:
+        """A group with gated members is not let in: those whose turn is after its own are not to have the room for
+        which a session would let it in."""
+        if ask.key in self._promises or ask.key in self._kept_out:
+            return
+        ask = ask._replace(voted=False)
+        name = _line_name(ask.key)
+        known = self._asking.get(name)
+        wanted = rest(ask.wanted, self._held(ask.members))
+        if is_empty(wanted) or (known is not None and known.voted):
+            return
+        if self._usage.book.headroom().shortfall(ask.queue, wanted) is None:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
@@ -181,6 +206,7 @@ class Promises:
 
     def withdraw(self, key: GroupKey) -> None:
         """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
+        self._kept_out.add(key)
         self.end(key)
 
     def give_way(self, now: float, patience: float) -> bool:
@@ -204,7 +230,7 @@ class Promises:
 
     def settle(self, key: GroupKey, phase: str, *, roles_wait: bool) -> None:
         """What a session has decided of a group that was let in."""
-        if key in self._promises and phase != INQUEUE and not (phase in _BEGUN and roles_wait):
+        if self.is_let_in(key) and phase != INQUEUE and not (phase in _BEGUN and roles_wait):
             self.end(key)
 
     def asks_for(self, key: GroupKey) -> bool:
@@ -324,13 +350,12 @@ class Promises:
 
     def queue_of(self, key: GroupKey) -> str:
         """The queue that a group was let into; empty if it was into none."""
-        promise = self._promises.get(key)
-        return "" if promise is None else promise.queue
+        return self._promises[key].queue if self.is_let_in(key) else ""
 
     def keeps_out(self, key: GroupKey) -> bool:
         """Whether gated members of the group wait for it to be let in."""
         seen = self._seen.get(key) if self.asks else None
-        return seen is not None and key not in self._promises and seen[1] in (*_OUTSIDE, INQUEUE)
+        return seen is not None and not self.is_let_in(key) and seen[1] in (*_OUTSIDE, INQUEUE)
 
     # ---- members
 
@@ -352,5 +377,5 @@ class Promises:
             self._count(key, self._promises[key])
 
     def promises(self) -> Iterable[tuple[GroupKey, str, Vector]]:
-        """Each group that is let in, its queue, and what is left of its promise."""
+        """Each group for which room is kept, its queue, and how much is left of it."""
         return [(key, promise.queue, promise.left()) for key, promise in self._promises.items()]

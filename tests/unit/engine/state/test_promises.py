@@ -91,6 +91,21 @@ def test_a_group_is_let_in_and_past_before_one_that_came_later_and_has_its_pods_
     assert world.let == ["e"] and world.promises.left(key_of("early")) == EMPTY and world.cpu("q") == 2
 
 
+def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
+    """The podgroup controller has made a group for the first of two pods."""
+    world = Groups(queue("q", "1"))
+    first, second = gated("p-1", group="g"), gated("p-2")
+    world.made(group("g", cpu=1), members=(first,))
+    world.see(first, second)
+    assert world.let == [] and world.let_in() == ["g"], "its room is kept until a session has voted"
+    world.ask(ask("g", first, cpu=1))
+    assert world.let == ["p-1"]
+    world.usage.left("p-1")
+    world.promises.withdraw(key_of("g"))
+    world.gated.admit()
+    assert world.let == ["p-1", "p-2"]
+
+
 def test_room_that_comes_free_lets_the_next_group_in_between_sessions() -> None:
     world = Groups(queue("q", "2"))
     world.made(group("a"), group("b"))
