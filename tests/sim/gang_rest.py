@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,15 +15,11 @@ from .allocations import is_gated
 from .api import NODES, Body, Json, condition_of, content, name_of, node_of, uid_of
 from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
 from .gangs import GangCluster
-from .job_reading import stands_by
 from .kinds import World
 from .legality import attachable, claims_of, has_its_volumes
 from .loads import MADE
 from .rules import Rules, are_enough, cluster_of, is_ready, places_by_gpus, readable, refusal
 
-#: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
-#: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.
-BOUND_WITHIN = 90.0
 _PHASES = ("Pending", "Inqueue", "Running", "Unknown", "Completed")
 
 
@@ -90,63 +85,12 @@ class Standing:
         is_asked = (self._enqueues and phase == "Pending") or not all(map(read.asks_for_nothing, in_sessions))
         return bool(self.fault and in_sessions) and is_asked
 
-    # -- who should have been bound
-
-    def late(self) -> list[str]:
-        """Groups, or pods that are in none, that could have more members bound."""
-        found: list[str] = []
-        if any(map(stands_by, self.pods)):
-            # Room is kept for them on nodes that nobody is told.
-            return found
-        for name, group in self.groups.items():
-            if problem := self._could(name, group):
-                found.append(f"{name} {problem}")
-        for pod in self.members.get("", ()):
-            if not read.pending([pod]) or self.is_stopped([pod]) or not self._gpus_are_enough([pod], 1):
-                continue
-            if self._fits([pod], 1) and self._may_hold([pod], 1):
-                found.append(f"{name_of(pod)} would fit by itself")
-        return found
-
-    def _could(self, name: str, group: Json) -> str:
-        members = self.members.get(name, [])
-        pending = read.pending(members)
-        ready = [pod for pod in members if read.is_ready(pod)]
-        least = read.minimum(group, members)
-        if not pending or least.lacks([*pending, *ready]):
-            return ""
-        if not self.is_let_in(name, group) or self.is_stopped(pending, group):
-            return ""
-        needed = read.needed(least, len(ready), pending)
-        if not all(may(pending, needed) for may in (self._fits, self._gpus_are_enough, self._may_hold)):
-            return ""
-        return f"would fit with {needed} more members; it has {len(ready)} of {least.members}"
+    # -- who fits
 
     def is_let_in(self, name: str, group: Json) -> bool:
-        """Whether it is asked for its resources no more: before, it may be outbid by groups that do not fit, or ask for
-        more than its queue may hold."""
-        least = (group.get("spec") or {}).get("minResources")
-        if not self._enqueues or not least:
-            return True
-        if read.phase_of_group(group) not in ("Pending", ""):
-            return True
-        if not self._admits(read.queue_of_group(group), read.amounts(least)):
-            return False
-        others = (pods for each, pods in self.members.items() if each != name and read.is_batch(pods[0]))
-        phases = map(read.phase_of_group, self.groups.values())
-        return "Inqueue" not in phases and not any(read.waits(pod) for pods in others for pod in pods)
-
-    def _admits(self, queue: str, asked: Mapping[str, int]) -> bool:
-        shards = self._world.shards
-        # As many as the nodes offer that may be used.
-        total = self._total(None if shards is None else shards.open_to(shards.shape.batch))
-        for name in read.chain(queue, self.queues):
-            more = {resource: self.holds()[name][resource] + amount for resource, amount in asked.items()}
-            if read.above_limits(more, self.queues[name]):
-                return False
-            if self.divides != "tree" and any(amount > total[resource] for resource, amount in more.items()):
-                return False
-        return True
+        """Whether it is asked for its resources no more."""
+        asks = self._enqueues and not read.is_native(name) and (group.get("spec") or {}).get("minResources")
+        return not asks or read.phase_of_group(group) not in ("Pending", "")
 
     def _open_to(self, pod: Json) -> frozenset[str] | None:
         """The nodes of its shard, where those alone may be used."""
@@ -271,17 +215,6 @@ class Standing:
         above = {name for queue in queues for name in read.chain(queue, self.queues)}
         return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
 
-    def _may_hold(self, pending: list[Json], needed: int) -> bool:
-        """Whether the queue and those above it have room for so many, by what they declare; and, where the cluster is
-        divided by weight, whether there is enough for all that anybody asks for; where by capacity, whether the queue
-        then holds no more than all nodes offer, as it may where nodes have shrunk."""
-        if not self.has_room(pending, needed):
-            return False
-        if not read.is_batch(pending[0]):
-            return True
-        is_offered = self._is_offered(self.queue_of(pending[0]), pending, needed)
-        return is_offered and (self.divides != "proportion" or self._is_enough_for_all())
-
     def _is_offered(self, queue: str, pending: list[Json], needed: int) -> bool:
         """Where the cluster is divided by capacity, whether all nodes offer as much as the queue would hold with so
         many more of the batch scheduler's."""
@@ -321,28 +254,15 @@ class Standing:
         return read.held_by(self.queues, self.queues, pods, self.queue_of)
 
     def _gpus_are_enough(self, pending: list[Json], needed: int) -> bool:
-        """As `_may_hold`, of GPUs, of which no queue declares anything."""
+        """Whether nodes offer as many devices, of which no queue declares anything."""
         if self._world.gpu_safety is None:
             return True
-        more = sorted(pending, key=asked)[-needed:]
-        if self.divides == "proportion":
-            more = [pod for pod in self.pods if not read.has_ended(pod) and not node_of(pod)]
-        return are_enough([*self.placed, *more], self.nodes)
+        return are_enough([*self.placed, *sorted(pending, key=asked)[-needed:]], self.nodes)
 
-    def _is_enough_for_all(self) -> bool:
-        wanted: Counter[str] = Counter()
-        for pod in self.pods:
-            if not read.has_ended(pod) and (read.is_batch(pod) or node_of(pod)):
-                wanted.update(read.requests(pod))
-        total = self._total()
-        return all(wanted[resource] <= total[resource] for resource in read.RESOURCES)
-
-    def _total(self, of: frozenset[str] | None = None) -> Counter[str]:
-        """`of`: of these nodes; None: of all."""
+    def _total(self) -> Counter[str]:
         total: Counter[str] = Counter()
         for node in self.nodes:
-            if of is None or name_of(node) in of:
-                total.update(read.amounts(node["status"]["allocatable"]))
+            total.update(read.amounts(node["status"]["allocatable"]))
         return total
 
     # -- what is said
@@ -450,19 +370,6 @@ def held_by_queues(world: World, pods: list[Json], by: Rules) -> set[str]:
         return set()
     standing = Standing(world, world.gangs, by)
     return {uid_of(pod) for pod in pods if standing.is_held(pod)}
-
-
-async def until_gangs_stand(world: World, by: Rules) -> bool:
-    """Whether all that fits is bound soon enough."""
-    assert world.gangs is not None, "it has gangs"
-    deadline = world.loop.time() + BOUND_WITHIN
-    while late := Standing(world, world.gangs, by).late():
-        if world.loop.time() >= deadline:
-            for each in late[:3]:
-                world.safety.violated("L16", f"{each}, and is not bound after {BOUND_WITHIN:g} s")
-            return False
-        await asyncio.sleep(1.0)
-    return True
 
 
 def incomplete(world: World, pods: list[Json], by: Rules) -> set[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from agent_scheduler.objects.batch import STAGE_GATE
-
 from . import gang_reading as read
 from .api import Json, condition_of, name_of
 from .gang_load import GATE
@@ -80,30 +78,27 @@ class _Served:
                 # They bring no node, and take one that comes; or none would do.
                 continue
             needed = read.needed(least, len(ready), pending)
-            if (
-                (standing.divides != "proportion" or not read.is_batch(pending[0]))
-                and self._helps(pending, needed)
-                # Else it has not chosen the nodes as those do who place one member after another.
-                and not self._cluster.packs(pending)
-            ):
+            # Else it has not chosen the nodes as those do who place one member after another.
+            if self._helps(pending, needed, name) and not self._cluster.packs(pending):
                 found.append(f"{needed} of {name} fit on nodes to come")
         for pod in standing.pods:
-            is_stopped = standing.divides == "proportion" or standing.is_stopped([pod])
-            if not _is_loose(pod) or read.gang_of(pod) or (read.is_batch(pod) and is_stopped):
+            if not _is_loose(pod) or read.gang_of(pod) or standing.is_stopped([pod]):
                 continue
             if self._cluster.gave_back(pod) or standing.fits_outside(pod):
                 continue
-            if self._helps([pod], 1):
+            if self._helps([pod], 1, ""):
                 found.append(f"{name_of(pod)} fits on a node to come")
         return found
 
-    def _helps(self, pending: list[Json], needed: int) -> bool:
+    def _helps(self, pending: list[Json], needed: int, name: str) -> bool:
         """Whether there may be so many more nodes that each of these has one to itself."""
         standing = self._standing
         # Of those that a queue has room for one after another, the first are to have nodes (docs/decisions/0032).
         wanting = [pod for pod in standing.pods if _is_loose(pod) and _wants_a_node(pod)]
         first = [pod for pod in wanting if not self._is_reserved(pod)]
-        if not standing.has_room(pending, needed, beside=first):
+        if not standing.has_room(pending, needed, beside=first) or not standing.leaves_room(
+            pending, needed, name
+        ):
             return False
         spare: Counter[str] = Counter()
         for pod in pending:
@@ -126,12 +121,10 @@ class _Served:
             if not _is_loose(pod) or not _wants_a_node(pod) or not queue or not standing.queues:
                 continue
             gang = read.gang_of(pod)
-            group, members = standing.groups.get(gang), standing.members.get(gang, [])
-            if group is None and read.is_native(gang):
+            if gang not in standing.groups and read.is_native(gang):
                 continue
-            there = [each for each in members if _is_loose(each) or read.is_ready(each) or _stands_by(each)]
-            if group is not None and (lacks := read.minimum(group, members).lacks(there)):
-                found.append(f"{name_of(pod)} says Unschedulable, and its gang has {lacks} that may be tried")
+            if standing.lacks(pod):
+                # L22.
                 continue
             if read.is_batch(pod) and standing.fault and not read.asks_for_nothing(pod):
                 found.append(f"{name_of(pod)} says Unschedulable, and no node helps: {standing.fault}")
@@ -146,11 +139,6 @@ class _Served:
 
 def _wants_a_node(pod: Json) -> bool:
     return condition_of(pod).get("reason") == "Unschedulable"
-
-
-def _stands_by(pod: Json) -> bool:
-    """Whether it may be given a node beside the others."""
-    return is_ours(pod) and read.waits(pod) and gates(pod) == [STAGE_GATE]
 
 
 def _is_loose(pod: Json) -> bool:

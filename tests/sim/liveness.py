@@ -29,7 +29,6 @@ from .gang_rest import (
     held_by_queues,
     incomplete,
     misnamed_members,
-    until_gangs_stand,
 )
 from .gate_rest import check_gates, until_served
 from .gpus import check_gpus, note_gpus
@@ -204,7 +203,6 @@ async def come_to_rest(world: World) -> None:
         # Who could not be evicted is left in peace for a while, and who was takes a while to leave.
         and await _until_none(world, helpless, PREEMPTED_WITHIN, "L8")
         and await _until_none(world, late, BOUND_WITHIN, "L1")
-        and (world.gangs is None or await until_gangs_stand(world, rules(world)))
         and (world.gangs is None or await until_nobody_rests(world, rules(world)))
     ):
         return
@@ -231,11 +229,11 @@ async def come_to_rest(world: World) -> None:
     held = held_by_queues(world, waiting(world), rules(world))
     parts = incomplete(world, waiting(world), rules(world))
     for pod in waiting(world):
+        if uid_of(pod) in held and reason_of(pod) == "QueueFull":
+            continue
         if uid_of(pod) in parts:
             if not is_gated(world, pod) and reason_of(pod) not in ("NotEnoughPods", "PodGroupNotFound"):
                 world.safety.violated("L2", f"{name_of(pod)} lacks its gang and says {condition_of(pod)}")
-            continue
-        if uid_of(pod) in held and reason_of(pod) == "QueueFull":
             continue
         if world.gates is not None and world.gates.gave_back(pod):
             world.states.reached("room of a queue given back")

@@ -22,7 +22,8 @@ from .job_reading import stands_by
 from .kinds import Process, World
 from .rules import Rules
 
-#: Seconds until who fits is placed: a session, or an attempt after the longest backoff, and those that follow it.
+#: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
+#: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.
 PLACED_WITHIN = 120.0
 #: Seconds in which nothing is to be written.
 UNWRITTEN = 60.0
@@ -109,26 +110,16 @@ class Waiting(Standing):
                 continue
             needed = read.needed(least, len(ready), waiting)
             if self._rests(waiting, needed, name):
-                what = "" if self.is_let_in(name, group) else ", and is not let in"
-                found.append(
-                    f"{name} fits with {needed} more of {len(waiting)} that wait{what}{self._beyond}"
-                )
+                found.append(f"{name} fits with {needed} more of {len(waiting)} that wait")
         for pod in filter(_may_go, self.pods):
             if not read.gang_of(pod) and not self.is_stopped([pod]) and self._rests([pod], 1, ""):
-                found.append(f"{name_of(pod)} fits{self._beyond}")  # noqa: PERF401
+                found.append(f"{name_of(pod)} fits")  # noqa: PERF401
         return found
-
-    @property
-    def _beyond(self) -> str:
-        """What may have kept those that fit, to tell failures apart: shares of all that anybody asks for."""
-        is_shared = self.divides == "proportion" and not self._is_enough_for_all()
-        return ", perhaps beyond its queue's share" if is_shared else ""
 
     def _is_kept_out(self, name: str, group: Json, members: list[Json]) -> bool:
         """Whether a group stays Pending, maybe for want of pods that are made when it is let in, and its queue has room
         for what it is to be let in with. One that was made for a pod is not where the pod is gone."""
-        is_asked = self._enqueues and not read.is_native(name) and read.phase_of_group(group) == "Pending"
-        if not is_asked or self.fault or (not members and name.startswith("podgroup-")):
+        if self.is_let_in(name, group) or self.fault or (not members and name.startswith("podgroup-")):
             return False
         least, queue = read.minimum(group, members), read.queue_of_group(group)
         waiting = list(filter(_may_go, members))

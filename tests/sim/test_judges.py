@@ -28,6 +28,7 @@ from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.gatedpods import Choice, GatedPods
 from agent_scheduler.engine.state.queueusage import QueueUsage
+from agent_scheduler.engine.verdicts import Wait
 from agent_scheduler.kube.bind import Binds
 
 from .api import condition_of, pod
@@ -269,13 +270,16 @@ _QUICK: dict[str, dict[str, Make]] = {
             lambda now, _session, job, **_: PENDING if now == job.group.status.phase == INQUEUE else now
         )
     },
-    "L16 batch: no session is due": {
+    "L21 batch: no session is due => fits with": {
         "batch.waiting.WaitingPods.group_changed": gives(None),
         "batch.waiting.WaitingPods.move_all": gives(0),
     },
     # What ships, at rest.
     "L21 batch from 1: no group is let in => is not let in": {
         "engine.session.tiers.Tiers.enqueueable": gives(False)
+    },
+    "L22 batch with members_deleted: members that lack others ask for nodes => says Unschedulable, and its gang has": {
+        "engine.verdicts.WORDS": lambda was: {**was, Wait.MEMBERS: was[Wait.NODES]}
     },
     "L23 gates from 2: nodes come for pods that wait for members => unused: its gang has": {
         "embedded_kubernetes.autoscaler.is_unschedulable": around(_waits_for_anything)

@@ -113,7 +113,10 @@ class BatchMessages:
             if group.write:
                 self.statuses.put(group)
                 yield
-            if group.group.key.native and (found := cluster.groups.get(group.group.key)) is not None:
+            key = group.group.key
+            # One whose members are all another scheduler's is for that to speak of.
+            ours = key.native and (group.tasks or not cluster.groups.members(key))
+            if ours and (found := cluster.groups.get(key)) is not None:
                 self._tell_of_native(found, group)
                 yield
         self.queues.put(result.queues)
