@@ -41,11 +41,11 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 VOLUME_CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 
-#: Volcano's own file, as it ships it.
+#: Volcano's own file, as it ships it, with the plugin that reads more than the others.
 SESSIONS = """
 actions: "enqueue, allocate, backfill"
 tiers:
-- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: priority}, {name: gang}, {name: conformance}, {name: resourcequota}]
 - plugins: [{name: overcommit}, {name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
 """
 

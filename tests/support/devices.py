@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ def slice_json(name: str, *devices: dict[str, Any], version: int = 1, **spec: An
 
 
 def slice_of(name: str, *devices: dict[str, Any], **spec: Any) -> SliceInfo:
-    return read_slice(msgspec.json.encode(slice_json(name, *devices, **spec)))
+    return read(slice_json(name, *devices, **spec))[0]
 
 
 def class_of(name: str = "any", *expressions: str, version: int = 1, **spec: Any) -> DeviceClassInfo:
@@ -136,37 +137,41 @@ def counter(size: int | str) -> dict[str, Any]:
     return {"sharedCounters": [{"name": "set", "counters": {"k": {"value": str(size)}}}]}
 
 
-#: What a device is divided into, of a counter of 6: how much of it each partition takes.
-SIZES = {"full": 6, "half": 3, "third": 2}
+#: What a device is divided into: how much each partition takes of the one counter, and how many there are.
+PARTS = {"full": (6, 1), "half": (3, 2), "third": (2, 3)}
 
 
-def divided(node_name: str, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Slices with so many devices of a node, each of which can be divided. No two of them have the same attributes."""
-    parts = [
+def divided(
+    node_name: str, number: int, parts: Mapping[str, tuple[int, int]] = PARTS, whole: int = 6
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Slices with so many devices of a node, each of which can be divided. No two have the same attributes."""
+    found = [
         device(
-            f"{index}-{size}-{each}",
-            attributes=attributes(size=SIZES[size], uid=f"{node_name}{index}"),
-            consumesCounters=[{"counterSet": f"{index}", "counters": {"k": {"value": str(SIZES[size])}}}],
+            f"{index}-{part}-{each}",
+            attributes=attributes(part=part, uid=f"{index}"),
+            consumesCounters=[{"counterSet": f"{index}", "counters": {"k": {"value": str(size)}}}],
         )
         for index in range(number)
-        for size in SIZES
-        for each in range(6 // SIZES[size])
+        for part, (size, places) in parts.items()
+        for each in range(places)
     ]
-    sets = [{"name": f"{index}", "counters": {"k": {"value": "6"}}} for index in range(number)]
+    sets = [{"name": f"{index}", "counters": {"k": {"value": str(whole)}}} for index in range(number)]
     where: Any = {"nodeName": node_name, "pool": {"name": node_name, "resourceSliceCount": 2}}
     counters = slice_json(f"{node_name}-counters", **where, sharedCounters=sets)
     del counters["spec"]["devices"]
-    return slice_json(node_name, *parts, **where), counters
+    return slice_json(node_name, *found, **where), counters
 
 
-def first_of(*sizes: str, name: str = "r") -> dict[str, Any]:
-    """A request for a partition, of the first of these sizes that can be had."""
-    options = [
-        {
-            "name": size,
-            "deviceClassName": "any",
-            "selectors": [{"cel": {"expression": f"device.attributes['{DRIVER}'].size == {SIZES[size]}"}}],
-        }
-        for size in sizes
-    ]
-    return {"name": name, "firstAvailable": options}
+def part_of(part: str, **more: Any) -> dict[str, Any]:
+    """What asks for such a partition."""
+    selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].part == '{part}'"}}
+    return {"deviceClassName": "any", "selectors": [selector], **more}
+
+
+def first_of(*parts: str, name: str = "r") -> dict[str, Any]:
+    """A request for the first of these partitions that can be had."""
+    return {"name": name, "firstAvailable": [{"name": part, **part_of(part)} for part in parts]}
+
+
+def read(*slices: dict[str, Any]) -> list[SliceInfo]:
+    return [read_slice(msgspec.json.encode(each)) for each in slices]

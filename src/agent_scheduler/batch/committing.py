@@ -21,7 +21,7 @@ from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.verdicts import Verdict, Wait
+from agent_scheduler.engine.verdicts import by_nodes
 from agent_scheduler.kube.eviction import Evicted
 
 
@@ -81,7 +81,7 @@ class Outcomes:
 
     def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> None:
         self._observer.attempted(pod, "unschedulable", started, refusal.plugins, refusal.message)
-        verdict = Verdict(Wait.NODES, refusal.message)
+        verdict = by_nodes(refusal.message, refusal.plugins)
         self._messenger.refused(pod, verdict.reason, verdict.message)
         self._try_again()
 

@@ -93,6 +93,9 @@ class BatchMessages:
         """Nothing new of one that misses members which are not there, or gated: kube-scheduler does not try it
         either."""
         verdict = result.verdict
+        if not result.tasks:
+            # Its pods may be another scheduler's.
+            return
         if verdict is None:
             self.messenger.group_decided(group, "True", "Scheduled", "")
         elif verdict.wants_nodes:

@@ -151,7 +151,9 @@ class Pictures:
             elif group is not None:
                 shown = _Shown(known.object, "", tuple(known.members.values()))
                 pods = [self._as_it_will_be(pod) for pod in shown.pods if self._is_ours(pod)]
-                made.take(group, pods, shown, as_shown=group is self._read_groups[key][1])
+                if pods or not (shown.pods and key.native):
+                    # Of Kubernetes' own groups those are another scheduler's whose pods are.
+                    made.take(group, pods, shown, as_shown=group is self._read_groups[key][1])
             if not stands or made.pauses:
                 yield
         if len(self._read_groups) > objects:

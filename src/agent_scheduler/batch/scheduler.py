@@ -305,13 +305,13 @@ class BatchScheduler:
             self._settled = result.settled
             self.waiting.wait_until(result.turns_at)
             await self._worked_off(self.waiting.decided(result.groups))
-            if session.let_in_late:
-                self.waiting.activate()
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1
             earlier, self.last = self.last, Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
+            if session.let_in_late:
+                self.waiting.due.set()
             self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
             if earlier is not None:
                 await self._worked_off(earlier.session.retire(session))

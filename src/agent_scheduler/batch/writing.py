@@ -7,7 +7,7 @@ place of what waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -192,7 +192,7 @@ class _Written(NamedTuple):
 
     uid: str
     version: str
-    resources: dict[str, str]
+    held: Vector
     at: float
 
 
@@ -222,6 +222,8 @@ class QueueStatuses:
         self._timing = timing
         self._count = count
         self._written: dict[str, _Written] = {}
+        #: What the statuses of queues say, kept while they are the same objects.
+        self._read: dict[str, tuple[Queue, Vector]] = {}
         self._named: dict[str, dict[str, None]] = {}
         #: Set while what queues hold, or say that they hold, may be another than when it was looked at.
         self.due = asyncio.Event()
@@ -250,35 +252,38 @@ class QueueStatuses:
         queues, book = self._groups.queues, self._usage.book
         infos = {name: info for name in queues if (info := book.info(name)) is not None}
         self.put(queue_results(infos, placed_in(book), self.said()))
-        for name in self._named.keys() - queues.keys():
-            del self._named[name]
+        known: tuple[dict[str, Any], ...] = (self._written, self._read, self._named)
+        for each in known:
+            for name in each.keys() - queues.keys():
+                del each[name]
 
     def said(self) -> dict[str, Vector]:
         """What the statuses say that queues hold; not of those of which that cannot be read."""
         found = {}
         for name, queue in self._groups.queues.items():
-            allocated = self._allocated(queue)
-            try:
-                found[name] = of_resources(allocated)
-            except QuantityError:
-                continue
-            if allocated is None or found[name].keys() != allocated.keys():
-                # It names what no queue holds.
-                del found[name]
+            written = self._unseen(queue)
+            kept = self._read.get(name)
+            if written is not None:
+                found[name] = written.held
+            elif kept is not None and kept[0] is queue:
+                found[name] = kept[1]
+            elif (held := _readable(queue)) is not None:
+                self._read[name] = queue, held
+                found[name] = held
         return found
 
-    def _allocated(self, queue: Queue) -> Mapping[str, str | int | float] | None:
-        name, metadata = queue.name, queue.metadata
-        written = self._written.get(name)
+    def _unseen(self, queue: Queue) -> _Written | None:
+        """What was written of a queue, if the watch does not show it yet."""
+        written, metadata = self._written.get(queue.name), queue.metadata
         if written is not None and (
             written.uid != metadata.uid
             or not is_older(metadata.resource_version, written.version)
             or self._timing.clock() >= written.at + _SEEN_WITHIN
         ):
             # The watch shows it, or shows long afterwards that it was undone as the store went back.
-            del self._written[name]
-            written = None
-        return queue.status.allocated if written is None else written.resources
+            del self._written[queue.name]
+            return None
+        return written
 
     def put(self, results: Iterable[QueueResult]) -> None:
         """Have those written that say otherwise."""
@@ -303,7 +308,17 @@ class QueueStatuses:
         self._count("written" if patched.failure is None else "failed")
         if patched.failure is None:
             now = self._timing.clock()
-            self._written[name] = _Written(uid, patched.resource_version, resources, now)
+            self._written[name] = _Written(uid, patched.resource_version, result.allocated, now)
+
+
+def _readable(queue: Queue) -> Vector | None:
+    """What its status says that it holds; None for what cannot be read, or names what nobody can hold."""
+    allocated = queue.status.allocated
+    try:
+        held = of_resources(allocated)
+    except QuantityError:
+        return None
+    return None if allocated is None or held.keys() != allocated.keys() else held
 
 
 def _resources(total: Total) -> dict[str, str]:

@@ -20,7 +20,7 @@ from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.state.wantingpods import Together
-from agent_scheduler.engine.verdicts import Verdict, Wait, by_queue
+from agent_scheduler.engine.verdicts import Verdict, Wait, by_nodes, by_queue
 
 from .history import History
 from .queue_gate import NAME as QUEUE_CAPACITY
@@ -116,7 +116,7 @@ class FailureHandler:
             kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
             self._usage.wants_node(pod, nominated=kept, together=together)
         plugins = () if again else refusal.plugins or {NO_NODES}
-        verdict = Verdict(Wait.NODES, refusal.message)
+        verdict = by_nodes(refusal.message, refusal.plugins)
         given_back = self._usage.gated.given_back.get(pod.uid)
         if given_back is not None:
             verdict = Verdict(Wait.QUEUE, f"{given_back}; {refusal.message}")

@@ -155,6 +155,9 @@ class Groups:
         del self._group_of[uid]
         group = self._groups[key]
         pod = group.members.pop(uid)
+        if self._usage is not None:
+            # Of a member that has run and is gone a new process would know nothing.
+            self._usage.promises.restore(uid)
         self._drop_if_empty(group)
         self._group_changed(key)
         if pod.finished:

@@ -118,10 +118,9 @@ class Informers:
 
     def _counted(self, kind: Kind, what: str) -> None:
         self._observer.watched(kind.name, what)
-        reflector = self._reflectors.get(kind.name)
-        if what == "refused" and reflector not in self._first and reflector is not None:
-            # Decisions go on without it: what is read since the start, `synced` speaks of.
-            assert reflector.refused is not None
+        reflector = self._reflectors[kind.name]
+        if what == "refused" and reflector.refused is not None and reflector not in self._first:
+            # Decisions go on without it; of what is read from the start, `synced` tells.
             _log.error("input refused", problem=_refusal(kind, reflector.refused))
 
     async def run(self) -> None:

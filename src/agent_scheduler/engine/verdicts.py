@@ -7,7 +7,7 @@ and for no others, so only a wait that a node would end has this reason (docs/de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -130,6 +130,10 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+#: Filters that refuse a node for its devices, after those that ask for all else.
+_OF_DEVICES: Final = frozenset(("DynamicResources", "GPUShare"))
+
+
 class Verdict(NamedTuple):
     """What is waited for, and what there is to say of that. `queue`: what a queue lacks, of those that wait for one.
     `of_group`: the reason of the group's condition, where that is more than the table says."""
@@ -156,12 +160,22 @@ class Verdict(NamedTuple):
         return self.words.wants_nodes
 
     @property
+    def is_closed(self) -> bool:
+        """Whether its queue takes no pods at all, whatever there is room for."""
+        return self.queue is not None and not self.queue.missing
+
+    @property
     def group_reason(self) -> str:
         return self.of_group or self.words.of_group
 
 
 def by_queue(short: Shortfall) -> Verdict:
     return Verdict(Wait.QUEUE, str(short), short)
+
+
+def by_nodes(message: str, plugins: Collection[str] = ()) -> Verdict:
+    """No node will do. `plugins`: those that refused one, each node counted for the first that did."""
+    return Verdict(Wait.NODES if _OF_DEVICES.isdisjoint(plugins) else Wait.DEVICES, message)
 
 
 def without_group(key: str) -> Verdict:
@@ -182,8 +196,10 @@ def too_few(valid: int, minimum: int, why: str = "") -> Verdict:
     return Verdict(Wait.MEMBERS, said)
 
 
-def others_gated(gated: int, members: int) -> Verdict:
-    return Verdict(Wait.GATES, f"{gated} of the gang's {members} pods have scheduling gates")
+def others_gated(gated: int, members: int, held: int) -> Verdict:
+    """`held`: by the gate of their queue's capacity, and by nothing else."""
+    which = f", {held} of them only that of their queue's capacity" if held else ""
+    return Verdict(Wait.GATES, f"{gated} of the gang's {members} pods have scheduling gates{which}")
 
 
 def of_own_gates(*, stands_by: bool) -> Verdict:

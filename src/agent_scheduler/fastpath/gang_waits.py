@@ -19,9 +19,11 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, others_gated, too_few, without_group
 from agent_scheduler.kube.retry import Timing
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
-#: Seconds between two looks at those that wait.
+#: Seconds between two looks at those that wait, and how many of them are looked at before others have their turn.
 _LOOK: Final = 1.0
+_PORTION: Final = 256
 
 
 class Messenger(Protocol):
@@ -39,8 +41,10 @@ def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
     members = cluster.groups.members(key)
     if len(members) < group.minimum:
         return too_few(len(members), group.minimum)
-    gated = sum(bool(pod.gates) and not pod.node_name for pod in members.values())
-    return others_gated(gated, len(members)) if len(members) - gated < group.minimum else None
+    gates = [pod.gates for pod in members.values() if pod.gates and not pod.node_name]
+    if len(members) - len(gates) >= group.minimum:
+        return None
+    return others_gated(len(gates), len(members), gates.count((QUEUE_ALLOCATION_GATE,)))
 
 
 class GangWaits:
@@ -68,27 +72,29 @@ class GangWaits:
         while True:
             await self._some.wait()
             await self._timing.sleep(_LOOK)
-            self._look()
+            await self._look()
             if not self._noted:
                 self._some.clear()
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
         cluster, noted = self._cluster, self._noted
         assert cluster is not None, "attached before anything is watched"
         before = self._timing.clock() - _LOOK
         verdicts: dict[GroupKey, Verdict | None] = {}
-        for uid, (since, said) in list(noted.items()):
+        for number, (uid, (since, said)) in enumerate(list(noted.items()), start=1):
+            if not number % _PORTION:
+                await asyncio.sleep(0)
             pod = cluster.pods.get(uid)
             key = None if pod is None else native_key(pod)
             if pod is None or key is None or not self._waits(pod):
-                del noted[uid]
+                noted.pop(uid, None)
                 continue
             if key not in verdicts:
                 verdicts[key] = of_gang(cluster, key)
             verdict = verdicts[key]
             if verdict is None:
                 # Those that an event lets in are let in by it.
-                del noted[uid]
+                noted.pop(uid, None)
                 cluster.queue.activate([uid])
             elif verdict != said and since <= before:
                 noted[uid] = since, verdict

@@ -3,6 +3,8 @@
     a member is popped ──> all that wait of its group are taken out of the queue
       ──> each is decided on, with those before it thought to be placed (Trial); one for which others have to be evicted
           counts as placed where these leave
+      ──> too few have a place, for want of devices that others of them have: these are searched for all of them, in
+          several turns if need be (`engine.decide.gang_placing`)
       ──> with those bound already as many as the group needs have a place, and nobody has to be evicted: bound together
           else all go back to the queue, and the evictions that were chosen are carried out
 
@@ -160,17 +162,22 @@ class GangCycle:
         stands = trial is self._trial and cluster.groups.get(group.key) is group
         if stands and searching.have == self._scheduled(group) and all(map(self._stands, searching.members)):
             return self._tried(worker, group, searching.members, started, lambda: trial.go_on(searching))
-        for member in searching.members:
-            if self._stands(member):
-                self._failures.outdated(member.entry)
+        for entry, _ in searching.members:
+            if self._waiting(entry) is not None:
+                self._failures.outdated(entry)
             else:
-                cluster.queue.done(member.entry.uid)
+                cluster.queue.done(entry.uid)
         return None
 
+    def _waiting(self, entry: Entry) -> PodInfo | None:
+        """The pod as it is now; None where it no longer waits."""
+        cluster = self._cluster
+        pod = cluster.pods.get(entry.uid)
+        waits = pod is not None and cluster.is_ours(pod) and entry.uid not in cluster.ledger.placements
+        return pod if waits else None
+
     def _stands(self, member: Member) -> bool:
-        """Whether the pod is as it was, and has no node."""
-        cluster, uid = self._cluster, member.pod.uid
-        return cluster.pods.get(uid) is member.pod and uid not in cluster.ledger.placements
+        return self._waiting(member.entry) is member.pod
 
     def _tried(
         self,

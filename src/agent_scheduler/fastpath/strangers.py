@@ -8,12 +8,11 @@ before is not true any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.verdicts import Verdict, without_profile
+from agent_scheduler.engine.verdicts import PROFILE_NOT_FOUND, SCHEDULING_GATED, Verdict, without_profile
 from agent_scheduler.kube.retry import Timing
 
 #: Seconds for which a pod waits before it is spoken of, and between two looks.
@@ -21,6 +20,8 @@ _PATIENCE: Final = 10.0
 _LOOK: Final = 2.0
 #: kube-scheduler, which says nothing of pods before their queue.
 _EVERYWHERE: Final = "default-scheduler"
+#: Reasons that no scheduler of a pod gives.
+_OF_NOBODY: Final = (PROFILE_NOT_FOUND, SCHEDULING_GATED)
 
 
 class Messenger(Protocol):
@@ -40,6 +41,8 @@ class Strangers:
         #: Since when, and the condition that it had then.
         self._since: dict[str, tuple[float, object]] = {}
         self._told: dict[str, PodInfo] = {}
+        #: Names of schedulers that have bound or refused a pod.
+        self._served: set[str] = set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -53,22 +56,24 @@ class Strangers:
         for uid in self._told.keys() - strangers.keys():
             self._messenger.settled(self._told.pop(uid))
         self._since = {uid: self._since.get(uid, (now, pod.condition)) for uid, pod in strangers.items()}
-        late = [pod for uid, pod in strangers.items() if uid not in self._told and self._is_late(pod, now)]
-        served = self._served() if any(pod.scheduler_name not in cluster.released for pod in late) else ()
+        late = [
+            pod
+            for uid, pod in strangers.items()
+            if uid not in self._told and self._since[uid][0] + _PATIENCE <= now and not pod.gates
+        ]
+        if any(pod.scheduler_name not in self._served for pod in late):
+            self._served |= {pod.scheduler_name for pod in cluster.pods.values() if _is_looked_at(pod)}
         for pod in late:
-            if pod.scheduler_name in cluster.released or pod.scheduler_name not in served:
+            if self._is_nobodys(pod):
                 self._told[pod.uid] = pod
                 self._messenger.stranger(pod, without_profile(pod.scheduler_name, sorted(cluster.profiles)))
 
-    def _is_late(self, pod: PodInfo, now: float) -> bool:
-        since, condition = self._since[pod.uid]
-        is_unseen = pod.condition is None and pod.scheduler_name != _EVERYWHERE
-        looked_at = (
-            pod.condition != condition if pod.scheduler_name in self._cluster.released else not is_unseen
-        )
-        return since + _PATIENCE <= now and not pod.gates and not looked_at
+    def _is_nobodys(self, pod: PodInfo) -> bool:
+        if pod.scheduler_name in self._cluster.released:
+            return pod.condition == self._since[pod.uid][1]
+        return not (pod.condition or pod.scheduler_name in self._served or pod.scheduler_name == _EVERYWHERE)
 
-    def _served(self) -> Collection[str]:
-        """Names of schedulers that have bound or refused a pod."""
-        pods = self._cluster.pods.values()
-        return {pod.scheduler_name for pod in pods if pod.node_name or pod.condition is not None}
+
+def _is_looked_at(pod: PodInfo) -> bool:
+    """Whether a scheduler has bound or refused it."""
+    return bool(pod.node_name) or (pod.condition is not None and pod.condition[1] not in _OF_NOBODY)

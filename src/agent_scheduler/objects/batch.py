@@ -36,7 +36,7 @@ GROUP_OF_PODS: Final = "podgroup-"
 #: An annotation of a PodGroup: names of its roles, with commas between, that wait for others and have not run yet.
 WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
 #: An annotation of a PodGroup: a list in JSON of what its `minResources` are made of, by what scopes of quotas ask of
-#: pods. Where there is none all are alike, and alike to what the group says.
+#: pods. Where there is none, none of them has to end by a time, or speaks of other namespaces.
 QUOTA_PARTS: Final = "agent-scheduler.io/quota-parts"
 #: An annotation of a PodGroup: the minimum that it can have where so many of its pods have failed, and are not made
 #: again, that it cannot have its own; with those of roles, and of their sub-groups: `5,worker=2,ps=4/1`.

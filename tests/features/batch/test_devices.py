@@ -196,9 +196,12 @@ async def test_members_get_devices_for_extended_resources_that_no_node_offers() 
         await until(lambda: world.has_placed("h", 2))
 
 
-@pytest.mark.parametrize("roles", ({}, {"minTaskMember": {"m": 1, "w": 2}}))
+@pytest.mark.promise("L16")
+@pytest.mark.parametrize(
+    ("members", "asks"), (("mww", {}), ("mmww", {"minTaskMember": {"m": 1, "w": 2}})), ids=("any", "of roles")
+)
 async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
-    roles: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    members: str, asks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two divided devices, and a gang of three: one whole, and two halves. A search takes more than one step of the
     session."""
@@ -214,14 +217,14 @@ async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_i
             await world.add(f"{RESOURCE}/resourceslices", {"metadata": name, "spec": each["spec"]})
         spec = {"spec": {"devices": {"requests": [first_of("full", "half")]}}}
         await world.add(TEMPLATES, {"metadata": {"name": "first"}, "spec": spec})
-        await add_group(world, "g", minMember=3, queue="q", **roles)
-        for number, role in enumerate("wmww" if roles else "mww"):
+        await add_group(world, "g", minMember=3, queue="q", **asks)
+        for number, role in enumerate(members):
             labelled = {"annotations": {"volcano.sh/task-spec": role}}
             await world.device_member(f"g-{number}", "g", template="first", **labelled)
         await until(lambda: world.has_placed("g", 3))
         await world.audit()
-        devices = [device for _, device in await world.devices_in_use()]
-        assert sorted(device.split("-", 1)[1] for device in devices) == ["full-0", "half-0", "half-1"]
+        given = sorted(device.split("-", 1)[1] for _, device in await world.devices_in_use())
+        assert given == ["full-0", "half-0", "half-1"]
         await world.rest()
         assert nothing_assumed(world)
 

@@ -38,6 +38,7 @@ async def test_a_member_says_what_its_gang_waits_for_and_what_nodes_say_of_itsel
         sources = await settled(world)
         page = explained(sources, "large-1")
         assert (page["place"], page["scheduler_name"]) == ("waiting", "volcano")
+        assert explained_group(sources, "none")["place"] == "unknown"
         gang = page["gang"]
         assert (gang["group"], gang["queue"], gang["waits_for"]) == ("default/large", "q", "nodes")
         assert list(gang["minimums"]) == [{"of": "group", "needs": 3, "has": 0, "missing": 3}]
@@ -58,20 +59,3 @@ async def test_a_member_of_a_gang_that_runs_is_bound_and_its_group_complete() ->
         group = explained_group(sources, "fits")
         assert (group["place"], group["gang"]["minimums"][0]["missing"]) == ("complete", 0)
         assert "decision" not in group
-
-
-async def test_a_gang_that_its_queue_holds_names_the_queue_and_the_pod_says_it_too() -> None:
-    async with installed() as world:
-        await world.add_node("a", cpu="8")
-        await world.queue("small", capability={"cpu": "2"})
-        await world.gang("g", 3, queue="small")
-        sources = await settled(world)
-        page = explained_group(sources, "g")
-        assert (page["place"], page["gang"]["waits_for"]) == ("waiting", "queue")
-        queue = page["gang"]["queues"][0]
-        assert (queue["name"], queue["capability"], queue["missing"]) == ("small", {"cpu": "2"}, {"cpu": "1"})
-        assert page["example"].startswith("default/g-")
-        assert explained_group(sources, "none")["place"] == "unknown"
-
-        condition = await until(lambda: world.says("g-0", "QueueFull"))
-        assert condition["message"] == "queue small has too little capability left: 1 of cpu missing"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent_scheduler.config.load import load_text
 from agent_scheduler.engine.session.session import View
 from agent_scheduler.fastpath.watching import READERS
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
@@ -35,8 +36,6 @@ batch:
     - plugins: [{name: predicates}, {name: proportion}, {name: nodeorder}]""",
 )
 SHARDED = f"{EVERYTHING}\nsharding: {{mode: hard, leaseNamespace: agent-scheduler}}"
-
-
 TABLES = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encoding="utf-8"))
 
 
@@ -129,17 +128,13 @@ async def test_a_group_is_kept_out_by_a_quota_of_its_pods_and_let_in_when_that_c
         await it.gang("g", 0, minimum=2, minResources={"cpu": "2"})
         await it.rest()
         assert await it.is_in_phase("g", "Pending")
-        await it.patch(
-            "/api/v1/namespaces/default/resourcequotas/f/status", {"status": {"used": {"cpu": "0"}}}
-        )
+        await _put(it, {**_made("quota"), "status": {"hard": {"cpu": "2"}, "used": {"cpu": "0"}}})
         await until(lambda: it.is_in_phase("g", "Inqueue"))
 
 
 async def test_a_group_that_has_waited_for_long_enough_is_let_in_though_nothing_happens() -> None:
     # By a vote of the first tier, which keeps the second from being asked.
-    tiers = (
-        "tiers: [{plugins: [{name: sla}]}, {plugins: [{name: gang}, {name: predicates}, {name: overcommit}]}]"
-    )
+    tiers = "tiers: [{plugins: [{name: sla}]}, {plugins: [{name: gang}, {name: overcommit}]}]"
     async with installed(CONFIGURATION.replace("50ms}", f"50ms, enqueueBy: cluster, {tiers}}}")) as it:
         await it.add_node("n1", cpu="1")
         await it.gang("g", 0, minResources={"cpu": "9"}, minimum=1, annotations={"sla-waiting-time": "1m"})
@@ -158,11 +153,11 @@ async def test_a_group_that_has_waited_for_long_enough_is_let_in_though_nothing_
     [
         (
             "/api/v1/resourcequotas",
-            ("plugin resourcequota reads ResourceQuota", "403", "list and watch resourcequotas,"),
+            ("plugin resourcequota reads ResourceQuota", "403", "watch resourcequotas,"),
         ),
         (
             "/apis/resource.k8s.io/v1/resourceclaims",
-            ("plugin DynamicResources", "resourceclaims.resource.k8s.io,"),
+            ("plugin DynamicResources", " resourceclaims.resource.k8s.io,"),
         ),
         ("/api/v1/nodes", ("this process reads Node", "list and watch nodes,")),
     ],
@@ -179,6 +174,18 @@ async def test_a_process_that_may_not_read_what_a_plugin_decides_by_says_so_and_
     assert len(told) == 1 and all(word in told[0] for word in ("error", *words)), told
 
 
+async def test_a_plugin_that_comes_later_and_may_not_read_is_told_of_once_and_the_process_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with installed(disturb=forbids("/api/v1/resourcequotas")) as it:
+        it.runtime._apply(load_text(EVERYTHING))
+        await asyncio.sleep(60)
+        await it.add_node("n1")
+        await it.add_pod("p")
+        await until(it.placed)
+    assert sum("input refused" in line for line in capsys.readouterr().out.splitlines()) == 1
+
+
 async def test_without_the_kinds_of_batches_a_process_goes_on_and_names_who_reads_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -187,7 +194,4 @@ async def test_without_the_kinds_of_batches_a_process_goes_on_and_names_who_read
         await it.add_pod("p")
         await until(it.placed)
     told = [line for line in capsys.readouterr().out.splitlines() if "input not served" in line]
-    missing = [
-        (each.partition("lacking=")[2].split()[0], "gang" in each) for each in told if "warning" in each
-    ]
-    assert missing == [("queues.scheduling.volcano.sh", False), ("podgroups.scheduling.volcano.sh", True)]
+    assert ["gang" in each and "podgroups.sch" in each for each in told if "warning" in each] == [False, True]

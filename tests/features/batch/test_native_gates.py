@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.embedded import PODS, until
-from tests.support.installation import BOTH, NOWHERE, Installation
+from tests.support.installation import BOTH, NOWHERE, Installation, samples
 from tests.support.native import GROUPS, native_gangs
 
 
@@ -139,3 +139,16 @@ async def test_a_condition_that_others_take_away_or_write_over_is_written_again(
         await world.patch(f"{GROUPS}/g/status", {"status": {"conditions": conditions}})
         again = await world.seen(f"{GROUPS}/g", lambda found: "Scheduled" in str(found["status"]))
         assert again["status"]["conditions"][0]["reason"] == said["status"]["conditions"][0]["reason"]
+
+
+async def test_sessions_leave_a_group_alone_whose_members_are_of_the_fast_path() -> None:
+    async with native_gangs() as world:
+        await group(world, "g", 2)
+        for number in range(2):
+            own = {"podGroupName": "g"}
+            await world.add_pod(f"g-{number}", schedulingGroup=own)
+        await until(lambda: world.says_of_group("g", "False", "Unschedulable", "pod group is unschedulable"))
+        await world.gang("other", 1)
+        await world.rest()
+        assert (await world.said("g") or ("", ""))[1] == "Unschedulable"
+        assert not samples(world.runtime)['agent_scheduler_batch_groups_waiting{reason="members"}']

@@ -42,20 +42,6 @@ async def test_pods_of_a_workload_are_bound_when_its_minimum_fits_and_its_queue_
         assert (group["status"]["phase"], group["status"]["running"]) == ("Running", 2)
 
 
-async def test_nothing_is_bound_from_a_closed_queue_until_it_is_opened() -> None:
-    async with whole() as it:
-        await it.add_node("n1", cpu="4")
-        await it.command("CloseQueue", "default")
-        await it.until_states(default="Closed")
-        uid = await workload(it, minimum=1)
-        await it.add(PODS, member("a", "ReplicaSet", uid))
-        await until(it.groups)
-        await asyncio.sleep(0.5)
-        assert await it.only_placed()
-        await it.command("OpenQueue", "default")
-        await until(lambda: it.only_placed("a"))
-
-
 async def _of_groups(it: Whole) -> list[dict[str, Any]]:
     """Events of PodGroups."""
     items = await it.items("/api/v1/namespaces/default/events")
@@ -272,8 +258,10 @@ def _any_of(*names: str) -> dict[str, Any]:
         ([stage("a", 2, 2), stage("b", 2, 2)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 2, 1), stage("b", 2, 1)], 4, ["j-a-0"], "j-b-1"),
         ([stage("a", 4, 0, partitionPolicy=_PARTS), stage("b", 1, 1)], 3, ["j-a-0"], "j-b-0"),
+        # As it is when it has become smaller, where no webhook is asked.
+        ([stage("a", 1, 2), stage("b", 1, 1)], 3, [], "j-b-0"),
     ],
-    ids=["any", "some", "evicted", "in all", "partition"],
+    ids=["any", "some", "evicted", "in all", "partition", "small"],
 )
 async def test_pods_that_failed_for_good_keep_nobody_from_running(
     tasks: list[Any], minimum: int, fail: list[str], evicted: str, reserves: bool

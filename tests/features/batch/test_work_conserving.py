@@ -45,7 +45,7 @@ async def placed(world: Installation, *gangs: str) -> list[int]:
         (CONFIGURATION, {}, {}, (6, 5), [0, 5]),
         (CONFIGURATION, {"capability": {"cpu": "5"}}, {}, (6, 6), [0, 6]),
         (CONFIGURATION, {}, {"guarantee": {"resource": {"cpu": "5"}}}, (6, 6), [0, 6]),
-        (sessions(RECLAIM), {}, {}, (6, 6), [6, 0]),
+        (sessions("reclaim, allocate, backfill, enqueue"), {}, {}, (6, 6), [6, 0]),
         (sessions(RECLAIM, "capacity"), deserving(5), deserving(5), (6, 6), [6, 0]),
     ],
 )

@@ -68,14 +68,16 @@ class Installed(Whole):
             first["template"]["metadata"] = {"annotations": {RUN_SECONDS: "1", EXIT_CODE: code}}
             await self.make_job(name, first, minimum=1, **everything)
         await self.make_job("lost", stage("a", 2, 2), stage("c", 1, 1, cpu="9"), minimum=2)
-        await self.make_job("aborted", stage("a", 1, 1), minimum=1, **everything)
+        for name in ("aborted", "terminated"):
+            await self.make_job(name, stage("a", 1, 1), minimum=1, **everything)
         await add_queue(self, "small", capability={"cpu": "1"})
         volumes = [{"mountPath": "/data", "volumeClaim": CLAIM}]
         body = objects.job("held", stage("a", 2, 2), minimum=2, queue="small", volumes=volumes)
         await self.add(JOBS, body)
         await asyncio.sleep(10)
-        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "aborted", "uid": "u"}
-        await self.add(COMMANDS, {**command("AbortJob", ""), "target": target})
+        for name, action in (("aborted", "AbortJob"), ("terminated", "TerminateJob")):
+            target = {"apiVersion": objects.BATCH, "kind": "Job", "name": name, "uid": "u"}
+            await self.add(COMMANDS, {**command(action, ""), "target": target})
         for name in ("lost-a-0", "vain-a-0"):
             await self.patch(f"{PODS}/{name}/status", {"status": {"phase": "Failed"}})
 
@@ -127,6 +129,7 @@ async def test_at_rest_nothing_is_written_for_jobs_in_any_phase() -> None:
             **dict.fromkeys(("fails", "vain"), "Failed"),
             "ends": "Completed",
             "aborted": "Aborted",
+            "terminated": "Terminated",
         }
         before = len(tap.requests)
         await asyncio.sleep(60)
@@ -213,7 +216,7 @@ async def test_what_others_do_to_what_a_job_has_comes_to_nothing(stopped: bool) 
             # Pods that have ended are not made again, and a Job that has is what its phase says.
             kept = [f"{PODS}/{each}" for each in ("ends", "fails", "vain", "lost")]
             if name in ("phases", "statuses"):
-                kept = [f"{JOBS}/{each}" for each in ("ends", "fails", "vain", "aborted")]
+                kept = [f"{JOBS}/{each}" for each in ("ends", "fails", "vain", "aborted", "terminated")]
             for path in [
                 each for each in wanted if each.startswith(f"{place}/") and not each.startswith(tuple(kept))
             ]:

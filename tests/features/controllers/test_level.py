@@ -17,7 +17,7 @@ from embedded_kubernetes.controller_list import start
 from embedded_kubernetes.controllers import run
 from embedded_kubernetes.kubelet_play import RUN_SECONDS
 from tests.support import objects
-from tests.support.batched import add_queue, definition
+from tests.support.batched import add_group, add_queue, definition
 from tests.support.controllers import batch_world
 from tests.support.embedded import MERGE, PODS
 from tests.support.jobs import GROUPS
@@ -85,18 +85,20 @@ batch: {}
         ]
 
     async def users_come(self) -> None:
-        """Pods that run, wait for nodes, for their queue and behind its gate, and that have ended."""
+        """Pods that run, wait for nodes, others, their queue and behind its gate, and that have ended."""
         await add_queue(self, "team")
         await add_queue(self, "small", parent="team", capability={"cpu": "2"})
         await self.until_states(team="Open", small="Open")
         ends = {"annotations": {RUN_SECONDS: "1"}, "restartPolicy": "Never"}
         for place, body in (
             ("apps/v1/namespaces/default/deployments", workload("runs", of_set=2, annotations=SMALL)),
-            ("apps/v1/namespaces/default/deployments", workload("waits", of_set=1, cpu="9")),
+            ("batch/v1/namespaces/default/jobs", workload("waits", cpu="9", restartPolicy="Never")),
             ("batch/v1/namespaces/default/jobs", workload("ends", **ends)),
         ):
             await self.add(f"/apis/{place}", body)
         await self.make_job("j", stage("a", 2, 2), minimum=2)
+        await add_group(self, "lacks-one", minMember=2)
+        await self.add(PODS, objects.pod("member", scheduler="volcano", group="lacks-one"))
         await asyncio.sleep(10)
         gated: Any = {
             "gates": [QUEUE_ALLOCATION_GATE],

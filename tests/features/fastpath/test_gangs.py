@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import pytest
@@ -297,6 +298,7 @@ async def test_members_with_devices_get_one_each_or_none_at_all() -> None:
         assert bound(there.after()) == ["p0", "p1"] and given(there) == ["r/full", "r/full"]
 
 
+@pytest.mark.promise("L16")
 @virtual_time
 async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_it(
     monkeypatch: pytest.MonkeyPatch,
@@ -312,23 +314,37 @@ async def test_members_fall_back_to_alternatives_only_as_far_as_the_gang_needs_i
         assert not there.reports.attempts["unschedulable"], "in one attempt"
 
 
+@pytest.mark.parametrize(("change", "left"), (("pod goes", 2), ("pod changes", 2), ("node goes", 0)))
 @virtual_time
-async def test_a_gang_is_tried_anew_if_a_member_goes_while_devices_are_searched_for_it(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_member_or_a_node_may_change_while_devices_are_searched_for_a_gang(
+    change: str, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with living() as there:
 
-        def goes() -> None:
-            gone = there.call("DELETE", f"{PODS}/p1")
-            there.fast_path.cluster.delete_pod(gone["metadata"]["uid"])
+        def changes() -> None:
+            cluster = there.fast_path.cluster
+            pod = next(each for each in cluster.pods.values() if each.name == "p1")
+            if change == "pod goes":
+                there.call("DELETE", f"{PODS}/p1")
+                cluster.delete_pod(pod.uid)
+            elif change == "pod changes":
+                cluster.set_pod(copy(pod))
+            else:
+                there.call("DELETE", "/api/v1/nodes/n1")
+                cluster.delete_node("n1")
 
-        in_small_steps(monkeypatch, goes)
+        in_small_steps(monkeypatch, changes)
         divided_devices(there, n1=1)
         after = await create(there, node("n1", "8"), group(2), *sized(there, *[("full", "half")] * 3))
-        assert bound(after) == ["p0", "p2"] and given(there) == ["r/half", "r/half"]
+        assert len(bound(after)) == left and given(there) == ["r/half"] * left
+        where = there.fast_path.queue.where
+        waiting = [each for each in there.listed("Pod") if not each["spec"].get("nodeName")]
+        assert all(where(each["metadata"]["uid"]) is not None for each in waiting), "none is lost"
+        assert there.reports.failures == []
         assert not there.fast_path.queue.places.in_flight
 
 
+@pytest.mark.promise("L16")
 @virtual_time
 async def test_members_get_shares_of_gpus_that_fit_in_another_order_than_their_own() -> None:
     """The last one is popped: by best fit the small ones would have one GPU, and one of the large ones none."""

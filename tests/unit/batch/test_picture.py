@@ -136,3 +136,14 @@ def test_a_view_pauses_though_all_groups_stand() -> None:
     second = world.view(first)
     assert len(second.settled) == 5 * STRIDE + 1
     assert sum(1 for _ in waiting_kinds(second)) >= 5
+
+
+def test_what_a_pod_holds_whose_group_is_gone_counts_in_its_queue() -> None:
+    world = Shown()
+    world.cluster.ledger.usage.batch_schedulers = ("volcano",)
+    assert world.view().others == []
+    known = world.waiting.groups.groups[KEY].object
+    assert known is not None
+    world.waiting.groups.delete_group(known)
+    (left,) = world.view().others
+    assert (left.queue, left.allocated["pods"]) == ("default", 1)

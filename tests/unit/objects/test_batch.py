@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,92 +20,7 @@ GROUPS = batch.pod_groups("default")
 JOBS = jobs("default")
 MERGE = "application/merge-patch+json"
 
-WHOLE = yaml.safe_load("""
-limits: &limits {cpu: "4", memory: 8Gi, nvidia.com/gpu: 2}
-queue:
-  weight: 3
-  capability: *limits
-  deserved: *limits
-  guarantee: {resource: {cpu: 500m}}
-  reclaimable: false
-  parent: root
-  priority: 7
-  dequeueStrategy: fifo
-  type: x
-  affinity:
-    nodeGroupAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [a]}
-    nodeGroupAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [b]}
-  extendClusters: [{name: c, weight: 1, capacity: {cpu: 1}}]
-  dra: {capability: {gpu: {count: 4, capacity: {memory: 80Gi}}}}
-queueStatus:
-  {state: Open, pending: 1, inqueue: 1, running: 1, unknown: 1, completed: 1, allocated: *limits,
-   reservation: {nodes: [n], resource: *limits}}
-group:
-  minMember: 3
-  minTaskMember: {ps: 1, worker: 2}
-  queue: research
-  priorityClassName: high
-  minResources: *limits
-  networkTopology: &topology {mode: soft, highestTierAllowed: 2}
-  subGroupPolicy:
-  - name: part
-    subGroupSize: 2
-    minSubGroups: 1
-    labelSelector: {matchLabels: {app: x}, matchExpressions: [{key: part, operator: Exists}]}
-    matchLabelKeys: [part]
-    networkTopology: {mode: hard, highestTierName: rack}
-groupStatus:
-  phase: Inqueue
-  running: 1
-  succeeded: 2
-  failed: 3
-  conditions:
-  - {type: Unschedulable, status: "True", transitionID: t, lastTransitionTime: "2026-01-01T00:00:00Z",
-     reason: NotEnoughResources, message: m}
-job:
-  schedulerName: volcano
-  minAvailable: 2
-  volumes:
-  - {mountPath: /a, volumeClaimName: c}
-  - {mountPath: /b, volumeClaim: {resources: {requests: {storage: 1Gi}}}}
-  tasks:
-  - name: ps
-    replicas: 4
-    minAvailable: 2
-    template:
-      metadata: {labels: {app: x}, name: t}
-      spec: {containers: [{name: c, image: i, env: [{name: A, value: b}]}]}
-    policies: [&policy {action: RestartJob, events: [PodFailed, "*"], timeout: 10s}, {action: AbortJob, exitCode: -1}]
-    topologyPolicy: best-effort
-    maxRetry: 2
-    dependsOn: {name: [worker], iteration: any}
-    partitionPolicy: {totalPartitions: 2, partitionSize: 2, minPartitions: 1, networkTopology: *topology}
-  - {name: worker, replicas: 1}
-  policies: [*policy, {action: AbortJob, event: PodEvicted}]
-  plugins: {svc: [], ssh: [--no-root]}
-  runningEstimate: 2h
-  queue: research
-  maxRetry: 5
-  ttlSecondsAfterFinished: 60
-  priorityClassName: high
-  minSuccess: 1
-  networkTopology: *topology
-jobStatus:
-  state: {phase: Running, reason: R, message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}
-  minAvailable: 2
-  taskStatusCount: {ps: {phase: {Running: 2}}}
-  pending: 1
-  running: 1
-  succeeded: 1
-  failed: 1
-  terminating: 1
-  unknown: 1
-  version: 3
-  retryCount: 1
-  runningDuration: 12m5s
-  controlledResources: {plugin-svc: svc}
-  conditions: [{status: Pending, lastTransitionTime: "2026-01-01T00:00:00Z"}, {status: Running}]
-""")
+WHOLE = yaml.safe_load(Path(__file__).with_name("whole.yaml").read_text(encoding="utf-8"))
 LIMITS, STATUS = WHOLE["limits"], WHOLE["jobStatus"]
 WHOLE_QUEUE = queue("research", **WHOLE["queue"])
 WHOLE_GROUP = pod_group("whole", status=WHOLE["groupStatus"], **WHOLE["group"])

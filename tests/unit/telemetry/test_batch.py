@@ -14,7 +14,6 @@ from agent_scheduler.engine.quotas.queues import QueueInfo
 from agent_scheduler.engine.session.conf import SessionConf
 from agent_scheduler.engine.session.session import Stage
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.verdicts import LABELS
 from agent_scheduler.telemetry.batch import BatchMetrics, BatchReports
 from agent_scheduler.telemetry.families import Families
 from agent_scheduler.telemetry.metrics import Metrics
@@ -117,18 +116,6 @@ def test_what_was_bound_is_counted_and_how_long_it_took_since_it_was_made() -> N
     assert (tasks["count"], tasks["sum"]) == (2, 60_000 + 59_000)
     whose = '{job_name="g",queue="default",job_namespace="default"}'
     assert recording.values("volcano_e2e_job_scheduling_duration") == {whose: 30_000}
-
-
-def test_groups_that_wait_are_counted_by_what_they_wait_for() -> None:
-    scene, recording = two_queues(), Recording()
-    scene.gang("full", 9, queue="q")
-    scene.gang("nodes", 5)
-    scene.group("members", minMember=2)
-    recording.session(scene)
-    values = recording.values("agent_scheduler_batch_groups_waiting")
-    waiting = {name.split('"')[1]: number for name, number in values.items() if number}
-    assert waiting == {"queue": 1, "nodes": 1, "members": 1}
-    assert len(values) == len(LABELS), "those that nobody waits for are 0"
 
 
 def test_a_pod_without_a_group_has_no_series_of_its_own() -> None:

@@ -80,10 +80,10 @@ class Belongings:
         self._known: dict[str, dict[_Name, Belonging]] = {}
         #: The key under which each is known, by its UID.
         self._keys: dict[str, str] = {}
-        #: UIDs of Jobs whose objects were looked for, those without labels too, and deleted; and of those whose claims
-        #: that others make are there.
-        self._gone: set[str] = set()
-        self._claimed: set[str] = set()
+        #: UIDs of Jobs, by their keys: those whose objects, without labels too, were looked for and deleted; and those
+        #: whose claims that others make are there.
+        self._gone: dict[str, str] = {}
+        self._claimed: dict[str, str] = {}
 
     def kinds(self, put: Put, learn: Learn, *, ssh: bool) -> list[Kind]:
         """What is watched of them. Secrets only where there are some."""
@@ -135,16 +135,16 @@ class Belongings:
             if not of_job:
                 del self._known[key]
 
-    def forget(self, job: Job) -> None:
-        self._gone.discard(job.metadata.uid)
-        self._claimed.discard(job.metadata.uid)
+    def forget(self, key: str) -> None:
+        self._gone.pop(key, None)
+        self._claimed.pop(key, None)
 
     # ---- what there should be
 
     async def keep(self, job: Job, wanted: Wanted) -> bool:
         """Have all objects of its plugins there, as they should be, and no others."""
         bodies = {(body["kind"], body["metadata"]["name"]): body for body in objects_of(job)}
-        self._gone.discard(job.metadata.uid)
+        self._gone.pop(key_of(job), None)
         for (kind, name), known in list(self._known.get(key_of(job), {}).items()):
             surplus = (
                 kind != _CLAIM
@@ -163,14 +163,14 @@ class Belongings:
         for body in objects_of(job):
             kind, name = body["kind"], body["metadata"]["name"]
             found = self._known.get(key_of(job), {}).get((kind, name))
-            if found is None and job.metadata.uid not in self._gone:
+            if found is None and self._gone.get(key_of(job)) != job.metadata.uid:
                 found = await self._find(kind, job.metadata.namespace, name)
                 if found is None:
                     return False
             is_own = found is not None and _controller(found.metadata) == job.metadata.uid
             if found is not None and is_own and not await self._remove(job, kind, found, wanted):
                 return False
-        self._gone.add(job.metadata.uid)
+        self._gone[key_of(job)] = job.metadata.uid
         return True
 
     async def claim(self, job: Job, wanted: Wanted) -> str | None:
@@ -181,7 +181,7 @@ class Belongings:
                 if not await self._keep(job, body, wanted):
                     return None
                 continue
-            if job.metadata.uid in self._claimed:
+            if self._claimed.get(key_of(job)) == job.metadata.uid:
                 continue
             name = claim_name(job, index)
             found = await self._find(_CLAIM, job.metadata.namespace, name)
@@ -191,7 +191,7 @@ class Belongings:
                 return (
                     f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
                 )
-        self._claimed.add(job.metadata.uid)
+        self._claimed[key_of(job)] = job.metadata.uid
         return ""
 
     async def _keep(self, job: Job, body: dict[str, Any], wanted: Wanted) -> bool:

@@ -69,7 +69,7 @@ class Carrying:
         self._plugins = plugins
         self._events = events
         self._timing = timing
-        #: Versions of pods that are known to say whose they are, by UIDs of the Job and the pod.
+        #: Versions of pods that are known to say whose they are, by the key of the Job and the UID of the pod.
         self._correct: dict[str, dict[str, str]] = {}
 
     def say(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
@@ -238,8 +238,8 @@ class Carrying:
 
     async def _correct_pods(self, job: Job, wanted: Wanted) -> bool:
         """Have those that are there say whose they are, which is looked at once for each version of one."""
-        wish, before = wanted_pods(job), self._correct.get(job.metadata.uid, {})
-        seen = self._correct[job.metadata.uid] = {}
+        wish, before = wanted_pods(job), self._correct.get(key_of(job), {})
+        seen = self._correct[key_of(job)] = {}
         for name, pod in self._cluster.pods(job).items():
             metadata = pod.metadata
             seen[metadata.uid] = metadata.resource_version
@@ -251,9 +251,10 @@ class Carrying:
                 return False
         return True
 
-    def forget(self, job: Job) -> None:
-        self._correct.pop(job.metadata.uid, None)
-        self._belongings.forget(job)
+    def forget(self, key: str) -> None:
+        """The Job of this key is not there, or goes."""
+        self._correct.pop(key, None)
+        self._belongings.forget(key)
 
     async def _close(self, job: Job, wanted: Wanted) -> bool:
         """Of a Job that has ended, or is to end, nothing runs, and it has no group."""

@@ -137,8 +137,6 @@ class JobController:
         while wanted():
             job = self._cluster.jobs.get(key)
             if job is None or job.metadata.deletion_timestamp is not None:
-                if job is not None:
-                    self._carrying.forget(job)
                 return await self._leave(key, wanted)
             self._await_pending(key, job)
             if (command := self._next_command(key)) is not None:
@@ -173,6 +171,7 @@ class JobController:
     async def _leave(self, key: str, wanted: Wanted) -> bool:
         """Of a Job that is not there, or goes: what it owns goes with it."""
         self._cluster.forget(key)
+        self._carrying.forget(key)
         self._delayed.pop(key, None)
         self._forget_pending(key)
         while (command := self._next_command(key)) is not None:

@@ -79,11 +79,14 @@ def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, Wai
 def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) -> str:
     """What the group of the Job says of members that it cannot have any more (`ATTAINABLE`). Empty where it can have
     all that it asks for; and where no pod waits for others, as long as none has."""
-    possible = {task.name: _may_be_ready(job, task, pods) for task in tasks_of(job)}
-    there = [pods.get(name) for name in wanted_pods(job)]
     is_told = group is not None and ATTAINABLE in (group.metadata.annotations or {})
+    is_whole = all(task.minimum <= task.replicas for task in tasks_of(job))
+    if not is_told and is_whole and all(pod.status.phase != _FAILED for pod in pods.values()):
+        return ""
+    there = [pods.get(name) for name in wanted_pods(job)]
     if not is_told and all(pod is not None and pod.status.phase in _RAN for pod in there):
         return ""
+    possible = {task.name: _may_be_ready(job, task, pods) for task in tasks_of(job)}
     roles, lost = [], 0
     for task in tasks_of(job):
         parts, least = _whole_parts(job, task, pods), min(task.minimum, possible[task.name])

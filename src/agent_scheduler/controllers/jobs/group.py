@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from agent_scheduler.engine.state.podusage import Usage, quota_usage
 from agent_scheduler.engine.state.quotause import Scoped, asks_for_quality, crosses_namespaces, is_terminating
-from agent_scheduler.kube.patch import says
 from agent_scheduler.objects.batch import (
     API_VERSION,
     ATTAINABLE,
@@ -90,7 +89,7 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
             ("subGroupPolicy", known.spec.sub_group_policy),
         )
         if (wished := spec.get(key)) or there
-        if not (wished and says(_plain(there), wished, strategic=False))
+        if not (wished and _has(_plain(there), wished))
     }
     if (
         not about
@@ -123,6 +122,16 @@ def _plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
+def _has(found: Any, wished: Any) -> bool:
+    """Whether it says all that is wished; the API server may have added defaults to it."""
+    if isinstance(wished, Mapping):
+        return isinstance(found, dict) and all(_has(found.get(key), each) for key, each in wished.items())
+    if isinstance(wished, (list, tuple)):
+        there = found or ()
+        return len(there) == len(wished) and all(map(_has, there, wished))
+    return bool(found == wished)
+
+
 def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:
     """What a patch says of a group's metadata: whose it is, and what the controller says of it. What it has of its Job
     it got when it was made."""
@@ -144,22 +153,20 @@ def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
 
 
 def _quota_parts(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
-    """The annotation that tells apart what quotas count apart, where what the group says does not do so."""
+    """The annotation that tells apart what quotas count apart, where pods of the minimum have to end by a time or speak
+    of other namespaces, which the group says nowhere."""
     totals: dict[Scoped, Usage] = {}
     for usage, scoped, number in _minimum(job, priorities):
         if number > 0:
             own = scoped.priority_class or job.spec.priority_class_name
             _add(totals.setdefault(replace(scoped, priority_class=own), {}), usage, number)
-    if len(totals) == 1:
-        (scoped,) = totals
-        plain = Scoped(best_effort=scoped.best_effort, priority_class=job.spec.priority_class_name)
-        if scoped == plain:
-            return {}
+    if not any(scoped.terminating or scoped.crosses_namespaces for scoped in totals):
+        return {}
     parts = [
-        QuotaPart(scoped.scopes, scoped.priority_class, dict(_written(total)))
+        QuotaPart(scoped.scopes, scoped.priority_class or "", dict(_written(total)))
         for scoped, total in totals.items()
     ]
-    return {QUOTA_PARTS: msgspec.json.encode(parts).decode()} if parts else {}
+    return {QUOTA_PARTS: msgspec.json.encode(parts).decode()}
 
 
 def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scoped, int]]:
@@ -168,7 +175,7 @@ def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scope
     each task's minimum comes before all else.
     """
     tasks = [(task, *_of_template(bytes(task.template))) for task in tasks_of(job)]
-    tasks.sort(key=lambda each: -priorities.get(each[2].priority_class, 0))
+    tasks.sort(key=lambda each: -priorities.get(each[2].priority_class or "", 0))
     left = job.spec.min_available
     numbers = dict.fromkeys((task.name for task, _, _ in tasks), 0)
     if left >= sum(task.minimum for task, _, _ in tasks):

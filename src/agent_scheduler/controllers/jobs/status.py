@@ -56,7 +56,9 @@ def moved(status: JobStatus, phase: str, now: str) -> JobStatus:
     condition a phase, the newest at the end."""
     known = status.conditions or ()
     if status.state.phase == phase and known and known[-1].status == phase:
-        return status
+        since = status.state.last_transition_time or known[-1].last_transition_time or now
+        state = msgspec.structs.replace(status.state, last_transition_time=since)
+        return msgspec.structs.replace(status, state=state)
     conditions = [each for each in known if each.status != phase]
     return msgspec.structs.replace(
         status,

@@ -19,7 +19,6 @@ from msgspec import Raw
 from agent_scheduler.cluster.groups import POD_GROUP, namespaces, pod_groups
 from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.controllers.reconciling import Learn, Put
-from agent_scheduler.engine.quotas.turns import Turn, turn
 from agent_scheduler.engine.state.podinfo import FINISHED
 from agent_scheduler.kube.answers import Verb, asked_at
 from agent_scheduler.kube.create import create_once, delete_once
@@ -92,32 +91,31 @@ class _Members:
     def __init__(self) -> None:
         self.pods: dict[str, MemberPod] = {}
         self.lodgers: dict[str, MemberPod] = {}
-        #: None if it is to be found.
-        self.newest: MemberPod | None = None
+        #: Of `pods`, all of one second; empty if they are to be found.
+        self.newest: list[MemberPod] = []
 
     def __bool__(self) -> bool:
         return bool(self.pods or self.lodgers)
 
     def set(self, pod: MemberPod, *, lodges: bool) -> None:
         (self.lodgers if lodges else self.pods)[pod.metadata.uid] = pod
-        self.newest = None
+        self.newest = []
 
     def delete(self, uid: str) -> None:
         self.pods.pop(uid, None)
         self.lodgers.pop(uid, None)
-        self.newest = None
+        self.newest = []
 
-    def made_for(self) -> MemberPod | None:
-        """The newest one; None if it is made for nobody."""
-        if self.newest is None:
-            self.newest = max(self.pods.values(), key=_age, default=None)
+    def made_for(self) -> list[MemberPod]:
+        """The newest ones, which may ask for different things; none if it is made for nobody."""
+        if not self.newest and self.pods:
+            last = max(map(_created, self.pods.values()))
+            self.newest = [pod for pod in self.pods.values() if _created(pod) == last]
         return self.newest
 
 
-def _age(pod: MemberPod) -> Turn:
-    """Greater is newer; of those of one second those with the greater number or name."""
-    metadata = pod.metadata
-    return turn(0, metadata.creation_timestamp or "", metadata.name, metadata.uid)
+def _created(pod: MemberPod) -> str:
+    return pod.metadata.creation_timestamp or ""
 
 
 class PodGroupController:
@@ -253,14 +251,15 @@ class PodGroupController:
     async def _keep(
         self, of: GroupName, wanted: Callable[[], bool], *, comes: MemberPod | None = None
     ) -> bool:
-        """Have the group there, as it should be, if there are pods that it is made for, or one `comes`."""
+        """Have the group there, as it should be, if there are pods that it is made for. `comes`: one that is about to
+        name it, and then is the newest."""
         known, members = self._groups.get(of), self._members.get(of)
         if self._is_scaled_down(of):
             return known is None or await self._delete(known, wanted)
-        pod = (None if members is None else members.made_for()) or comes
-        if pod is None:
+        pods = [comes] if comes is not None else [] if members is None else members.made_for()
+        if not pods:
             return True
-        return await (self._make(pod, wanted) if known is None else self._renew(known, pod, wanted))
+        return await (self._make(pods[-1], wanted) if known is None else self._renew(known, pods, wanted))
 
     def _is_scaled_down(self, of: GroupName) -> bool:
         """Whether it is the group of a workload that is to have no pods."""
@@ -274,10 +273,10 @@ class PodGroupController:
             named not in ("", name) and (metadata.namespace, named) in self._groups
         ):
             return await self._keep(own, wanted)
+        if named == name:
+            return await self._keep(own, wanted)
         if not await self._keep(own, wanted, comes=pod):
             return False
-        if named == name:
-            return True
         body = {"metadata": {"uid": metadata.uid, "annotations": {GROUP_NAME: name}}}
         path = f"/api/v1/namespaces/{segment(metadata.namespace)}/pods/{segment(metadata.name)}"
         patched = await patch_once(self._transport, path, _encode(body), wanted=wanted, timing=self._timing)
@@ -305,18 +304,22 @@ class PodGroupController:
         self._learn(made.found)
         return True
 
-    async def _renew(self, known: PodGroup, pod: MemberPod, wanted: Callable[[], bool]) -> bool:
-        """Its workload may have changed since it was made, another pod of it may be the newest, and others may have
-        written the group."""
-        owner = controller_of(pod)
-        if owner is not None and _is_watched(owner) and owner.uid not in self._workloads:
-            # It is gone, and its group is about to be.
-            return True
-        of_owners = await self._annotations(pod, known=True)
-        body = self._group_for(pod, of_owners) if of_owners is not None else None
-        patch = renewal(known, body) if body is not None else None
-        if patch is None:
-            return body is not None
+    async def _renew(self, known: PodGroup, pods: list[MemberPod], wanted: Callable[[], bool]) -> bool:
+        """Its workload may have changed since it was made, other pods of it may be the newest, and others may have
+        written the group. It has to say what one of these pods asks for."""
+        patch = None
+        for pod in pods:
+            owner = controller_of(pod)
+            if owner is not None and _is_watched(owner) and owner.uid not in self._workloads:
+                # It is gone, and its group is about to be.
+                return True
+            of_owners = await self._annotations(pod, known=True)
+            body = self._group_for(pod, of_owners) if of_owners is not None else None
+            if body is None:
+                return False
+            patch = renewal(known, body)
+            if patch is None:
+                return True
         namespace, name = known.metadata.namespace, known.metadata.name
         patched = await patch_once(
             self._transport, _path(namespace, name), _encode(patch), wanted=wanted, timing=self._timing

@@ -10,7 +10,7 @@ found out when members are placed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -113,22 +113,23 @@ class _Places:
         """Thousandths, of all nodes together."""
         return sum(sum(left for left in free if left > 0) for free in self._snapshot.columns.gpus.values())
 
-    def nodes(self, member: int) -> Sequence[NodeInfo]:
+    def nodes(self, member: int) -> Collection[NodeInfo]:
         pod, columns = self._pods[member], self._snapshot.columns
         self._snapshot.handle.devices.budget.left = PORTION
         view = self._trial.view_of(pod)
         ranked = view.ranked(columns, self._taken(pod, view))
         rows = np.flatnonzero(ranked != REFUSED)
-        found = []
-        for row in rows[np.argsort(-ranked[rows], kind="stable")].tolist():
-            node = columns.nodes[row]
-            assert node is not None, "a feasible row has a node"
-            if node.name not in self._rows:
-                self._rows[node.name] = row
-                if not self._marks:
-                    self._before[node.name] = columns.taken[row], columns.gpus.get(row)
-            found.append(node)
-        return found
+        return _Ranked(self, rows[np.argsort(-ranked[rows], kind="stable")].tolist())
+
+    def node_at(self, row: int) -> NodeInfo:
+        columns = self._snapshot.columns
+        node = columns.nodes[row]
+        assert node is not None, "a feasible row has a node"
+        if node.name not in self._rows:
+            self._rows[node.name] = row
+            if not self._marks:
+                self._before[node.name] = columns.taken[row], columns.gpus.get(row)
+        return node
 
     def place(self, member: int, node: NodeInfo) -> None:
         pod, row = self._pods[member], self._rows[node.name]
@@ -139,9 +140,27 @@ class _Places:
         self._trial.rollback(self._marks.pop())
 
     def alike(self, node: NodeInfo) -> Hashable:
-        """By all that the gang's other rules may go by, whichever these are."""
+        """By amounts, GPUs and labels. Where nodes differ to a member in more than that, and both take it by itself, a
+        way may be passed over, and none is taken that is none."""
         before = self._before.get(node.name)
         if before is None:
             return node.name
         labels = frozenset(each for each in node.labels.items() if each[0] != HOSTNAME)
         return self._snapshot.columns.offers[self._rows[node.name]], before, labels
+
+
+class _Ranked(Collection[NodeInfo]):
+    """Nodes in an order. Of many, few are looked at as a rule."""
+
+    def __init__(self, places: _Places, rows: Sequence[int]) -> None:
+        self._places = places
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[NodeInfo]:
+        return map(self._places.node_at, self._rows)
+
+    def __contains__(self, node: object) -> bool:
+        return any(each is node for each in self)

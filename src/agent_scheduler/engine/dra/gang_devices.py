@@ -131,22 +131,27 @@ class GangDevices:
             found = self._there[known] = self._look(there, claims)
         return found
 
-    def least_parts(self, nodes: Collection[NodeInfo]) -> tuple[Mapping[RequestData, float], float]:
-        """Which part of a group each request takes at least, and how many groups there are: unlimited where there are
-        so many nodes that it would take too long to look at them."""
+    def least_parts(
+        self, nodes: Collection[NodeInfo], enough: int
+    ) -> tuple[Mapping[RequestData, float], float]:
+        """Which part of a group each request takes at least, and how many groups there are: unlimited if there are
+        `enough`, however many these are, or if it would take too long to look at all nodes."""
         groups: dict[_Group, None] = {}
         least: dict[RequestData, float] = {}
+        unlimited = False
         until = self._steps.taken + PORTION
         for node in nodes:
             self._steps.taken += VISIT
-            if self._steps.taken > until:
-                return {}, inf
+            if self._steps.taken > until or len(groups) >= enough:
+                unlimited = True
+                break
             for request, some in self.on(node).candidates.items():
                 found = [self._groups.get(index) for index in some]
-                parts = [0.0 if each is None else each[2] for each in found]
-                least[request] = min(least.get(request, inf), *parts, inf)
+                here = [0.0 if each is None else each[2] for each in found]
+                least[request] = min(least.get(request, inf), *here, inf)
                 groups.update((each[0], None) for each in found if each is not None)
-        return {request: part * request.option.number for request, part in least.items()}, len(groups)
+        parts = {request: part * request.option.number for request, part in least.items()}
+        return parts, inf if unlimited else len(groups)
 
     # ---- inside
 

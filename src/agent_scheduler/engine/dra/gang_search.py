@@ -12,13 +12,13 @@ It is depth first, as the search for one pod (`search`), and keeps to the same r
 - A member is tried on as many nodes that have devices for it as there are members: of more, one is in nobody's way.
 
 What it promises: if it ends within its steps, the gang has places if there is any way, and as few members as possible
-fall back; of equal ones the last. For members that are not alike that is so as far as it is found out in about as many
-steps again.
+fall back; of equal ones the last. If half of the steps did not do, those that fall back take what is least of a device,
+and not what comes first in their lists: a way is found sooner so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -38,8 +38,14 @@ from .search import DEVICES_AT_MOST
 #: for all ways that there are; larger ones of members that are alike, as many as it takes to place each of them twice.
 STEPS_A_MEMBER: Final = 2_500
 
-#: What it costs to ask for the nodes of a member beside those that are placed.
+#: Steps after the first way in which others are looked for in which fewer fall back.
+_FEWER: Final = 2 * PORTION
+
+#: What it costs to ask for the nodes of a member beside those that are placed; how many of them are put in order by a
+#: step, and how many looked at.
 _ASK: Final = 50
+_ROWS_A_STEP: Final = 32
+_NODES_A_STEP: Final = 4
 #: What sums of parts may be off by.
 _ROUNDED: Final = 1e-6
 
@@ -61,7 +67,7 @@ class Wanting(NamedTuple):
 class Places(Protocol):
     """Where members can go, as far as it is not about devices."""
 
-    def nodes(self, member: int) -> Sequence[NodeInfo]:
+    def nodes(self, member: int) -> Collection[NodeInfo]:
         """Those that would take a member beside those that are placed, the best first. Devices may be looked at, as if
         those placed had none."""
 
@@ -128,6 +134,9 @@ class GangSearch:
         self._order = list(range(len(members)))
         self._least = [0.0] * len(members)
         self._there_are = inf
+        self._parts: Mapping[RequestData, float] = {}
+        #: Whether a member that falls back takes the smallest alternatives first.
+        self._smallest_first = False
         self._alike: dict[str, int] = {}
         self._sorts_of_nodes: dict[Hashable, int] = {}
         #: Steps after which there is a pause, and after which what is tried is given up.
@@ -142,6 +151,8 @@ class GangSearch:
         self._allocating = Allocating((), self._devices.slots)
         self._stack: list[_Level] = []
         self._placed: list[_Placed] = []
+        #: Node -> its sort, what it has, and the kinds of the members that are placed there.
+        self._on_nodes: dict[str, tuple[int, There, list[int]]] = {}
         self._fallen = 0
         #: Alternatives behind the first that the member has whose turn it is.
         self._later = 0
@@ -166,11 +177,16 @@ class GangSearch:
     def _tries(self) -> Generator[bool, None, None]:
         """False for each pause."""
         budget = STEPS_A_MEMBER * len(self._members)
-        if self._is_hopeless():
+        if (yield from self._is_hopeless()):
             return
-        yield from self._try(budget)
+        half = self.steps + (budget - self.steps) // 2
+        yield from self._try(half)
+        if not self.found and self.steps >= half:
+            # What takes least leaves most to the others.
+            self._smallest_first = True
+            yield from self._try(budget)
         kinds = {kind for kind, plan in zip(self._kinds, self._plans, strict=True) if plan is not None}
-        until = min(budget, 2 * self.steps + STEPS_A_MEMBER)
+        until = min(budget, self.steps + _FEWER)
         while self.found and self.fallen and len(kinds) > 1:
             # Fewer might fall back, if others of them did.
             self._most = self.fallen - 1
@@ -199,6 +215,9 @@ class GangSearch:
                 break
         for _ in self._placed:
             self._places.take_back()
+        # Levels that are not over refer to the search.
+        stack.clear()
+        self._dead.clear()
         return found
 
     def _pause(self) -> Iterator[bool]:
@@ -235,22 +254,25 @@ class GangSearch:
         key = self._left_to(place)
         if key in self._dead:
             return
-        self._steps.taken += _ASK
-        nodes = self._places.nodes(self._order[place])
+        nodes = self._nodes_of(self._order[place])
         for falls_back in self._ways(place):
-            tried: set[Hashable] = set()
+            #: Nodes that are alike -> whether they have devices for the member.
+            tried: dict[Hashable, bool] = {}
             served = 0
             for node in nodes:
-                self._steps.taken += VISIT
-                if self._is_over:
-                    yield _PAUSE
+                self._steps.taken += 1
                 member = self._on(place, node, falls_back=falls_back)
-                if member is None or (alike := self._node_as_it_is(member)) in tried:
+                if member is None:
                     continue
-                tried.add(alike)
-                self._served[place] = False
-                yield self._claims_of(member)
-                served += self._served[place]
+                alike = self._node_as_it_is(member)
+                if alike not in tried:
+                    self._steps.taken += VISIT
+                    if self._is_over:
+                        yield _PAUSE
+                    self._served[place] = False
+                    yield self._claims_of(member)
+                    tried[alike] = self._served[place]
+                served += tried[alike]
                 if served >= len(self._members):
                     break
         if len(self._members) - place > missing:
@@ -290,9 +312,12 @@ class GangSearch:
     def _claims_of(self, member: _Member) -> _Level:
         self._places.place(self._order[member.place], member.node)
         self._placed.append(_Placed(member, len(self._allocating.chosen)))
+        here = self._on_nodes.setdefault(member.node.name, (self._sort_of(member), member.there, []))[2]
+        here.append(self._kinds[self._order[member.place]])
         later, self._later = self._later, 0
         yield self._claim(member, 0)
         self._later = later
+        here.pop()
         self._placed.pop()
         self._places.take_back()
 
@@ -332,9 +357,12 @@ class GangSearch:
             )
             if key in self._dead:
                 return
-        for request in claim.requests[number]:
-            if request.subindex and not member.falls_back:
-                break
+        alternatives: Sequence[RequestData] = claim.requests[number]
+        if not member.falls_back:
+            alternatives = alternatives[:1]
+        elif self._smallest_first:
+            alternatives = sorted(alternatives, key=lambda each: self._parts.get(each, 0.0))
+        for request in alternatives:
             self._later += request.subindex > 0
             if request.option.takes_all:
                 yield self._take_all(member, claim_number, request)
@@ -395,12 +423,10 @@ class GangSearch:
 
     def _left_to(self, place: int) -> Hashable:
         """Equal where the members from this one on find the same."""
-        on: dict[str, tuple[_Member, list[int]]] = {}
-        for member, _ in self._placed:
-            on.setdefault(member.node.name, (member, []))[1].append(self._kinds[self._order[member.place]])
         nodes = [
-            (self._sort_of(member), tuple(sorted(kinds)), member.there.taken())
-            for member, kinds in on.values()
+            (sort, tuple(sorted(kinds)), there.taken())
+            for sort, there, kinds in self._on_nodes.values()
+            if kinds
         ]
         return (
             place,
@@ -417,8 +443,9 @@ class GangSearch:
         name = member.node.name
         if self._shared:
             return name
-        kinds = [self._kinds[self._order[each.place]] for each, _ in self._placed if each.node.name == name]
-        return self._sort_of(member), tuple(sorted(kinds)), member.there.taken()
+        found = self._on_nodes.get(name)
+        kinds = tuple(sorted(found[2])) if found is not None else ()
+        return self._sort_of(member), kinds, member.there.taken()
 
     def _sort_of(self, member: _Member) -> int:
         """The same for nodes that were alike before anybody was placed."""
@@ -433,27 +460,41 @@ class GangSearch:
 
     # ---- whether it can be
 
-    def _is_hopeless(self) -> bool:
-        """Whether too many members have no node even by themselves, or there are too few devices for all."""
-        nodes: dict[int, Sequence[NodeInfo]] = {}
+    def _is_hopeless(self) -> Generator[bool, None, bool]:
+        """Whether too many members have no node even by themselves, or there are too few devices for all. False for
+        each pause."""
+        alone: dict[int, frozenset[str]] = {}
+        nodes: dict[str, NodeInfo] = {}
         for index, kind in enumerate(self._kinds):
-            if kind not in nodes:
-                self._steps.taken += _ASK
-                nodes[kind] = self._places.nodes(index)
-        if sum(bool(nodes[kind]) for kind in self._kinds) < self._needed:
+            if kind not in alone:
+                if self.steps >= self._limit:
+                    yield False
+                there = self._nodes_of(index)
+                # Each of them is looked at.
+                self._steps.taken += len(there) // _NODES_A_STEP
+                here = {node.name: node for node in there}
+                alone[kind] = frozenset(here)
+                nodes |= here
+        if sum(bool(alone[kind]) for kind in self._kinds) < self._needed:
             return True
-        self._alone = [frozenset(node.name for node in each) for each in nodes.values()]
-        self._measure({node.name: node for each in nodes.values() for node in each})
+        self._alone = list(alone.values())
+        self._measure(nodes)
         return not self._may_suffice(0, self._needed)
 
+    def _nodes_of(self, member: int) -> Collection[NodeInfo]:
+        there = self._places.nodes(member)
+        self._steps.taken += _ASK + len(there) // _ROWS_A_STEP
+        return there
+
     def _measure(self, nodes: dict[str, NodeInfo]) -> None:
-        parts, self._there_are = self._devices.least_parts(nodes.values())
+        wanted = sum(plan.most for plan in self._plans if plan is not None)
+        self._parts, self._there_are = self._devices.least_parts(nodes.values(), wanted)
         shared = _named_twice(key for member in self._members for key in member.claims)
         least = [
             0.0
             if plan is None
             else sum(
-                min(parts.get(each, 0.0) for each in alternatives)
+                min(self._parts.get(each, 0.0) for each in alternatives)
                 for claim, key in zip(plan.claims, member.claims, strict=False)
                 if key not in shared
                 for alternatives in claim.requests
@@ -461,8 +502,9 @@ class GangSearch:
             for plan, member in zip(self._plans, self._members, strict=True)
         ]
         if self._needed == len(self._members):
-            # Who needs most has the fewest ways.
-            self._order.sort(key=lambda index: -least[index])
+            # Who has the fewest ways comes first.
+            ways = [len(self._alone[kind]) for kind in self._kinds]
+            self._order.sort(key=lambda index: (-least[index], ways[index]))
         self._least = [least[index] for index in self._order]
 
     def _may_suffice(self, place: int, missing: int) -> bool:

@@ -113,6 +113,15 @@ class Plan:
         """Whether a request has the allocation mode `All`: its refusal may end though no device is freed."""
         return any(request.option.takes_all for claim in self.claims for request in claim.subrequests)
 
+    @property
+    def most(self) -> int:
+        """Devices that its requests ask for at most, those for all aside."""
+        return sum(
+            max(request.option.number for request in alternatives)
+            for claim in self.claims
+            for alternatives in claim.requests
+        )
+
     def claims_on(self, node: NodeInfo, devices: Devices) -> tuple[ClaimPlan, ...]:
         """`claims`, and at the end one for the extended resources that devices stand for on this node."""
         if self._needs is None:

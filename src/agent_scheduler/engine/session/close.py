@@ -209,7 +209,8 @@ def _set_conditions(session: Session, job: Job, verdict: Verdict | None) -> None
         return
     if verdict is None:
         job.conditions = _with(job.conditions, UNSCHEDULABLE, "False", GANG_READY, session)
-        if not any(each.type == SCHEDULED and each.status == "True" for each in job.conditions):
+        is_said = any(each.type == SCHEDULED and each.status == "True" for each in job.conditions)
+        if not is_said and job.phase != COMPLETED:
             job.set_condition(_condition(session, SCHEDULED, "True", GANG_READY))
         return
     job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)

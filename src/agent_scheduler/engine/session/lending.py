@@ -7,12 +7,12 @@ therefore lent to jobs beyond it (docs/decisions/0057).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..gangs.group import needed
-from ..quotas.vector import Vector
 from .demand import requests_of
 from .model import READY, Job, Task, TaskStatus
 
@@ -20,6 +20,22 @@ if TYPE_CHECKING:
     from .session import Session
 
 _PLACED = (*READY, TaskStatus.PIPELINED)
+
+
+@contextmanager
+def lent(session: Session) -> Iterator[None]:
+    """Queues may hold more than their shares; what limits them otherwise does still."""
+    plugins = session.tiers.every("lending")
+    for told in plugins:
+        told(True)
+    yield
+    for told in plugins:
+        told(False)
+
+
+def has_nominated(job: Job) -> bool:
+    """Whether others were evicted for the sake of tasks that wait."""
+    return any(task.pod.nominated_node_name for task in job.by_status[TaskStatus.PENDING].values())
 
 
 def wanted_next(session: Session, job: Job) -> Sequence[Task]:
@@ -50,10 +66,10 @@ def wanted_next(session: Session, job: Job) -> Sequence[Task]:
 
 
 def may_hold(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
-    """Whether the job's queue would hold no more than its share, nor than it may hold at most, with these of its tasks;
-    without any, with what the group says that it needs. While queues are lent room it is the latter alone."""
-    wanted: Vector = requests_of(tasks) if tasks else job.min_resources or {}
-    return session.tiers.may_hold(job, wanted, [task.uid for task in tasks])
+    """Whether the job's queue would hold no more than its share, nor than it may hold at most, with these of its tasks.
+    While queues are lent room it is the latter alone."""
+    uids = [task.uid for task in tasks]
+    return session.tiers.may_hold(job, requests_of(tasks), uids)
 
 
 def with_gangs(

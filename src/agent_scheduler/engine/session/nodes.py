@@ -347,11 +347,9 @@ class SessionNodes:
             found.sort(key=set(self._elsewhere).__contains__)
         return found
 
-    def of_use(self, task: Task | None) -> Collection[int]:
-        """Rows on which the task would have room if enough pods left; of one that is not known yet all."""
+    def of_use(self, task: Task) -> Collection[int]:
+        """Rows on which the task would have room if enough pods left."""
         columns = self.columns
-        if task is None:
-            return list(self._rows.values())
         rows = self._if_pods_left(self.view(task))
         for resource, amount in task.pod.cls.requests.items():
             index = columns.interns.resources.get(resource, columns.resources)

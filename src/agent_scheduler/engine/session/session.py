@@ -153,8 +153,6 @@ class Session:
         #: How often members that were sent were refused, and how often pods were chosen to make room for another.
         self.refused = 0
         self.preemptions = 0
-        #: Whether groups were let in when actions were over that would have placed their pods.
-        self.let_in_late = False
         self.stage = Stage(OPENING, "")
         self.tiers = Tiers(())
         self._take_hooks()
@@ -229,6 +227,15 @@ class Session:
     def asks_book(self) -> bool:
         """Whether queues are asked for what they declare, beside Volcano's plugins, and waiting is told accordingly."""
         return self._book is not None
+
+    @property
+    def let_in_late(self) -> bool:
+        """Whether jobs with pods were let into their queues when other actions, which have not looked at them, were
+        done already."""
+        return "enqueue" in self.conf.actions[1:] and any(
+            job.tasks and job.group.is_object and job.phase == INQUEUE != job.group.status.phase
+            for job in self.fresh
+        )
 
     def _take_hooks(self) -> None:
         """Those that are told of each placement."""

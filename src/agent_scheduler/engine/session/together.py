@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
 
 from ..decide.gang_placing import may_help
-from .model import READY, Job, SubJob, Task
+from .model import Job, SubJob, Task
 from .statement import Statement
-
-if TYPE_CHECKING:
-    pass
 
 
 def place_together(
@@ -27,7 +23,12 @@ def place_together(
     refused = [(task.pod, errors[task.uid].plugins) for task in left if task.uid in errors]
     if not may_help([task.pod for task in placed], refused):
         return ()
-    members, needed = _members(job, sub_job, [*placed, *left])
+    counts = job if sub_job is None else sub_job
+    needed = counts.minimum - counts.ready - counts.best_effort
+    members = session.tiers.in_pending_order(job, [*placed, *left])
+    if job.role_minimums:
+        # With those that come first each role has its minimum.
+        members = members[:needed]
     if not 1 < needed <= len(members):
         return ()
     placing = session.nodes.placing([task.pod for task in members], needed)
@@ -47,25 +48,3 @@ def place_together(
         return ()
     job.forget_errors(task for task, _ in found)
     return [task for task, _ in found]
-
-
-def _members(job: Job, sub_job: SubJob | None, tasks: Sequence[Task]) -> tuple[Sequence[Task], int]:
-    """Those that may have places, and how many of them have to. Where roles count, exactly those that each lacks come
-    first."""
-    counts = job if sub_job is None else sub_job
-    needed = counts.minimum - counts.ready - counts.best_effort
-    if sub_job is not None or not job.role_minimums:
-        return tasks, needed
-    lacking = {
-        role: least - job.in_role(role, READY, best_effort=True) for role, least in job.role_minimums.items()
-    }
-    first: list[Task] = []
-    for task in tasks:
-        if lacking.get(task.role, 0) > 0:
-            lacking[task.role] -= 1
-            first.append(task)
-    if any(number > 0 for number in lacking.values()):
-        return (), 0
-    others = [task for task in tasks if task not in first]
-    members = [*first, *others[: max(needed - len(first), 0)]]
-    return members, len(members)

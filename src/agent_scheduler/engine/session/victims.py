@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, Final
 
+from .lending import has_nominated, lent
 from .model import READY, Job, Task, TaskStatus
 from .statement import Statement
 
@@ -57,13 +58,20 @@ def make_room(statement: Statement, task: Task, row: int, *, which: Which, vote:
     return True
 
 
+def _may_claim(session: Session, task: Task) -> bool:
+    """Others that its queue has been lent room for meanwhile do not keep a task from the room that it had evicted."""
+    queue, allocatable = session.queues[task.job.queue], session.tiers.allocatable
+    if allocatable(queue, task) or not has_nominated(task.job):
+        return allocatable(queue, task)
+    with lent(session):
+        return allocatable(queue, task)
+
+
 def takes_free_room(statement: Statement, task: Task) -> bool:
     """Give the task a claim where there is room for it, or is about to be, that its queue may hold: for it nobody needs
     to be evicted. Volcano looks at the best node, and has pods evicted there."""
     session = statement.session
-    if not session.conf.work_conserving or not session.tiers.allocatable(
-        session.queues[task.job.queue], task
-    ):
+    if not (session.conf.work_conserving and _may_claim(session, task)):
         return False
     row = session.nodes.best(task, session.nodes.view(task))
     if row is not None:

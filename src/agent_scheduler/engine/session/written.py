@@ -13,12 +13,12 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ..gangs.group import needed
+from ..gangs.group import COMPLETED, needed
 from ..quotas.book import Headroom, QuotaBook
 from ..quotas.vector import Total, Vector, add_to
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
-from ..verdicts import Verdict, Wait, by_queue, of_own_gates, others_gated, too_few
+from ..verdicts import Verdict, Wait, by_nodes, by_queue, of_own_gates, others_gated, too_few
 from .lending import may_hold, wanted_next
 from .model import READY, Job, Task, TaskStatus
 from .settled import STRIDE
@@ -31,24 +31,22 @@ NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 _WAITING: Final = (TaskStatus.PENDING, TaskStatus.ALLOCATED)
 #: Tasks that run, or still may.
 _VALID: Final = (*READY, TaskStatus.PIPELINED, TaskStatus.PENDING)
-#: Filters that refuse a node for its devices alone.
-_OF_DEVICES: Final = frozenset(("DynamicResources", "GPUShare"))
 
 #: What the session said of groups that it did not let into their queue.
 Told = Mapping[GroupKey, str]
 
 
 def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told) -> Verdict | None:
-    """None for a gang that has its minimum. `held`: as of `holds`."""
+    """None for a gang that has its minimum, or has ended. `held`: as of `holds`."""
     tiers = session.tiers
-    if job.tasks and tiers.job_ready(job):
+    if job.phase == COMPLETED or (job.tasks and tiers.job_ready(job)):
         return None
     not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
     if not job.tasks and job.is_pending:
         # No pods are made of a Job before its group is let in.
         return Verdict(Wait.ADMISSION, not_let_in)
     hold = _hold_of(job, held)
-    if job.is_pending and hold is not None and hold.wait in (Wait.QUEUE, Wait.QUOTA):
+    if hold is not None and (hold.is_closed or (job.is_pending and hold.wait in (Wait.QUEUE, Wait.QUOTA))):
         return hold
     invalid = tiers.invalid(job)
     if invalid is not None:
@@ -58,7 +56,7 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
     if job.waiting and tiers.job_pipelined(job):
         return Verdict(Wait.RELEASE, f"{job.waiting} of its pods have a claim on room that pods are leaving")
     if gated := _gated_of(job):
-        return others_gated(gated, len(job.tasks))
+        return others_gated(len(gated), len(job.tasks), sum(task.only_queue_gate for task in gated))
     if hold is not None:
         return hold
     return Verdict(Wait.ADMISSION, not_let_in) if job.is_pending else _of_nodes(session, job)
@@ -70,7 +68,8 @@ def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], mess
         return of_own_gates(stands_by=not task.gated)
     if group is not None and group.wait in (Wait.MEMBERS, Wait.GATES):
         return group
-    return held.get(task.uid) or Verdict(Wait.NODES, message)
+    found = task.job.fit_errors.get(task.uid)
+    return held.get(task.uid) or by_nodes(message, () if found is None else found.plugins)
 
 
 def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:
@@ -88,19 +87,19 @@ def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:
     return found if short or len(first) < lacking else None
 
 
-def _gated_of(job: Job) -> int:
-    """How many of its pods have gates, if those that have none are fewer than it needs."""
+def _gated_of(job: Job) -> list[Task]:
+    """Those of its pods that have gates, if those that have none are fewer than it needs."""
     gated = [task for task in job.by_status[TaskStatus.PENDING].values() if task.gated]
     if not gated:
-        return 0
+        return []
     if job.in_statuses(_VALID) - len(gated) < job.minimum:
-        return len(gated)
+        return gated
     roles = Counter(task.role for task in gated)
     lacks = any(
         job.in_role(role, _VALID, best_effort=True) - roles[role] < least
         for role, least in job.role_minimums.items()
     )
-    return len(gated) if lacks else 0
+    return gated if lacks else []
 
 
 def _of_nodes(session: Session, job: Job) -> Verdict:
@@ -113,8 +112,7 @@ def _of_nodes(session: Session, job: Job) -> Verdict:
             )
         return Verdict(Wait.NODES, "its queue has all that it may have of what is in the cluster")
     plugins = frozenset[str]().union(*(error.plugins for error in job.fit_errors.values()))
-    devices = bool(plugins) and plugins <= _OF_DEVICES
-    return Verdict(Wait.DEVICES if devices else Wait.NODES, refusals.most_common(1)[0][0])
+    return by_nodes(refusals.most_common(1)[0][0], plugins)
 
 
 def holds(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from agent_scheduler.objects.batch import PodGroupCondition
 
 from ..quotas.turns import Turn, turn
 from ..quotas.vector import Total, Vector, add_to, rest, take_from
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
+
+#: The condition of a group that has, or had, its minimum.
+SCHEDULED: Final = "Scheduled"
 
 
 class Ask(NamedTuple):
@@ -28,8 +33,18 @@ class Ask(NamedTuple):
     voted: bool = True
 
 
-def turn_of_group(members: Iterable[PodInfo], priority: int, created: str, name: str, uid: str) -> Turn:
-    """That of the first of its members, with the group's priority, or its own where it is older than these."""
+def turn_of_group(
+    members: Iterable[PodInfo],
+    priority: int,
+    created: str,
+    name: str,
+    uid: str,
+    conditions: Iterable[PodGroupCondition] | None,
+) -> Turn:
+    """That of the first of its members, with the group's priority, or its own where it is older than these. One
+    that has had its minimum has its own from then on: else it would come before all who wait already."""
+    ran = [each.last_transition_time or "" for each in conditions or () if each.type == SCHEDULED]
+    created = max((created, *ran))
     turns = [turn(priority, pod.created, pod.name, pod.uid) for pod in members]
     if not turns or (created and created < min(turns).created):
         turns.append(turn(priority, created, name, uid))

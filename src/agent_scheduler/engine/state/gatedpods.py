@@ -253,6 +253,9 @@ class GatedPods:
             choice = _alone(key, members.values(), ())
         usage = self._usage
         if choice is None:
+            if self.asks_queues and usage.promises.is_unseen(key):
+                # The podgroup controller makes a group first, but another watch tells of it.
+                self._keep_turn(key, Choice([*members.values()]), complete=False)
             return
         if self.asks_queues and usage.promises.keeps_out(key):
             self._keep_turn(key, choice)
@@ -287,14 +290,15 @@ class GatedPods:
             else:
                 self.let_past((name,))
 
-    def _keep_turn(self, key: GroupKey, choice: Choice) -> None:
+    def _keep_turn(self, key: GroupKey, choice: Choice, *, complete: bool = True) -> None:
         """Of a group that is not let into its queue."""
         first = choice.needed or choice.others[:1]
         if first and (queue := self._usage.queue_of(first[0])):
             wanted: Total = {}
             for pod in first:
                 add_to(wanted, self._usage.vector(pod))
-            ask = Ask(key, queue, at_least(wanted, choice.at_least), (), min(map(in_turn, first)))
+            own = min(map(in_turn, first))
+            ask = Ask(key, queue, at_least(wanted, choice.at_least), (), own, complete)
             self._usage.promises.keep_turn(ask)
 
     def waits_as(self, name: str) -> bool:

@@ -86,6 +86,11 @@ class Promises:
         key = GroupKey(metadata.namespace, metadata.name)
         before = self._seen.get(key)
         self._seen[key] = (metadata.uid, phase)
+        if before is None:
+            self._kept_out.discard(key)
+            if not self.is_let_in(key):
+                # Its turn was kept for those of its members that were there.
+                self._end(key)
         queue = group.spec.queue or self._usage.default_queue
         promise = self._promises.get(key)
         if before is not None and before[0] != metadata.uid:
@@ -122,7 +127,7 @@ class Promises:
         priority = max((pod.priority for pod in members), default=0)
         metadata = group.metadata
         created = metadata.creation_timestamp or ""
-        own = turn_of_group(members, priority, created, key.name, metadata.uid)
+        own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
         self._promise(Ask(key, queue, wanted, members, own, complete=False))
 
     # ---- sessions
@@ -230,6 +235,7 @@ class Promises:
         lacking = {_line_name(ask.key) for ask in self._asking.values() if not ask.complete}
         if not usage.waiting.would_fit(headroom, lacking):
             return False
+        self._kept_out.add(key)
         self._end(key)
         usage.call()
         return True
@@ -358,6 +364,10 @@ class Promises:
         """The queue that a group was let into; empty if it was into none."""
         return self._promises[key].queue if self.is_let_in(key) else ""
 
+    def is_unseen(self, key: GroupKey) -> bool:
+        """Whether there is no such group, as far as it is known, where groups are let in."""
+        return self.asks and not key.native and key not in self._seen
+
     def keeps_out(self, key: GroupKey) -> bool:
         """Whether gated members of the group wait for it to be let in."""
         seen = self._seen.get(key) if self.asks else None
@@ -377,7 +387,7 @@ class Promises:
             self._count(key, promise)
 
     def restore(self, uid: str) -> None:
-        """The book counts the pod no more, and it has not run."""
+        """The book counts the pod no more, and it has not run, or is no member any more."""
         key = self._spender.pop(uid, None)
         if key is not None and self._promises[key].restore(uid):
             self._count(key, self._promises[key])

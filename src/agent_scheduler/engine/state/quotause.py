@@ -46,8 +46,8 @@ class Scoped(msgspec.Struct, frozen=True, gc=False):
     terminating: bool = False
     #: Whether it asks for no CPU and no memory.
     best_effort: bool = False
-    #: Empty for none.
-    priority_class: str = ""
+    #: Empty for none; None where it is not known, and no scope of classes has the pod.
+    priority_class: str | None = ""
     #: Whether it has terms about pods of other namespaces.
     crosses_namespaces: bool = False
 
@@ -81,10 +81,10 @@ class Scoped(msgspec.Struct, frozen=True, gc=False):
         if requirement.scope_name != PRIORITY_CLASS or requirement.operator == _EXISTS:
             return self._is_in(requirement.scope_name)
         if requirement.operator == "In":
-            return self.priority_class != "" and self.priority_class in (requirement.values or ())
+            return bool(self.priority_class) and self.priority_class in (requirement.values or ())
         if requirement.operator == "NotIn":
-            return self.priority_class not in (requirement.values or ())
-        return requirement.operator == "DoesNotExist" and not self.priority_class
+            return self.priority_class is not None and self.priority_class not in (requirement.values or ())
+        return requirement.operator == "DoesNotExist" and self.priority_class == ""
 
 
 class QuotaUse(msgspec.Struct, frozen=True):

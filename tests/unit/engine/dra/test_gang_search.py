@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import product
 
-import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -15,12 +14,11 @@ from agent_scheduler.engine.dra.allocator import allocate
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.dra.demand import demand
 from agent_scheduler.engine.dra.gang_search import GangSearch, Wanting
-from agent_scheduler.engine.dra.records import read_slice
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podclaims import PodClaim
 from tests.decisions.devices.engine import DeviceEngine
 from tests.decisions.devices.validity import problems, too_much
-from tests.support.devices import SIZES, books, claim_of, divided, first_of, key
+from tests.support.devices import PARTS, books, claim_of, divided, first_of, key, read
 from tests.support.engine import node
 from tests.support.examples import examples
 from tests.unit.engine.dra.clusters import NODES, Drawn, clusters, everything, is_small
@@ -71,7 +69,7 @@ def for_sizes(numbers: Sequence[int], members: Sequence[Sequence[Sizes]], room: 
         claim_of(f"c{index}", *(first_of(*sizes, name=f"r{each}") for each, sizes in enumerate(requests)))
         for index, requests in enumerate(members)
     ]
-    devices = books(*(read_slice(msgspec.json.encode(each)) for each in slices), *claims)
+    devices = books(*read(*slices), *claims)
     search = searched(devices, Somewhere(nodes, room), *([claim.name] for claim in claims))
     for each in search.found:
         assert devices.assume(key(f"c{each.member}"), each.allocations[0], f"{each.member}")
@@ -96,14 +94,14 @@ def least_fallen(numbers: Sequence[int], members: Sequence[Sequence[Sizes]], roo
             ]
             for way in product(*ways):
                 for size, device in way:
-                    there[device] -= SIZES[size]
+                    there[device] -= PARTS[size][0]
                 if min(there) >= 0:
                     falls = any(
                         size != sizes[0] for (size, _), sizes in zip(way, members[index], strict=True)
                     )
                     yield from place(index + 1, left, on, fallen + falls)
                 for size, device in way:
-                    there[device] += SIZES[size]
+                    there[device] += PARTS[size][0]
             on[where] -= 1
 
     return min(place(0, [[6] * each for each in numbers], [0] * len(numbers), 0), default=None)
@@ -115,6 +113,7 @@ _sizes = st.sampled_from(
 _requests = st.lists(_sizes, min_size=1, max_size=2)
 
 
+@pytest.mark.promise("L16")
 @examples(60)
 @given(st.lists(st.integers(1, 2), min_size=1, max_size=3), st.integers(1, 4), st.integers(2, 4), st.data())
 def test_a_gang_has_places_wherever_it_can_and_no_more_of_it_falls_back_than_has_to(
@@ -124,7 +123,11 @@ def test_a_gang_has_places_wherever_it_can_and_no_more_of_it_falls_back_than_has
     members = [data.draw(_requests)] * size if alike else [data.draw(_requests) for _ in range(size)]
     assume(len(numbers) * sum(numbers) * sum(map(len, members)) <= 60)
     search, least = for_sizes(numbers, members, room), least_fallen(numbers, members, room)
-    assert (search.fallen if search.found else None) == least
+    fallen = search.fallen if search.found else None
+    if search.steps < gang_search.STEPS_A_MEMBER * size:
+        assert fallen == least
+    else:
+        assert fallen is None or (least is not None and fallen >= least)
 
 
 @pytest.mark.promise("S17")
@@ -159,7 +162,7 @@ def test_members_with_any_claims_have_places_wherever_they_can(drawn: Drawn) -> 
 def test_members_share_claims_have_several_and_are_left_out_where_not_all_are_needed() -> None:
     n0, n1 = node("n0"), node("n1")
     claims = [claim_of(name, first_of("full", "half")) for name in ("shared", "a", "b")]
-    slices = [read_slice(msgspec.json.encode(each)) for each in (*divided("n0", 2), *divided("n1", 1))]
+    slices = read(*divided("n0", 2), *divided("n1", 1))
     both = searched(books(*slices, *claims), Somewhere([n1, n0]), ("shared", "a"), ("b", "shared")).found
     given = [(each.node.name, *(one.results[0].request for one in each.allocations)) for each in both]
     assert given == [("n0", "r/full", "r/half"), ("n0", "r/half")]

@@ -20,7 +20,6 @@ from agent_scheduler.engine.dra.allocator import (
 )
 from agent_scheduler.engine.dra.catalogue import PORTION, Devices, SearchBudget
 from agent_scheduler.engine.dra.demand import demand
-from agent_scheduler.engine.dra.records import SliceInfo
 from agent_scheduler.engine.state.podclaims import Demand, PodClaim
 from tests.decisions.devices.engine import NAMESPACE, DeviceEngine
 from tests.decisions.devices.validity import Obj, problems
@@ -32,7 +31,10 @@ from tests.support.devices import (
     books,
     claim_of,
     device,
+    divided,
     exactly,
+    part_of,
+    read,
     slice_of,
     wanted,
 )
@@ -80,33 +82,9 @@ def _judge(drawn: Drawn) -> None:
 PROFILES = {"1g": (5, 12), "2g": (10, 3), "3g": (20, 2), "4g": (20, 1), "7g": (40, 1)}
 
 
-def divided(node_name: str, gpus: int) -> list[SliceInfo]:
-    """Of each GPU fourteen devices, and five more that are as the smallest."""
-    devices = [
-        device(
-            f"gpu{gpu}-{profile}-{place}",
-            attributes=attributes(profile=profile, gpu=gpu),
-            consumesCounters=[{"counterSet": f"gpu{gpu}", "counters": {"mem": {"value": str(size)}}}],
-        )
-        for gpu in range(gpus)
-        for profile, (size, places) in PROFILES.items()
-        for place in range(places)
-    ]
-    counters = [{"name": f"gpu{gpu}", "counters": {"mem": {"value": "40"}}} for gpu in range(gpus)]
-    where: Any = {"pool": {"name": node_name, "resourceSliceCount": 2}, "nodeName": node_name}
-    return [
-        slice_of(f"{node_name}-c", sharedCounters=counters, **where),
-        slice_of(f"{node_name}-d", *devices, **where),
-    ]
-
-
-def of_profile(profile: str, number: int = 1) -> dict[str, Any]:
-    selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].profile == '{profile}'"}}
-    return {"deviceClassName": "any", "count": number, "selectors": [selector]}
-
-
 OPTIONS = [
-    {"name": profile, **of_profile(profile, number)} for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))
+    {"name": profile, **part_of(profile, count=number)}
+    for profile, number in (("7g", 2), ("4g", 2), ("1g", 3))
 ]
 FULL = [node(f"full-{index:03}") for index in range(480)]
 FREE = [node(f"zfree-{index}") for index in range(20)]
@@ -115,10 +93,10 @@ FREE = [node(f"zfree-{index}") for index in range(20)]
 @pytest.fixture(scope="module")
 def crowded() -> Devices:
     """480 full nodes of eight divided GPUs, each of which is somebody's as a whole, before twenty free ones."""
-    whole = [f"gpu{gpu}-7g-0" for gpu in range(8)]
+    whole = [f"{gpu}-7g-0" for gpu in range(8)]
     used = (allocated_to(*whole, pool=each.name, node_name=each.name) for each in FULL)
     return books(
-        *(each for place in (*FULL, *FREE) for each in divided(place.name, 8)),
+        *(each for place in (*FULL, *FREE) for each in read(*divided(place.name, 8, PROFILES, 40))),
         *(claim_of(f"used-{index}", status=status) for index, status in enumerate(used)),
     )
 
@@ -127,8 +105,14 @@ def crowded() -> Devices:
 @pytest.mark.parametrize(
     ("requests", "number"),
     [
-        ([{"name": "r", "exactly": of_profile("7g")}], 1),
-        ([{"name": "r0", "exactly": of_profile("3g", 2)}, {"name": "r1", "exactly": of_profile("1g", 4)}], 6),
+        ([{"name": "r", "exactly": part_of("7g")}], 1),
+        (
+            [
+                {"name": "r0", "exactly": part_of("3g", count=2)},
+                {"name": "r1", "exactly": part_of("1g", count=4)},
+            ],
+            6,
+        ),
         ([{"name": "r", "firstAvailable": OPTIONS}], 2),
     ],
     ids=["one", "several", "alternatives"],

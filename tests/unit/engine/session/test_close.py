@@ -213,6 +213,28 @@ def test_conditions_of_other_types_stay_and_of_its_own_the_last_one() -> None:
     ]
 
 
+def test_conditions_are_of_what_is_waited_for_and_end_with_it() -> None:
+    def said(group: str) -> list[tuple[str, str, str]]:
+        conditions = status_of(result, group).conditions or ()
+        return [(each.type, each.status, each.reason) for each in conditions]
+
+    scene = sized(9).holding(has("few", {}, minMember=2), has("lost", {}, GATED, queue="gone"))
+    _, result = scene.run(book=QuotaBook())
+    assert said("few") == [("Unschedulable", "True", "NotEnoughTasks")]
+    assert said("lost") == [("Unschedulable", "True", "QueueFull")]
+    assert [reason for reason, _ in told(result).values()] == ["NotEnoughPods", "QueueFull"]
+    again(scene, result)
+    scene.member("few")
+    _, result = scene.run(book=QuotaBook())
+    assert [each[:2] for each in said("few")] == [("Unschedulable", "False"), ("Scheduled", "True")]
+    again(scene, result)
+    orphan = scene.members[GroupKey("default", "few")].pop()
+    scene.more["lost"] = {GroupKey("default", "none"): ("it is not there", [orphan])}
+    _, result = scene.run(book=QuotaBook())
+    assert told(result)["few-1"] == ("PodGroupNotFound", "it is not there")
+    assert said("few")[1] == ("Scheduled", "False", "NotEnoughTasks") and said("few")[0][1] == "True"
+
+
 def test_a_gated_pod_is_told_nothing() -> None:
     assert not told(sized(4).holding(has("g", GATED)).run()[1])
 

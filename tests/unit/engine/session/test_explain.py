@@ -40,7 +40,7 @@ def holds(cpu: int) -> Part:
 
 TWO = {"minResources": {"cpu": "2"}}
 TOO_FEW = "Not enough valid tasks for gang-scheduling, valid: {}, min: {}"
-BOTH = {"m": 1, "w": 1}
+BOTH, ENDS = {"m": 1, "w": 1}, ("Succeeded", "Failed")
 LITTLE = "queue default has too little capability left: 1500m of cpu missing"
 OUT = "queue resource quota insufficient: insufficient cpu"
 
@@ -49,6 +49,7 @@ OUT = "queue resource quota insufficient: insufficient cpu"
     ("parts", "how", "waits_for", "why"),
     [
         ([waits("g")], QUEUES, "", ""),
+        ([has("g", *({"node": "n0", "phase": each} for each in ENDS), minMember=2)], QUEUES, "", ""),
         ([waits("g", 3)], conf(), "nodes", "0/1 nodes are unavailable: 1 Insufficient cpu."),
         ([waits("g", 3)], QUEUES, "nodes", "its queue has all that it may have of what is in the cluster"),
         # Pods that are not there yet, or gated, whatever else it lacks.
@@ -68,7 +69,7 @@ OUT = "queue resource quota insufficient: insufficient cpu"
         ),
         # The queue holds those above the minimum alone; one that has not let the gang in comes before its members.
         (
-            [waits("g", 2, minMember=1, cpu="3", phase="Inqueue"), holds(3000)],
+            [has("g", {"node": "n0"}, *[{"cpu": "3"}] * 2, minMember=2), holds(4000)],
             *(QUEUES, "nodes", "its queue has all that it may have of what is in the cluster"),
         ),
         ([has("g", {}, minMember=2, phase="Pending", **TWO), holds(500)], QUEUES, "queue", LITTLE),

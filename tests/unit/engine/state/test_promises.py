@@ -41,7 +41,7 @@ def key_of(name: str) -> GroupKey:
 
 
 def ask(name: str, *members: PodInfo, cpu: int = 2, named: str = "q", created: str = "") -> Ask:
-    own = turn_of_group(members, 0, created, name, f"of-{name}")
+    own = turn_of_group(members, 0, created, name, f"of-{name}", ())
     return Ask(key_of(name), named, {"cpu": cpu * 1000}, members, own)
 
 
@@ -95,8 +95,12 @@ def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
     """The podgroup controller has made a group for the first of two pods."""
     world = Groups(queue("q", "1"))
     first, second = gated("p-1", group="g"), gated("p-2")
-    world.made(group("g", cpu=1), members=(first,))
+    world.gated.choose = lambda key, members, _has: (
+        Choice((), [*members]) if key.name == "p-2" else Choice([*members]) if key in world.known else None
+    )
     world.see(first, second)
+    assert world.let == [] and world.let_in() == ["g"], "the group itself has not been seen yet"
+    world.made(group("g", cpu=1), members=(first,))
     assert world.let == [] and world.let_in() == ["g"], "its room is kept until a session has voted"
     world.ask(ask("g", first, cpu=1))
     assert world.let == ["p-1"]

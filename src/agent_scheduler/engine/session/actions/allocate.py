@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...gangs.group import INQUEUE
 from ..fit import FitErrors
-from ..lending import may_hold, wanted_next
+from ..lending import has_nominated, lent, may_hold, wanted_next
 from ..model import READY, Job, SubJob, Task, TaskStatus
 from ..settled import STRIDE
 from ..statement import Statement
@@ -43,7 +43,8 @@ def allocate(session: Session) -> Iterator[None]:
         yield
     short: set[str] = set()
     if first := _nominated(session, waiting):
-        yield from _in_turn(session, first, sheets, short)
+        with lent(session):
+            yield from _in_turn(session, first, sheets, short)
         waiting = [job for job in waiting if any(sheets[job.uid].values())]
     yield from _in_turn(session, waiting, sheets, short)
     yield from _lend(session, short)
@@ -52,11 +53,7 @@ def allocate(session: Session) -> Iterator[None]:
 def _nominated(session: Session, jobs: Sequence[Job]) -> Sequence[Job]:
     """Those for which others were evicted, and those of their queues with a higher priority: else who was evicted might
     take the room again, and be evicted again, in turns."""
-    nominated = [
-        job
-        for job in (jobs if session.conf.work_conserving else ())
-        if any(task.pod.nominated_node_name for task in job.by_status[TaskStatus.PENDING].values())
-    ]
+    nominated = [job for job in (jobs if session.conf.work_conserving else ()) if has_nominated(job)]
     least = {job.queue: job.priority for job in sorted(nominated, key=lambda each: -each.priority)}
     first = {job.uid for job in nominated}
     return [job for job in jobs if job.uid in first or job.priority > least.get(job.queue, job.priority)]
@@ -149,6 +146,7 @@ def _place(
         if task.role and task.role in job.failed_roles(sub_job):
             text = f"Task {task.pod.name} with role spec {task.role} has already predicated failed, skip"
             job.fail(task, FitErrors(text))
+            refused.append(task)
             continue
         view = nodes.view(task)
         row = nodes.best(task, view)
@@ -175,7 +173,8 @@ def _place(
     left = [*refused, *(task for task in tasks if not task.gated)]
     together = yield from place_together(statement, job, sub_job, placed, left)
     if together:
-        kept = [task for task in (*placed, *refused, *tasks) if task not in together]
+        uids = {task.uid for task in together}
+        kept = [task for task in (*placed, *refused, *tasks) if task.uid not in uids]
         tasks.clear()
         tasks.extend(kept)
     return bool(together)
@@ -263,8 +262,7 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     alike to the oldest job. What queues may hold at most holds for them, too. `short`: jobs that nodes alone
     refused."""
     tiers, nodes = session.tiers, session.nodes
-    plugins = tiers.every("lending")
-    if not (session.conf.work_conserving and plugins and nodes.count):
+    if not (session.conf.work_conserving and tiers.every("lending") and nodes.count):
         return
     beyond: dict[str, list[Job]] = {}
     for number, job in enumerate(session.fresh):
@@ -276,21 +274,18 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     if not beyond:
         return
     kept = yield from _kept_nodes(session, {job.uid for jobs in beyond.values() for job in jobs})
-    for told in plugins:
-        told(True)
     for jobs in beyond.values():
         jobs.sort(key=tiers.job_key, reverse=True)
-    while beyond:
-        first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
-        jobs = beyond[first]
-        nodes.keep(kept[_gives_back(session, jobs[-1])])
-        if not (yield from _lend_to(session, jobs[-1])):
-            jobs.pop()
-        if not jobs:
-            del beyond[first]
-        yield
-    for told in plugins:
-        told(False)
+    with lent(session):
+        while beyond:
+            first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
+            jobs = beyond[first]
+            nodes.keep(kept[_gives_back(session, jobs[-1])])
+            if not (yield from _lend_to(session, jobs[-1])):
+                jobs.pop()
+            if not jobs:
+                del beyond[first]
+            yield
     nodes.keep(())
 
 
@@ -307,17 +302,15 @@ def _lend_to(session: Session, job: Job) -> Generator[None, None, bool]:
     return is_complete and any(sheet.values())
 
 
-def _waits_for_room(session: Session, job: Job) -> Sequence[Task] | None:
-    """What a job would use room for if it had its turn; empty for one whose pods are not made yet. None for one that
-    waits for something else, or has claims already."""
+def _waits_for_room(session: Session, job: Job) -> Sequence[Task]:
+    """What a job would use room for if it had its turn; empty for one that waits for something else, or has claims
+    already."""
     tiers = session.tiers
-    if job.quota_refusal or not job.tasks:
-        return () if job.is_pending and job.min_resources and not job.quota_refusal else None
-    if tiers.invalid(job) is not None or (job.waiting and tiers.job_pipelined(job)):
-        return None
+    if job.quota_refusal or tiers.invalid(job) is not None or (job.waiting and tiers.job_pipelined(job)):
+        return ()
     tasks = wanted_next(session, job)
     has = job.ready + job.best_effort + job.waiting + len(tasks)
-    return tasks if tasks and has >= job.minimum else None
+    return tasks if has >= job.minimum else ()
 
 
 def _gives_back(session: Session, job: Job) -> bool:
@@ -347,12 +340,12 @@ def _kept_nodes(
             break
         if not (number + 1) % STRIDE:
             yield
-        tasks = None if job.uid in beyond else _waits_for_room(session, job)
-        if tasks is None or not may_hold(session, job, tasks):
+        tasks = () if job.uid in beyond else _waits_for_room(session, job)
+        if not tasks or not may_hold(session, job, tasks):
             continue
         waits = _takes_back(session, job, tasks)
-        for task in tasks or (None,):
-            alike = (waits, None if task is None else (task.pod.cls, task.pod.claims))
+        for task in tasks:
+            alike = (waits, task.pod.cls, task.pod.claims)
             if alike not in seen:
                 seen.add(alike)
                 rows = nodes.of_use(task)

@@ -63,7 +63,6 @@ def _is_let_in(session: Session, job: Job) -> bool:
 def _let_in(session: Session, job: Job) -> None:
     session.tiers.enqueued(job)
     job.phase = INQUEUE
-    session.let_in_late |= bool(job.tasks) and session.conf.actions[0] != "enqueue"
 
 
 def _by_account(session: Session, promises: Promises) -> Iterator[None]:
@@ -107,7 +106,9 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
 
 def _ask(session: Session, job: Job) -> Ask:
     members = [task.pod for task in job.tasks.values()]
-    own = turn_of_group(members, job.priority, job.created, job.name, job.group.uid)
+    own = turn_of_group(
+        members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions
+    )
     complete = session.tiers.invalid(job) is None and _may_have_minimum(job)
     return Ask(job.group.key, job.queue, _wanted(job), members, own, complete)
 

@@ -52,7 +52,11 @@ class _Capacity:
         return self.accounts.compare_victims(left.name, right.name, preemptor.name)
 
     def job_enqueueable(self, job: Job) -> int:
-        if not self.accounts.takes_jobs(job.queue):
+        accounts = self.accounts
+        if not self.session.asks_cluster and not self.session.queues[job.queue].open:
+            # The account of queues keeps the job's turn until it is open.
+            return PERMIT
+        if not accounts.takes_jobs(job.queue):
             return REJECT
         if job.min_resources is None or not self.session.asks_cluster:
             return PERMIT

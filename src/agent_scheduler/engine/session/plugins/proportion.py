@@ -38,9 +38,12 @@ class _Proportion:
         return self.accounts.compare(left.name, right.name)
 
     def job_enqueueable(self, job: Job) -> int:
+        if not self.session.asks_cluster:
+            # The account of queues says whether it is open, and keeps the job's turn if it is not.
+            return PERMIT
         if not self.session.queues[job.queue].open:
             return REJECT
-        if job.min_resources is None or not self.session.asks_cluster:
+        if job.min_resources is None:
             return PERMIT
         refusal = self.accounts.cannot_admit(job.queue, job.min_resources)
         if refusal is None:
@@ -54,7 +57,7 @@ class _Proportion:
             self.accounts.admit(job.queue, minimum)
 
     def overused(self, queue: QueueInfo) -> bool:
-        return self.accounts.overused(queue.name)
+        return self.accounts.overused(queue.name) and not self._lends
 
     def allocatable(self, queue: QueueInfo, task: Task) -> bool:
         return self.accounts.cannot_allocate(queue.name, task.request, lends=self._lends) is None

@@ -97,15 +97,16 @@ def _needs(job: Job) -> Iterator[_Need]:
         return
     there: dict[Scoped, dict[str, int]] = {}
     for task in job.tasks.values():
-        use = task.pod.quota
-        if use is not None and task.status is not TaskStatus.FAILED and not task.pod.deleting:
-            _add(there.setdefault(use.scoped, {}), use.amounts)
+        if (use := task.pod.quota) is not None:
+            counted = there.setdefault(use.scoped, {})
+            if task.status is not TaskStatus.FAILED and not task.pod.deleting:
+                _add(counted, use.amounts)
     if group.quota_parts:
         for part in group.quota_parts:
             yield _Need((part.scoped,), _beyond(part.amounts, there.get(part.scoped, {})))
         return
     listed = _as_quotas_have_it(group.listed_resources)
-    alike = Scoped(best_effort=not asks_for_quality(listed), priority_class=group.priority_class)
+    alike = Scoped(best_effort=not asks_for_quality(listed), priority_class=group.priority_class or None)
     total: dict[str, int] = {}
     for amounts in there.values():
         _add(total, amounts)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from agent_scheduler.engine.preemption.pdbs import PDBs
+from agent_scheduler.engine.session import plugins
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.engine.session.plugins.conformance import conformance
 from agent_scheduler.engine.session.plugins.drf import drf
 from agent_scheduler.engine.session.plugins.gang import gang
 from agent_scheduler.engine.session.plugins.priority import priority
+from agent_scheduler.engine.session.registry import PLUGINS
+from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.session.statement import Statement
-from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.objects.batch import QUOTA_PARTS
 from tests.support.engine import covering
 from tests.unit.engine.session.scene import Part, conf, has, opened, runs, sized, status_of, tasks_of, waits
@@ -187,51 +188,58 @@ def test_a_quota_counts_each_pod_once(parts: list[Part], used: int, phase: str) 
     assert status_of(result, "g").phase == phase
 
 
-#: What a pod says; scopes of the quota, or how it selects classes; and whether the quota counts the pod.
-SCOPES = """
-{activeDeadlineSeconds: 9} | [Terminating] | true
-{} | [Terminating] | false
-{activeDeadlineSeconds: 9} | [NotTerminating] | false
-{} | [NotTerminating] | true
-{} | [BestEffort] | false
-{cpu: ""} | [BestEffort] | true
-{activeDeadlineSeconds: 9} | [NotBestEffort, Terminating] | true
-{} | [NotBestEffort, Terminating] | false
-{priorityClassName: high} | [PriorityClass] | true
-{} | [PriorityClass] | false
-{priorityClassName: high} | {operator: In, values: [high, low]} | true
-{priorityClassName: high} | {operator: In, values: [low]} | false
-{} | {operator: NotIn, values: [low]} | true
-{priorityClassName: high} | {operator: NotIn, values: [high]} | false
-{priorityClassName: high} | {operator: Exists} | true
-{priorityClassName: high} | {operator: DoesNotExist} | false
-{} | {operator: DoesNotExist} | true
-{affinity: {podAffinity: {%s: [{namespaceSelector: {}}]}}} | [CrossNamespacePodAffinity] | true
-{affinity: {podAffinity: {%s: [{}]}}} | [CrossNamespacePodAffinity] | false
-{priorityClassName: high} | [VolumeAttributesClass] | false
-""".replace("%s", "requiredDuringSchedulingIgnoredDuringExecution")
+def test_a_plugin_that_asks_for_the_time_says_when_it_would_answer_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The text of the time is for what is written, and nothing is decided by it."""
+    monkeypatch.setattr(Session, "moment", property(lambda session: asked.append(session) or 0.0))
+    timely = set()
+    for name in PLUGINS:
+        asked: list[Session] = []
+        session, _ = sized(1).holding(waits("g", 2), has("h", minResources={"cpu": "9"})).run(conf(name))
+        assert not asked or session.tiers.every("turns_at"), name
+        timely |= {name} if asked else set()
+    assert timely == {"sla"}
+    texts = {each.name: each.read_text() for each in Path(plugins.__file__).parent.glob("*.py")}
+    assert {name for name, text in texts.items() if "session.now" in text} == {"gang.py"}
 
 
-@pytest.mark.parametrize("row", SCOPES.strip().splitlines())
-def test_a_quota_is_asked_for_the_pods_of_its_scopes(row: str) -> None:
-    """Also for those that are still to come, which are taken to be as the others, or as the group's parts are."""
-    pod, told, counted = map(yaml.safe_load, row.split("|"))
-    selector = (
-        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", **dict(told)}]}}
-        if "operator" in told
-        else {}
-    )
+ENDING = '[{"scopes": ["Terminating"], "resources": {"pods": "1"}}]'
+PODS, ASKING = {"minResources": {"pods": "1"}}, {"minResources": {"pods": "1", "requests.memory": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("scope", "group", "counted"),
+    [
+        # Pods that are still to come are as those that are there, or as the group says.
+        (
+            "Terminating",
+            has("g", {"activeDeadlineSeconds": 9}, minMember=2, minResources={"pods": "2"}),
+            True,
+        ),
+        ("Terminating", has("g", {}, minMember=2, minResources={"pods": "2"}), False),
+        ("Terminating", has("g", annotations={QUOTA_PARTS: ENDING}, **PODS), True),
+        ("Terminating", has("g", **PODS), False),
+        ("BestEffort", has("g", **PODS), True),
+        ("BestEffort", has("g", **ASKING), False),
+        ("PriorityClass", has("g", priorityClassName="high", **PODS), True),
+        ("PriorityClass", has("g", **PODS), False),
+    ],
+)
+def test_a_quota_is_asked_for_pods_of_its_scopes(scope: str, group: Part, counted: bool) -> None:
     scene = sized(4)
-    scene.quota({"pods": "1"}, {"pods": "1"}, **(selector or {"scopes": told}))
-    least = {"pods": "2", **({} if "cpu" in pod else {"cpu": "2"})}
-    scene.holding(has("g", pod, minMember=2, minResources=least))
-    use = scene.members[GroupKey("default", "g")][0].quota
-    assert use is not None
-    part = {"scopes": use.scoped.scopes, "priorityClassName": use.scoped.priority_class, "resources": least}
-    scene.group("h", minResources=least, annotations={QUOTA_PARTS: json.dumps([part])})
-    _, result = scene.run(conf("gang", "resourcequota"))
-    phase = "Pending" if counted else "Inqueue"
-    assert [status_of(result, name).phase for name in "gh"] == [phase, phase]
+    scene.quota({"pods": "1"}, {"pods": "1"}, scopes=[scope])
+    _, result = scene.holding(group).run(conf("gang", "resourcequota"))
+    assert status_of(result, "g").phase == ("Pending" if counted else "Inqueue")
+
+
+@pytest.mark.parametrize(("listed", "hard"), [("memory", "requests.memory"), ("requests.memory", "memory")])
+def test_a_quota_has_two_names_for_a_request(listed: str, hard: str) -> None:
+    scene = sized(4)
+    scene.quota({hard: "1Gi"}, {hard: "0"})
+    session, _ = scene.holding(has("g", minResources={listed: "2Gi"})).run(conf("gang", "resourcequota"))
+    told = f"resource quota insufficient, requested: {hard}=2Gi, used: {hard}=0, limited: {hard}=1Gi"
+    assert session.jobs["default/g"].quota_refusal == told
 
 
 def test_a_job_whose_tasks_all_have_room_does_not_starve() -> None:
