@@ -99,7 +99,8 @@ class QueueUsage:
     def _say_anew(self, queue: str) -> None:
         """Have those tried again that wait for the queue: it has come, gone, opened or closed, and they say of it what
         is not true any more."""
-        told = [uid for uid in self.waiting.in_line(queue) if not self.gated.waits_as(uid)]
+        # Groups, in whose names there is a slash, and pods behind their gate stay in line: they are let in by it.
+        told = [uid for uid in self.waiting.in_line(queue) if "/" not in uid and not self.gated.waits_as(uid)]
         for uid in told:
             self.waiting.remove(uid)
         if told:
