@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
@@ -102,6 +103,17 @@ def test_nobody_is_evicted_for_a_pod_that_another_node_has_room_for_and_it_is_bo
     made = scene(low, waits("high", priorityClassName="high", queue="a"), cpus=(1, 1))
     session, _ = made.run(how(actions))
     assert (evicted(session), bound(session)) == ([], {"high-0": "n1"})
+
+
+@pytest.mark.parametrize(("wanted", "conserving", "gone"), [(5, True, 6), (6, True, 0), (5, False, 0)])
+def test_a_gang_that_was_lent_room_goes_whole_for_a_job_within_its_queues_share_alone(
+    wanted: int, conserving: bool, gone: int
+) -> None:
+    made = scene(runs("lent", *["n0"] * 6, queue="a", minMember=6), waits("g", wanted, queue="b"), cpus=(10,))
+    session, _ = made.run(
+        msgspec.structs.replace(how("enqueue allocate reclaim"), work_conserving=conserving)
+    )
+    assert len(evicted(session)) == gone
 
 
 def test_a_member_without_its_gang_has_no_claim() -> None:
