@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
@@ -110,9 +109,10 @@ def test_a_gang_that_was_lent_room_goes_whole_for_a_job_within_its_queues_share_
     wanted: int, conserving: bool, gone: int
 ) -> None:
     made = scene(runs("lent", *["n0"] * 6, queue="a", minMember=6), waits("g", wanted, queue="b"), cpus=(10,))
-    session, _ = made.run(
-        msgspec.structs.replace(how("enqueue allocate reclaim"), work_conserving=conserving)
-    )
+    (plugins,) = how().tiers
+    tiers = (plugins[:2], plugins[2:])
+    rules = SessionConf(actions=("allocate", "reclaim"), tiers=tiers, work_conserving=conserving)
+    session, _ = made.run(rules)
     assert len(evicted(session)) == gone
 
 
