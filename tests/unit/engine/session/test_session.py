@@ -9,7 +9,7 @@ import pytest
 from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
-from tests.support.engine import node, queue_of
+from tests.support.engine import node
 from tests.support.terms import preferring, term
 
 from .scene import Everything, Part, Scene, bound, conf, has, runs, sized, status_of, told, waits
