@@ -116,6 +116,7 @@ class GangCycle:
         members = self._members(popped, group)
         if self._lacks_others(members, group, started):
             return
+        self._waits.tried(pod for _, pod in members)
         have = self._scheduled(group)
         if self._is_held_by_queue(members, group, group.minimum - have, started):
             return

@@ -268,19 +268,21 @@ async def test_all_that_is_said_of_a_pod_that_waits_is_of_one_verdict(scheduler:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("scheduler", "path", "says"),
     [
-        (queue_path("q"), "QueueFull: queue q does not exist"),
-        (pod_group_path("default", "g"), "PodGroupNotFound: PodGroup default/g does not exist"),
-        (f"{PODS}/p1", "NotEnoughPods: "),
+        ("volcano", queue_path("q"), "QueueFull: queue q does not exist"),
+        ("volcano", pod_group_path("default", "g"), "PodGroupNotFound: PodGroup default/g does not exist"),
+        ("volcano", f"{PODS}/p1", "NotEnoughPods: "),
+        ("agent-scheduler", f"{GROUPS}/g", "PodGroupNotFound: PodGroup default/g (scheduling.k8s.io)"),
+        ("agent-scheduler", f"{PODS}/p1", "NotEnoughPods: "),
     ],
 )
 async def test_what_a_pod_said_of_nodes_is_said_no_more_when_something_else_is_missing(
-    path: str, says: str
+    scheduler: str, path: str, says: str
 ) -> None:
-    async with words("volcano") as it:
+    async with words(scheduler) as it:
         await it.node("1")
-        await it.group(2, {"cpu": "8"}, {})
+        await (it.group if scheduler == "volcano" else it.native)(2, {"cpu": "8"}, {})
         await until(lambda: it.says("p0", "Unschedulable"))
         await it.delete(path, gracePeriodSeconds=0)
         await until(lambda: it.says_text("p0", says))
