@@ -71,6 +71,11 @@ class GangWaits:
             self._noted[pod.uid] = self._timing.clock(), said
             self._some.set()
 
+    def lacks(self, pod: PodInfo) -> Verdict | None:
+        """What its gang lacks, of a member that is told so, whatever else it waits for."""
+        key = native_key(pod) if pod.uid in self._noted else None
+        return None if key is None or self._cluster is None else of_gang(self._cluster, key)
+
     def tried(self, pods: Iterable[PodInfo]) -> None:
         """Their gang is whole, and they are told what comes of it."""
         for pod in pods:

@@ -100,6 +100,9 @@ class GangCycle:
         """Whether the pod is decided on with others."""
         return native_key(pod) is not None and self._views[pod.scheduler_name].profile.gangs
 
+    def lacks(self, pod: PodInfo) -> Verdict | None:
+        return self._waits.lacks(pod)
+
     def run(self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float) -> None:
         """Decide on the group of a pod that was popped, and carry it out."""
         popped, key = Member(entry, pod), native_key(pod)
