@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent_scheduler.engine.state.gpus import RESOURCE
 from agent_scheduler.objects.batch import (
     QUEUE_ALLOCATION_GATE,
     QUEUE_NAME,
@@ -26,7 +25,6 @@ from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.node_groups import read_rules
 from embedded_kubernetes.store import Event
 from tests.sim.api import condition_of, content, name_of
-from tests.support import objects
 from tests.support.batched import add_group
 from tests.support.embedded import NODES, PODS, until
 from tests.support.installation import OTHER, installed, samples
@@ -62,16 +60,6 @@ class Words(NativeGangs):
 
     async def ungate(self, name: str = "p0") -> None:
         await self.patch(f"{PODS}/{name}", {"spec": {"schedulingGates": None}})
-
-    async def sharing(self, *amounts: int, cpu: str = "1") -> None:
-        """Pods that share the two GPUs of a node, the last of which is p0."""
-        body = objects.node("a", cpu="4", extended={RESOURCE: "2000"})
-        await self.add(NODES, body)
-        for number, amount in reversed([*enumerate(reversed(amounts))]):
-            asks = {"cpu": cpu, RESOURCE: str(amount)}
-            containers = [objects.container(requests=asks, limits={RESOURCE: str(amount)})]
-            await self.one(f"p{number}", containers=containers)
-            await until(lambda number=number: not number or self.is_bound(f"p{number}"))
 
     async def node(self, cpu: str = "4") -> None:
         await self.add_node("a", cpu=cpu)
@@ -176,7 +164,6 @@ ALIKE = {
     "native members": Row(do("native", 2, {}), do("one", "p1", **OF_GROUP), *FEW),
     "native gates": Row(do("native", 2, *PAIR), do("ungate", "p1"), *SOME_GATED),
     "nodes": Row(do("one"), do("node"), *WANT_NODES),
-    "devices": Row(do("sharing", 600, 600, 700), do("end_pod", "p1"), "Unschedulable", "", "devices"),
     "native nodes": Row(do("native", 2, {}, {}), do("node"), *WANT_NODES),
 }
 #: Of the batch scheduler.
@@ -254,8 +241,7 @@ async def test_all_that_is_said_of_a_pod_that_waits_is_of_one_verdict(scheduler:
 
         nodes = len(await it.items(NODES))
         await asyncio.sleep(15)
-        # The autoscaler counts what a node has of a resource in all, so that it takes the pod to fit.
-        assert (len(await it.items(NODES)) > nodes) == (wants_nodes and row.label != "devices")
+        assert (len(await it.items(NODES)) > nodes) == wants_nodes
         assert it.given == {row.reason}, "nothing else was ever said"
         await row.mended(it)
         if row.label == "stage":
