@@ -116,6 +116,11 @@ class Promises:
         self._kept_out.discard(key)
         self.end(key)
 
+    def abandoned(self, key: GroupKey) -> None:
+        """The group has lost the last of its members: it asks anew, and others who wait have theirs."""
+        if key in self._promises:
+            self.end(key)
+
     def _adopt(self, key: GroupKey, group: PodGroup, queue: str, members: Collection[PodInfo]) -> None:
         try:
             wanted = of_resources(group.spec.min_resources)

@@ -467,7 +467,8 @@ class QueueUsage:
         """Let on those that wait for room which there is now. Pods without a gate that are called are to be placed, or
         `unplaced` or `left` is to be called for them; the others are let past theirs."""
         fallen = self.book.fallen
-        if fallen:
+        # Gated pods of which it is decided anew are in no line, and others would have their turn: `admit` calls again.
+        if fallen and not self.gated.is_due:
             found = self.waiting.fitting(self.book, fallen) if self.waiting else []
             fallen.clear()
             over, self._over = self._over, {}
