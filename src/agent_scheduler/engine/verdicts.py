@@ -8,7 +8,7 @@ and for no others, so only a wait that a node would end has this reason (docs/de
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from enum import Enum, auto
+from enum import IntEnum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -29,7 +29,7 @@ NOT_ENOUGH_TASKS: Final = "NotEnoughTasks"
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
 
 
-class Wait(Enum):
+class Wait(IntEnum):
     """What is waited for. A group waits for the first of these that holds, and a member for what its group does, unless
     it has gates itself."""
 

@@ -130,6 +130,10 @@ async def test_a_group_is_kept_out_by_a_quota_of_its_pods_and_let_in_when_that_c
         assert await it.is_in_phase("g", "Pending")
         await _put(it, {**_made("quota"), "status": {"hard": {"cpu": "2"}, "used": {"cpu": "0"}}})
         await until(lambda: it.is_in_phase("g", "Inqueue"))
+        before = await it.rest()
+        await _put(it, _made("quota"))
+        await asyncio.sleep(1)
+        assert it.sessions == before, "nobody waits for it"
 
 
 async def test_a_group_that_has_waited_for_long_enough_is_let_in_though_nothing_happens() -> None:

@@ -60,14 +60,12 @@ class GroupResult(Struct, frozen=True, kw_only=True):
 
 
 class PodResult(Struct, frozen=True, kw_only=True):
-    """A PodScheduled condition, status False, that the pod does not have yet; `nominated` is empty for no node.
-    `verdict`: what it is written for, None where it is in Volcano's words."""
+    """A PodScheduled condition, status False, that the pod does not have yet; `nominated` is empty for no node."""
 
     pod: PodInfo
     reason: str
     message: str
     nominated: str = ""
-    verdict: Verdict | None = None
 
 
 class QueueResult(Struct, frozen=True, kw_only=True):
@@ -132,10 +130,15 @@ def close(
             # Its queue holds it back from now on: what it says was said of another session.
             for closed in closings:
                 closed(job)
-        result = _group_result(session, job, held, told, mapped=mapped)
-        groups.append(result)
+        job.phase = _phase(session, job, mapped=mapped)
+        verdict = of_group(session, job, held, told)
         # Only of a job that waits anything is said for which this is needed.
-        message = fit_error(job) if job.phase in _INCOMPLETE or job.in_statuses(_WAITING) else ""
+        waits = job.phase in _INCOMPLETE or (mapped and verdict is not None) or job.in_statuses(_WAITING)
+        message = fit_error(job) if waits else ""
+        if mapped:
+            _set_conditions(session, job, verdict, message)
+        result = _group_result(job, verdict)
+        groups.append(result)
         events += _events(job, result, message, mapped=mapped)
         said = _pod_results(job, message, held, result.verdict, mapped=mapped)
         pods += said
@@ -175,14 +178,8 @@ def close(
     )
 
 
-def _group_result(
-    session: Session, job: Job, held: Mapping[str, Verdict], told: Told, *, mapped: bool
-) -> GroupResult:
+def _group_result(job: Job, verdict: Verdict | None) -> GroupResult:
     old = job.group.status
-    job.phase = _phase(session, job, mapped=mapped)
-    verdict = of_group(session, job, held, told)
-    if mapped:
-        _set_conditions(session, job, verdict)
     status = PodGroupStatus(
         phase=job.phase,
         conditions=tuple(job.conditions) or None,
@@ -200,9 +197,9 @@ def _group_result(
     )
 
 
-def _set_conditions(session: Session, job: Job, verdict: Verdict | None) -> None:
+def _set_conditions(session: Session, job: Job, verdict: Verdict | None, message: str) -> None:
     """What is true, in words of the verdict, and of what was true before that it is so no more."""
-    if verdict is not None and (not job.tasks or job.is_leaving):
+    if verdict is not None and (not job.tasks or (job.is_leaving and not job.is_ready)):
         # Of a group without pods nothing new is said.
         if not job.tasks:
             job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
@@ -214,15 +211,16 @@ def _set_conditions(session: Session, job: Job, verdict: Verdict | None) -> None
             job.set_condition(_condition(session, SCHEDULED, "True", GANG_READY))
         return
     job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
-    reason, message = verdict.group_reason, _said_of(job, verdict)
-    job.set_condition(_condition(session, UNSCHEDULABLE, "True", reason, message))
+    said = _said_of(job, verdict, message)
+    job.set_condition(_condition(session, UNSCHEDULABLE, "True", verdict.group_reason, said))
 
 
-def _said_of(job: Job, verdict: Verdict) -> str:
+def _said_of(job: Job, verdict: Verdict, message: str) -> str:
+    """`message`: of `fit_error`."""
     if verdict.wait is Wait.GATES:
         gated = sum(task.gated for task in job.by_status[TaskStatus.PENDING].values())
-        return f"{gated}/{len(job.tasks)} tasks in gang have scheduling gates: {fit_error(job)}"
-    return gang_unschedulable(job) if verdict.wants_nodes else f"{verdict.message}; {fit_error(job)}"
+        return f"{gated}/{len(job.tasks)} tasks in gang have scheduling gates: {message}"
+    return gang_unschedulable(job, message) if verdict.wants_nodes else f"{verdict.message}; {message}"
 
 
 def _condition(session: Session, kind: str, status: str, reason: str, message: str = "") -> PodGroupCondition:
@@ -277,19 +275,16 @@ def _of_missing(pods: Iterable[PodInfo], verdict: Verdict) -> list[PodResult]:
 
 
 def _pod_result(pod: PodInfo, verdict: Verdict, nominated: str = "") -> PodResult | None:
-    """None where the pod says so already."""
-    said = pod.condition[:3] if pod.condition is not None else None
-    new = ("False", verdict.reason, verdict.message)
-    if verdict.reason == SCHEDULING_GATED:
-        # The API server says so of a pod with gates as it is created.
-        is_said = said is None or said[:2] == new[:2]
+    """None where the pod says so already; of one with gates the API server has said so itself as it was created."""
+    known, reason, message = pod.condition, verdict.reason, verdict.message
+    if known is None:
+        is_said = reason == SCHEDULING_GATED
     else:
-        is_said = said == new
+        is_said = known[1] == reason and known[0] == "False"
+        is_said = is_said and (known[2] == message or reason == SCHEDULING_GATED)
     if is_said and (not nominated or nominated == pod.nominated_node_name):
         return None
-    return PodResult(
-        pod=pod, reason=verdict.reason, message=verdict.message, nominated=nominated, verdict=verdict
-    )
+    return PodResult(pod=pod, reason=reason, message=message, nominated=nominated)
 
 
 def _phase(session: Session, job: Job, *, mapped: bool) -> str:
@@ -334,7 +329,7 @@ def _events(job: Job, result: GroupResult, message: str, *, mapped: bool) -> lis
             return []
         verdict = result.verdict
         if mapped and verdict is not None and not verdict.wants_nodes:
-            return [Event(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict))]
+            return [Event(job.group.key, "Warning", verdict.group_reason, _said_of(job, verdict, message))]
         text = f"{pending}/{len(job.tasks)} tasks in gang unschedulable: {message}"
         return [Event(job.group.key, "Warning", UNSCHEDULABLE, text)]
     if result.write:
@@ -349,11 +344,11 @@ def _pod_results(
     found = []
     for status in _WAITING:
         for task in job.by_status[status].values():
-            if task.gated and not mapped:
+            pod = task.pod
+            if task.gated and (not mapped or pod.condition is None or pod.condition[1] == SCHEDULING_GATED):
                 continue
             reason, message, nominated = scheduling_reason(task)
             message = message or job_message
-            pod = task.pod
             if mapped:
                 told = _pod_result(pod, of_task(task, group, held, message), nominated)
                 if told is not None:

@@ -39,11 +39,11 @@ def fit_error(job: Job) -> str:
     return text
 
 
-def gang_unschedulable(job: Job) -> str:
-    """Of its condition, how many are missing that found no room."""
+def gang_unschedulable(job: Job, message: str) -> str:
+    """Of its condition, how many are missing that found no room. `message`: of `fit_error`."""
     placed = sum(task.attempt[0] in HOLDING for task in job.by_status[TaskStatus.PENDING].values())
     missing = job.minimum - job.ready - placed
-    return f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {fit_error(job)}"
+    return f"{missing}/{len(job.tasks)} tasks in gang unschedulable: {message}"
 
 
 def scheduling_reason(task: Task) -> tuple[str, str, str]:

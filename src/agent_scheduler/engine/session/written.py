@@ -68,8 +68,10 @@ def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], mess
         return of_own_gates(stands_by=not task.gated)
     if group is not None and group.wait in (Wait.MEMBERS, Wait.GATES):
         return group
+    if held and task.uid in held:
+        return held[task.uid]
     found = task.job.fit_errors.get(task.uid)
-    return held.get(task.uid) or by_nodes(message, () if found is None else found.plugins)
+    return Verdict(Wait.NODES, message) if found is None else by_nodes(message, found.plugins)
 
 
 def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:

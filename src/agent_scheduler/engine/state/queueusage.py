@@ -19,6 +19,7 @@ from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import WaitingPods, Wanted
 from .batchinfo import GroupKey
 from .gatedpods import GatedPods, in_turn
+from .keptstages import KeptStages
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
 from .promises import Promises
@@ -55,8 +56,7 @@ class QueueUsage:
         self.waiting = WaitingPods()
         self.gated = GatedPods(self)
         self.promises = Promises(self)
-        #: By UID: pods whose stage has not come, for which an earlier process chose a node.
-        self.standing_by: dict[str, PodInfo] = {}
+        self.stages = KeptStages(self)
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
         #: Group of Volcano's -> the queue that it names, of those that are known.
@@ -99,7 +99,8 @@ class QueueUsage:
     def _say_anew(self, queue: str) -> None:
         """Have those tried again that wait for the queue: it has come, gone, opened or closed, and they say of it what
         is not true any more."""
-        told = [uid for uid in self.waiting.in_line(queue) if not self.gated.waits_as(uid)]
+        # Groups, in whose names there is a slash, and pods behind their gate stay in line: they are let in by it.
+        told = [uid for uid in self.waiting.in_line(queue) if "/" not in uid and not self.gated.waits_as(uid)]
         for uid in told:
             self.waiting.remove(uid)
         if told:
@@ -189,8 +190,7 @@ class QueueUsage:
     def _reserve_all(self) -> None:
         for pod in self.gated.reserved.values():
             self.reserve(pod)
-        for pod in self.standing_by.values():
-            self._count_standing_by(pod)
+        self.stages.count_all()
         self.promises.count_all()
 
     # ---- placements
@@ -206,7 +206,7 @@ class QueueUsage:
         queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
         frees = self._no_more_called(uid, queue)
         self.wanting.drop(uid)
-        self.standing_by.pop(uid, None)
+        self.stages.drop(uid)
         vector = self._vector(placement.cls)
         before = self.book.entry(uid)
         if queue:
@@ -256,7 +256,7 @@ class QueueUsage:
             self.gated.set(pod)
         elif pod.uid in self.gated:
             self.gated.drop(pod.uid)
-        if pod.uid in self.standing_by:
+        if pod.uid in self.stages.pods:
             self.stand_by(pod)
         self.wanting.look_again(pod.uid, pod)
         if not self.active:
@@ -293,18 +293,10 @@ class QueueUsage:
 
     def stand_by(self, pod: PodInfo) -> None:
         """Count a pod whose stage has not come as long as its status nominates a node, until it is placed."""
-        if pod.nominated_node_name and pod.uid not in self._placements:
-            self.standing_by[pod.uid] = pod
-            self._count_standing_by(pod)
-        elif self.standing_by.pop(pod.uid, None) is not None:
+        if self.stages.see(pod, is_placed=pod.uid in self._placements):
             self._remove(pod.uid)
             self.call()
             self.on_unreserved()
-
-    def _count_standing_by(self, pod: PodInfo) -> None:
-        if self.active and pod.uid not in self.gated.reserved and (queue := self.queue_of(pod)):
-            self.book.set(pod.uid, queue, self.vector(pod), Standing.STANDS_BY, in_turn(pod))
-            self.promises.spend(pod, self.vector(pod))
 
     # ---- gates
 
@@ -345,7 +337,7 @@ class QueueUsage:
     def state_of(self, pod: PodInfo) -> State:
         """How far the pod has come with room of its queue."""
         uid = pod.uid
-        if uid in self._placements or uid in self.standing_by:
+        if uid in self._placements or uid in self.stages.pods:
             return State.STANDS_BY if pod.stands_by else State.PLACED
         if uid in self.gated.held:
             return State.GATED
@@ -495,7 +487,7 @@ class QueueUsage:
         self._over.pop(uid, None)
         self.wanting.drop(uid)
         self.gated.drop(uid)
-        if self.standing_by.pop(uid, None) is not None and uid not in self._placements:
+        if self.stages.drop(uid) and uid not in self._placements:
             self._remove(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)

@@ -14,7 +14,7 @@ from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, PodGroupCondition, PodGroupStatus
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC, PodGroupCondition, PodGroupStatus
 from tests.support.engine import queue_of
 
 from .scene import GATED, Part, Scene, bound, conf, finished, has, runs, sized, status_of, told, waits
@@ -213,16 +213,22 @@ def test_conditions_of_other_types_stay_and_of_its_own_the_last_one() -> None:
     ]
 
 
+FALSE_AND_TRUE = (("Scheduled", "False"), ("Unschedulable", "True"))
+
+
 def test_conditions_are_of_what_is_waited_for_and_end_with_it() -> None:
     def said(group: str) -> list[tuple[str, str, str]]:
         conditions = status_of(result, group).conditions or ()
         return [(each.type, each.status, each.reason) for each in conditions]
 
     scene = sized(9).holding(has("few", {}, minMember=2), has("lost", {}, GATED, queue="gone"))
+    roles = [{"annotations": {TASK_SPEC: role}, **PLACES[place]} for role, place in ("aR", "aR", "bX")]
+    scene.holding(has("short", *roles, minMember=2, minTaskMember={"a": 1, "b": 1}, phase="Running"))
     _, result = scene.run(book=QuotaBook())
     assert said("few") == [("Unschedulable", "True", "NotEnoughTasks")]
     assert said("lost") == [("Unschedulable", "True", "QueueFull")]
-    assert [reason for reason, _ in told(result).values()] == ["NotEnoughPods", "QueueFull"]
+    assert said("short") == [(each, now, "NotEnoughResources") for each, now in FALSE_AND_TRUE]
+    assert [each[0] for each in told(result).values()] == ["NotEnoughPods", "Unschedulable", "QueueFull"]
     again(scene, result)
     scene.member("few")
     _, result = scene.run(book=QuotaBook())

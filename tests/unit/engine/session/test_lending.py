@@ -104,6 +104,18 @@ def test_nobody_is_evicted_for_a_pod_that_another_node_has_room_for_and_it_is_bo
     assert (evicted(session), bound(session)) == ([], {"high-0": "n1"})
 
 
+@pytest.mark.parametrize(("wanted", "conserving", "gone"), [(5, True, 6), (6, True, 0), (5, False, 0)])
+def test_a_gang_that_was_lent_room_goes_whole_for_a_job_within_its_queues_share_alone(
+    wanted: int, conserving: bool, gone: int
+) -> None:
+    made = scene(runs("lent", *["n0"] * 6, queue="a", minMember=6), waits("g", wanted, queue="b"), cpus=(10,))
+    (plugins,) = how().tiers
+    tiers = (plugins[:2], plugins[2:])
+    rules = SessionConf(actions=("allocate", "reclaim"), tiers=tiers, work_conserving=conserving)
+    session, _ = made.run(rules)
+    assert len(evicted(session)) == gone
+
+
 def test_a_member_without_its_gang_has_no_claim() -> None:
     gated = {"schedulingGates": [{"name": "example.com/wait"}]}
     made = scene(has("g", {}, gated, queue="a", minMember=2))

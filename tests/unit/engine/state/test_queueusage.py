@@ -141,6 +141,14 @@ def test_for_a_pod_that_takes_less_those_are_called_that_the_rest_holds_and_no_m
     assert world.called == ["small"]
 
 
+def test_for_a_pod_that_takes_more_those_say_so_that_want_nodes_and_have_no_room_any_more() -> None:
+    world = World(queue("a", "3"))
+    world.ledger.set_pod(pod("first", "a"), "n")
+    world.usage.wants_node(pod("wants", "a", cpu="2"), nominated=False)
+    world.ledger.set_pod(pod("first", "a", cpu="2"), "n")
+    assert world.called == ["wants"]
+
+
 def test_one_that_was_called_and_is_in_another_queue_by_then_leaves_the_room_to_the_next() -> None:
     world = World(queue("a", "1"), queue("b", "1"))
     for name in ("a", "b"):

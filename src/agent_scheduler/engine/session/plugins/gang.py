@@ -12,7 +12,7 @@ from agent_scheduler.objects.batch import PodGroupCondition
 from ...verdicts import NOT_ENOUGH_RESOURCES, NOT_ENOUGH_TASKS, UNSCHEDULABLE
 from ..conf import PluginOption
 from ..hooks import PERMIT, REJECT, Hooks, Invalid
-from ..messages import GANG_READY, SCHEDULED, gang_unschedulable
+from ..messages import GANG_READY, SCHEDULED, fit_error, gang_unschedulable
 from ..model import READY, Job, SubJob, Task, TaskStatus
 
 if TYPE_CHECKING:
@@ -124,5 +124,5 @@ def _condition(session: Session, job: Job) -> PodGroupCondition:
         transition_id=session.uid,
         last_transition_time=session.now or None,
         reason=GANG_READY if job.is_ready else NOT_ENOUGH_RESOURCES,
-        message="" if job.is_ready else gang_unschedulable(job),
+        message="" if job.is_ready else gang_unschedulable(job, fit_error(job)),
     )

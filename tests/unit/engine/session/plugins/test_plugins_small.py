@@ -120,14 +120,16 @@ def test_a_job_that_waited_too_long_is_let_in_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("created", "claims"), [("2026-01-01T00:08:59Z", True), ("2026-01-01T00:09:01Z", False)]
+    ("created", "claims", "turns"), [("2026-01-01T00:08:59Z", True, 30), ("2026-01-01T00:09:01Z", False, 1)]
 )
 def test_a_gang_that_waited_too_long_keeps_what_it_finds_though_that_is_too_little(
-    created: str, claims: bool
+    created: str, claims: bool, turns: int
 ) -> None:
+    """And the next moment is that of the one that waits and has not yet."""
     scene = sized(1).holding(waits("late", 2, created=created), waits("next", created="2026-01-01T00:09:30Z"))
     rest = tuple(PluginOption(name) for name in ("gang", "predicates", "nodeorder"))
-    session, _ = scene.run(SessionConf(tiers=((SLA,), rest)), now=NOW)
+    session, result = scene.run(SessionConf(tiers=((SLA,), rest)), now=NOW)
+    assert result.turns_at == session.moment + turns
     assert session.jobs["default/late"].count(TaskStatus.ALLOCATED) == int(claims)
     assert session.jobs["default/next"].ready == int(not claims)
 
