@@ -60,6 +60,9 @@ class Promises:
         self._spender: dict[str, GroupKey] = {}
         #: Groups that something else than their queue keeps out, by the last session.
         self._kept_out: set[GroupKey] = set()
+        #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
+        #: session.
+        self.lacking: Collection[Shortfall] = ()
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -160,11 +163,25 @@ class Promises:
         if may_go and not any(pod.closed_gates for pod in ask.members):
             headroom.give(ask.queue, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
-        if is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
+        if not ask.complete and self._is_lacking(ask.queue, wanted):
+            # Until those who could use it have it.
+            self._stop_asking(ask.key)
+            self._kept_out.add(ask.key)
+        elif is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
             self._stand(ask, wanted)
+
+    def _is_lacking(self, queue: str, room: Vector) -> bool:
+        """Whether somebody who does not wait in line would have what is lacking with so much of this queue."""
+        reaches = self._usage.book.reaches
+        return any(
+            each.missing
+            and reaches(queue, (each.queue,))
+            and all(amount <= room.get(resource, 0) for resource, amount in each.missing.items())
+            for each in self.lacking
+        )
 
     def keep_turn(self, ask: Ask) -> None:
         """A group with gated members is not let in: those whose turn is after its own are not to have the room for
@@ -233,7 +250,10 @@ class Promises:
         headroom = usage.book.headroom()
         headroom.give(promise.queue, promise.left())
         lacking = {_line_name(ask.key) for ask in self._asking.values() if not ask.complete}
-        if not usage.waiting.would_fit(headroom, lacking):
+        is_of_use = usage.waiting.would_fit(headroom, lacking) or self._is_lacking(
+            promise.queue, promise.left()
+        )
+        if not is_of_use:
             return False
         self._kept_out.add(key)
         self._end(key)
