@@ -348,6 +348,7 @@ class BatchScheduler:
         claims = claimed_room(session)
         nominated, placed = self._cluster.queue.nominator.nominated, self._cluster.ledger.placements
         pods = self.waiting.pods
+        self._cluster.ledger.usage.claim([pods[uid] for uid in claims if uid in pods])
         for uid in dict.fromkeys((*claims, *nominated, *self.waiting.nominated)):
             pod, node = pods.get(uid), claims.get(uid, "")
             if pod is None:
