@@ -260,7 +260,11 @@ class WaitingPods:
             if not number % STRIDE:
                 yield
         self._decided = decided
-        promises.lacking = lacking
+        if promises.lacking != lacking:
+            promises.lacking = lacking
+            if promises.stands_back:
+                # Some asked as others lacked what these have now.
+                self.activate()
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

@@ -62,7 +62,9 @@ class Promises:
         self._kept_out: set[GroupKey] = set()
         #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
         #: session.
-        self.lacking: Collection[Shortfall] = ()
+        self.lacking: list[Shortfall] = []
+        #: Whether a group was not asked for in the last session for the sake of these.
+        self.stands_back = False
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -141,6 +143,7 @@ class Promises:
 
     def begin(self) -> None:
         """Groups are about to ask. Those who wait already, or are about to, come before them."""
+        self.stands_back = False
         self._usage.gated.admit()
         self._usage.call()
 
@@ -167,6 +170,7 @@ class Promises:
             # Until those who could use it have it.
             self._stop_asking(ask.key)
             self._kept_out.add(ask.key)
+            self.stands_back = True
         elif is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
             self._stop_asking(ask.key)
             self._promise(ask)

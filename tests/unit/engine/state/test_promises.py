@@ -216,7 +216,8 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     assert world.promises.give_way(102.0, 30)
     world.ask(lacking)
     assert world.let_in() == [], "it would have the room again before the session gives it to the other"
-    world.promises.lacking = ()
+    assert world.promises.stands_back
+    world.promises.lacking = []
     world.ask(lacking)
     assert world.let_in() == ["g"]
 
