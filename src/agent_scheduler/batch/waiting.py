@@ -260,11 +260,10 @@ class WaitingPods:
             if not number % STRIDE:
                 yield
         self._decided = decided
-        if promises.lacking != lacking:
-            promises.lacking = lacking
-            if promises.stands_back:
-                # Some asked as others lacked what these have now.
-                self.activate()
+        promises.lacking = lacking
+        if promises.stands_back:
+            # Others have what it gave up by now, or do not take it.
+            self.activate()
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

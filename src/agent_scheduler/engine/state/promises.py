@@ -63,7 +63,8 @@ class Promises:
         #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
         #: session.
         self.lacking: list[Shortfall] = []
-        #: Whether a group was not asked for in the last session for the sake of these.
+        #: Groups that have given way, and have not asked since; and whether one did in the last session, in vain.
+        self._gave_way: set[GroupKey] = set()
         self.stands_back = False
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
@@ -118,6 +119,7 @@ class Promises:
     def gone(self, key: GroupKey) -> None:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
+        self._gave_way.discard(key)
         self._kept_out.discard(key)
         self.end(key)
 
@@ -166,8 +168,10 @@ class Promises:
         if may_go and not any(pod.closed_gates for pod in ask.members):
             headroom.give(ask.queue, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
-        if not ask.complete and self._is_lacking(ask.queue, wanted):
-            # Until those who could use it have it.
+        gave_way = ask.key in self._gave_way
+        self._gave_way.discard(ask.key)
+        if gave_way and not ask.complete:
+            # For one session, in which those may have it for whom it has given way.
             self._stop_asking(ask.key)
             self._kept_out.add(ask.key)
             self.stands_back = True
@@ -260,6 +264,7 @@ class Promises:
         if not is_of_use:
             return False
         self._kept_out.add(key)
+        self._gave_way.add(key)
         self._end(key)
         usage.call()
         return True
