@@ -398,6 +398,7 @@ class BatchScheduler:
             queue.flush_unschedulable_leftovers()
             queue.go_on()
             if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
-                self.waiting.due.set()
+                # With the one that has given way, whose phase says otherwise.
+                self.waiting.activate()
             self._messages.statuses.look()
             self._messages.queues.due.set()

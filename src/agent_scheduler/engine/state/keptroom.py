@@ -46,7 +46,7 @@ class KeptRoom:
     def claim(self, pods: Iterable[PodInfo], placed: Collection[str]) -> list[str]:
         """From now on others leave for these, and for nobody else. UIDs of pods whose room is kept no longer."""
         now = {pod.uid: pod for pod in pods if pod.uid not in placed}
-        over = [uid for uid in self._claims if uid not in now and self.drop(uid)]
+        over = [uid for uid in sorted(self._claims) if uid not in now and self.drop(uid)]
         self._claims.update(now)
         self.pods.update(now)
         for pod in now.values():
