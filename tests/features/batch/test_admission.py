@@ -142,15 +142,6 @@ async def test_an_autoscaler_adds_just_the_nodes_that_a_queue_of_gpus_may_use(co
             await it.pod(f"gpu-{number}", containers=containers)
         await until(lambda: it.has_placed("gpu", 4), seconds=60)
         await asyncio.sleep(10)
-        for n, p in (await it.pods()).items():
-            print(
-                "DBG",
-                n,
-                p["spec"].get("nodeName"),
-                p["status"]["phase"],
-                bool(p["spec"].get("schedulingGates")),
-                await it.condition(n),
-            )
         assert await it.held(*(f"gpu-{number}" for number in range(4, 8)))
         assert len(await it.items("/api/v1/nodes")) == 3
         for number in range(4):
