@@ -60,6 +60,8 @@ class Promises:
         self._spender: dict[str, GroupKey] = {}
         #: Groups that something else than their queue keeps out, by the last session.
         self._kept_out: set[GroupKey] = set()
+        #: Groups that gave back what they were promised as they lacked members.
+        self._gave_way: set[GroupKey] = set()
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -114,6 +116,7 @@ class Promises:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
         self._kept_out.discard(key)
+        self._gave_way.discard(key)
         self.end(key)
 
     def _adopt(self, key: GroupKey, group: PodGroup, queue: str, members: Collection[PodInfo]) -> None:
@@ -149,6 +152,8 @@ class Promises:
         wait for one another. `may_go`: what pods of its queue hold that may be evicted for a group without gated pods.
         """
         self._kept_out.discard(ask.key)
+        if ask.complete:
+            self._gave_way.discard(ask.key)
         promise = self._promises.get(ask.key)
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
@@ -216,8 +221,8 @@ class Promises:
 
     def give_way(self, now: float, patience: float) -> bool:
         """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
-        they have done so for `patience` and somebody else who waits would have room then. Whether any did; they ask
-        again in the next session."""
+        they have done so for `patience` and somebody else who waits would have room then, but for such groups as have
+        given way themselves. Whether any did; they ask again in the next session."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not promise.left():
@@ -232,9 +237,13 @@ class Promises:
         promise, usage = self._promises[key], self._usage
         headroom = usage.book.headroom()
         headroom.give(promise.queue, promise.left())
-        lacking = {_line_name(ask.key) for ask in self._asking.values() if not ask.complete}
+        # Pods of a Job are made when its group is let in: who has had no turn yet may well have its members then.
+        lacking = {
+            name for name, ask in self._asking.items() if not ask.complete and ask.key in self._gave_way
+        }
         if not usage.waiting.would_fit(headroom, lacking):
             return False
+        self._gave_way.add(key)
         self._kept_out.add(key)
         self._end(key)
         usage.call()
