@@ -337,11 +337,12 @@ class Promises:
         self._usage.gated.group_changed(key)
 
     def _of(self, pod: PodInfo) -> Vector:
-        """What the pod holds of its queue, or held when it ran."""
+        """What the pod holds of its queue, or held when it ran, or before it gave that back."""
         entry = self._usage.book.entry(pod.uid)
         if entry is not None:
             return entry.vector
-        return self._usage.vector(pod) if pod.finished and pod.node_name else EMPTY
+        held = (pod.finished and pod.node_name) or pod.uid in self._usage.gated.given_back
+        return self._usage.vector(pod) if held else EMPTY
 
     def _held(self, members: Iterable[PodInfo]) -> Vector:
         total: Total = {}
