@@ -258,6 +258,10 @@ class Promises:
         """Whether the group waits in line to be let in."""
         return _line_name(key) in self._asking
 
+    def has_answered(self, key: GroupKey) -> bool:
+        """Whether the group asked, and is not let in."""
+        return self.asks_for(key) or key in self._kept_out
+
     def called(self, name: str) -> str:
         """What people call what waits under this name."""
         ask = self._asking.get(name)
