@@ -25,6 +25,8 @@ from .rules import Rules
 #: Seconds for all that follow one another: sessions are a second apart, and a pod that was refused may have to be woken
 #: by the flush of those that nobody wakes; what waits for a claim's answer waits a minute.
 PLACED_WITHIN = 120.0
+#: What those say that are beyond their queue's share, where others within theirs wait for the nodes.
+_KEPT = "kept for pods within the share"
 #: Seconds in which nothing is to be written.
 UNWRITTEN = 60.0
 #: Seconds until a process that was ended leads again, or another one in its place, and for what it does then.
@@ -131,8 +133,15 @@ class Waiting(Standing):
         return not self._lacks_beside(queue, members, asked, name, is_complete=not least.lacks(members))
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
+        said = [condition_of(pod).get("message", "") for pod in waiting]
+        said += [
+            each.get("message", "")
+            for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
+        ]
+        is_lent_nothing = self.divides == "proportion" and any(_KEPT in each for each in said)
         return (
-            self._fits(waiting, needed)
+            not is_lent_nothing
+            and self._fits(waiting, needed)
             and self._gpus_are_enough(waiting, needed)
             and self.leaves_room(waiting, needed, name)
             and self._is_offered(self.queue_of(waiting[0]), waiting, needed)

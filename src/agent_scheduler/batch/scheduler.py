@@ -348,6 +348,7 @@ class BatchScheduler:
         claims = claimed_room(session)
         nominated, placed = self._cluster.queue.nominator.nominated, self._cluster.ledger.placements
         pods = self.waiting.pods
+        self._cluster.ledger.usage.claim([pods[uid] for uid in claims if uid in pods])
         for uid in dict.fromkeys((*claims, *nominated, *self.waiting.nominated)):
             pod, node = pods.get(uid), claims.get(uid, "")
             if pod is None:
@@ -397,6 +398,7 @@ class BatchScheduler:
             queue.flush_unschedulable_leftovers()
             queue.go_on()
             if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
-                self.waiting.due.set()
+                # With the one that has given way, whose phase says otherwise.
+                self.waiting.activate()
             self._messages.statuses.look()
             self._messages.queues.due.set()

@@ -29,6 +29,7 @@ from agent_scheduler.engine.events.events import (
 from agent_scheduler.engine.gangs.group import PENDING
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.session.close import GroupResult, differ
 from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
@@ -243,11 +244,14 @@ class WaitingPods:
     def decided(self, groups: Iterable[GroupResult]) -> Generator[None, None, None]:
         """What a session came to of all groups."""
         decided = {}
+        lacking: list[Shortfall] = []
         assert self._cluster is not None
         promises = self._cluster.ledger.usage.promises
         for number, each in enumerate(groups):
             key, phase = each.group.key, each.status.phase
             decided[key] = each.status
+            if each.verdict is not None and each.verdict.queue is not None and not promises.asks_for(key):
+                lacking.append(each.verdict.queue)
             if promises.is_let_in(key) and (phase not in _OUTSIDE or each.group.status.phase not in _OUTSIDE):
                 promises.settle(key, phase, roles_wait=bool(each.group.waiting_roles))
             if each.write and each.status.phase == PENDING and each.group.status.phase not in (PENDING, ""):
@@ -256,6 +260,10 @@ class WaitingPods:
             if not number % STRIDE:
                 yield
         self._decided = decided
+        promises.lacking = lacking
+        if promises.stands_back:
+            # Others have what it gave up by now, or do not take it.
+            self.activate()
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

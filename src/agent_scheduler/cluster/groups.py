@@ -158,6 +158,8 @@ class Groups:
         if self._usage is not None:
             # Of a member that has run and is gone a new process would know nothing.
             self._usage.promises.restore(uid)
+            if not group.members:
+                self._usage.promises.abandoned(key)
         self._drop_if_empty(group)
         self._group_changed(key)
         if pod.finished:

@@ -2,13 +2,14 @@
 
 kube-scheduler says nothing of a pod that waits before its queue for its group, or for as many members as that needs,
 and `Unschedulable` of one whose gang lacks gated members. So does a profile whose base is its own; all others say what
-is missing (`engine.verdicts`). A gang whose members come within a moment of one another is told nothing.
+is missing (`engine.verdicts`), whatever they were refused for before: no event of a pod tells that others of its gang
+are gone. A gang whose members come within a moment of one another is told nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from agent_scheduler.cluster.cluster import Cluster
@@ -24,6 +25,8 @@ from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 #: Seconds between two looks at those that wait, and how many of them are looked at before others have their turn.
 _LOOK: Final = 1.0
 _PORTION: Final = 256
+#: Places in which a pod waits for something to happen.
+_RESTING: Final = (Place.GATED, Place.UNSCHEDULABLE, Place.BACKOFF)
 
 
 class Messenger(Protocol):
@@ -48,7 +51,8 @@ def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
 
 
 class GangWaits:
-    """Owner of the pods that wait so, and of what each was told last. `attach` comes before anything is watched."""
+    """Owner of the members that wait, and of what each was told last of its gang. `attach` comes before anything is
+    watched."""
 
     def __init__(self, timing: Timing, messenger: Messenger) -> None:
         self._timing = timing
@@ -62,10 +66,21 @@ class GangWaits:
         self._cluster = cluster
 
     def note(self, pod: PodInfo, said: Verdict | None = None) -> None:
-        """It has come to wait. `said`: what it was told already."""
+        """It may come to wait. `said`: what it was told already."""
         if said is not None or pod.uid not in self._noted:
             self._noted[pod.uid] = self._timing.clock(), said
             self._some.set()
+
+    def lacks(self, pod: PodInfo) -> Verdict | None:
+        """What its gang lacks, of a member that is told so, whatever else it waits for."""
+        key = native_key(pod) if pod.uid in self._noted else None
+        return None if key is None or self._cluster is None else of_gang(self._cluster, key)
+
+    def tried(self, pods: Iterable[PodInfo]) -> None:
+        """Their gang is whole, and they are told what comes of it."""
+        for pod in pods:
+            if pod.uid in self._noted:
+                self._noted[pod.uid] = self._noted[pod.uid][0], None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -86,28 +101,20 @@ class GangWaits:
                 await asyncio.sleep(0)
             pod = cluster.pods.get(uid)
             key = None if pod is None else native_key(pod)
-            if pod is None or key is None or not self._waits(pod):
+            if pod is None or key is None or not cluster.is_ours(pod) or uid in cluster.ledger.placements:
                 noted.pop(uid, None)
+                continue
+            if cluster.queue.where(uid) not in _RESTING or pod.gates:
                 continue
             if key not in verdicts:
                 verdicts[key] = of_gang(cluster, key)
             verdict = verdicts[key]
-            if verdict is None:
-                # Those that an event lets in are let in by it.
-                noted.pop(uid, None)
+            if verdict is None and said is not None:
+                noted[uid] = since, None
                 cluster.queue.activate([uid])
-            elif verdict != said and since <= before:
+            elif verdict is not None and verdict != said and since <= before:
                 noted[uid] = since, verdict
                 self._tell(pod, key, verdict)
-
-    def _waits(self, pod: PodInfo) -> bool:
-        assert self._cluster is not None
-        entry = self._cluster.queue.places.entry(pod.uid)
-        if entry is None or not self._cluster.is_ours(pod):
-            return False
-        return (
-            GANG_SCHEDULING in entry.rejectors and self._cluster.queue.where(pod.uid) is not Place.IN_FLIGHT
-        )
 
     def _tell(self, pod: PodInfo, key: GroupKey, verdict: Verdict) -> None:
         assert self._cluster is not None
@@ -119,7 +126,7 @@ class GangWaits:
 
 
 class NotedGangScheduling:
-    """The plugin, which notes whom it keeps out."""
+    """The plugin, which notes whom it is asked about."""
 
     name = GANG_SCHEDULING
 
@@ -129,14 +136,13 @@ class NotedGangScheduling:
         self.concerns = getattr(plugin, "concerns", lambda _pod: True)
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
-        why = self._plugin.pre_enqueue(pod)
-        if why is not None:
+        if native_key(pod) is not None:
             self._waits.note(pod)
-        return why
+        return self._plugin.pre_enqueue(pod)
 
 
 def noting(plugins: Sequence[PreEnqueue], waits: GangWaits) -> list[PreEnqueue]:
-    """These plugins, of which that of gangs notes whom it keeps out."""
+    """These plugins, of which that of gangs notes whom it is asked about."""
     return [
         NotedGangScheduling(plugin, waits) if plugin.name == GANG_SCHEDULING else plugin for plugin in plugins
     ]

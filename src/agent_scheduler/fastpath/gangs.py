@@ -115,6 +115,9 @@ class GangCycle:
         """Whether the pod is decided on with others."""
         return native_key(pod) is not None and self._views[pod.scheduler_name].profile.gangs
 
+    def lacks(self, pod: PodInfo) -> Verdict | None:
+        return self._waits.lacks(pod)
+
     def run(
         self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
     ) -> GoesOn | None:
@@ -133,6 +136,7 @@ class GangCycle:
         members = self._members(popped, group)
         if self._lacks_others(members, group, started):
             return None
+        self._waits.tried(pod for _, pod in members)
         have = self._scheduled(group)
         if self._is_held_by_queue(members, group, group.minimum - have, started):
             return None

@@ -71,7 +71,7 @@ def build_state(
         had_one = pod.uid in queue.nominator.nominated or pod.nominated_node_name
         queue.nominate(pod, "", in_gate=True)
         nominated = "" if had_one else None
-        verdict = by_queue(short)
+        verdict = gang_waits.lacks(pod) or by_queue(short)
         messenger.refused(pod, verdict.reason, verdict.message, nominated=nominated)
 
     gate = QueueGate(ledger.usage, told=kept_out)

@@ -37,6 +37,7 @@ from agent_scheduler.engine.preemption.nominated import NO_NOMINATED, NominatedP
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import Verdict
 from agent_scheduler.kube.retry import Timing
 
 from .shard import Shard
@@ -81,6 +82,9 @@ class Gangs(Protocol):
     """Decides on pods that are placed with others or not at all; see `gangs.GangCycle`."""
 
     def concerns(self, pod: PodInfo) -> bool: ...
+    def lacks(self, pod: PodInfo) -> Verdict | None:
+        """What its gang lacks that no node, nor room in a queue, would help."""
+
     def run(
         self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
     ) -> GoesOn | None: ...
@@ -165,7 +169,11 @@ class Worker:
             return None
         usage = self._cluster.ledger.usage
         if usage.active and (short := usage.full(pod)) is not None:
-            self._failures.queue_full(entry, pod, short, started=started)
+            lacks = self._gangs.lacks(pod) if self._gangs is not None and pod.batch is not None else None
+            if lacks is None:
+                self._failures.queue_full(entry, pod, short, started=started)
+            else:
+                self._failures.lacks_others(entry, pod, lacks, started=started)
             return None
         if pod.batch is not None and self._gangs is not None and self._gangs.concerns(pod):
             return self._gangs.run(self._index, self._decide, entry, pod, started=started)

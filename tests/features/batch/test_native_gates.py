@@ -107,13 +107,18 @@ async def test_a_group_says_whether_its_minimum_is_scheduled_in_kube_schedulers_
         assert condition["observedGeneration"] == group["metadata"]["generation"] == 1
 
 
-async def test_nothing_is_said_of_a_group_whose_members_are_not_there_and_nothing_kept_of_one_that_is_gone() -> (
+async def test_nothing_is_said_of_a_group_whose_members_are_not_there_or_another_schedulers_and_nothing_kept() -> (
     None
 ):
     async with native_gangs() as world:
+        await group(world, "h", 1)
+        await world.add_pod("h-0", schedulingGroup={"podGroupName": "h"})
+        await until(lambda: world.says_of_group("h", "False", "Unschedulable", "pod group is unschedulable"))
         await world.native_gang("g", 2, minimum=3)
         await world.rest()
         assert await world.said("g") is None and world.remembered == 0
+        assert (await world.said("h") or ("", ""))[1] == "Unschedulable"
+        assert samples(world.runtime)['agent_scheduler_batch_groups_waiting{reason="members"}'] == 1
         await world.native_member("g-2", "g")
         await until(lambda: world.says_of_group("g", "False", "Unschedulable", "pod group is unschedulable"))
         assert world.remembered == 1

@@ -243,7 +243,7 @@ def _any_of(*names: str) -> dict[str, Any]:
 
 
 @pytest.mark.promise("JOB-7")
-@pytest.mark.parametrize("reserves", [False, True])
+@pytest.mark.parametrize("reserves", [False, pytest.param(True, marks=pytest.mark.wide)])
 @pytest.mark.parametrize(
     ("tasks", "minimum", "fail", "evicted"),
     [

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent_scheduler.engine.state.gpus import RESOURCE
 from agent_scheduler.objects.batch import (
     QUEUE_ALLOCATION_GATE,
     QUEUE_NAME,
@@ -23,7 +22,6 @@ from agent_scheduler.serving.explanation import render
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.store import Event
 from tests.sim.api import condition_of, content, name_of
-from tests.support import objects
 from tests.support.batched import add_group
 from tests.support.embedded import NODES, PODS, until
 from tests.support.installation import OTHER, installed, samples
@@ -58,16 +56,6 @@ class Words(NativeGangs):
 
     async def ungate(self, name: str = "p0") -> None:
         await self.patch(f"{PODS}/{name}", {"spec": {"schedulingGates": None}})
-
-    async def sharing(self, *amounts: int, cpu: str = "1") -> None:
-        """Pods that share the two GPUs of a node, the last of which is p0."""
-        body = objects.node("a", cpu="4", extended={RESOURCE: "2000"})
-        await self.add(NODES, body)
-        for number, amount in reversed([*enumerate(reversed(amounts))]):
-            asks = {"cpu": cpu, RESOURCE: str(amount)}
-            containers = [objects.container(requests=asks, limits={RESOURCE: str(amount)})]
-            await self.one(f"p{number}", containers=containers)
-            await until(lambda number=number: not number or self.is_bound(f"p{number}"))
 
     async def node(self, cpu: str = "4") -> None:
         await self.add_node("a", cpu=cpu)
@@ -162,7 +150,6 @@ ALIKE = {
     "native members": Row(do("native", 2, {}), do("one", "p1", **OF_GROUP), *FEW),
     "native gates": Row(do("native", 2, *PAIR), do("ungate", "p1"), *SOME_GATED),
     "nodes": Row(do("one"), do("node"), *WANT_NODES),
-    "devices": Row(do("sharing", 600, 600, 700), do("end_pod", "p1"), "Unschedulable", "", "devices"),
     "native nodes": Row(do("native", 2, {}, {}), do("node"), *WANT_NODES),
 }
 #: Of the batch scheduler.
@@ -240,8 +227,7 @@ async def test_all_that_is_said_of_a_pod_that_waits_is_of_one_verdict(scheduler:
 
         nodes = len(await it.items(NODES))
         await asyncio.sleep(15)
-        # The autoscaler counts what a node has of a resource in all, so that it takes the pod to fit.
-        assert (len(await it.items(NODES)) > nodes) == (wants_nodes and row.label != "devices")
+        assert (len(await it.items(NODES)) > nodes) == wants_nodes
         assert it.given == {row.reason}, "nothing else was ever said"
         await row.mended(it)
         if row.label == "stage":
@@ -254,19 +240,21 @@ async def test_all_that_is_said_of_a_pod_that_waits_is_of_one_verdict(scheduler:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("scheduler", "path", "says"),
     [
-        (queue_path("q"), "QueueFull: queue q does not exist"),
-        (pod_group_path("default", "g"), "PodGroupNotFound: PodGroup default/g does not exist"),
-        (f"{PODS}/p1", "NotEnoughPods: "),
+        ("volcano", queue_path("q"), "QueueFull: queue q does not exist"),
+        ("volcano", pod_group_path("default", "g"), "PodGroupNotFound: PodGroup default/g does not exist"),
+        ("volcano", f"{PODS}/p1", "NotEnoughPods: "),
+        ("agent-scheduler", f"{GROUPS}/g", "PodGroupNotFound: PodGroup default/g (scheduling.k8s.io)"),
+        ("agent-scheduler", f"{PODS}/p1", "NotEnoughPods: "),
     ],
 )
 async def test_what_a_pod_said_of_nodes_is_said_no_more_when_something_else_is_missing(
-    path: str, says: str
+    scheduler: str, path: str, says: str
 ) -> None:
-    async with words("volcano") as it:
+    async with words(scheduler) as it:
         await it.node("1")
-        await it.group(2, {"cpu": "8"}, {})
+        await (it.group if scheduler == "volcano" else it.native)(2, {"cpu": "8"}, {})
         await until(lambda: it.says("p0", "Unschedulable"))
         await it.delete(path, gracePeriodSeconds=0)
         await until(lambda: it.says_text("p0", says))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent_scheduler.engine.verdicts import LABELS, SENTENCES, WORDS, Wait
+from agent_scheduler.engine.verdicts import LABELS, SENTENCES, WORDS, Wait, by_nodes
 from tests.support.places import ROOT
 
 WANT_NODES = {Wait.NODES, Wait.DEVICES, Wait.RELEASE, Wait.ADMISSION}
@@ -12,6 +12,7 @@ WANT_NODES = {Wait.NODES, Wait.DEVICES, Wait.RELEASE, Wait.ADMISSION}
 
 def test_every_wait_has_its_words_and_the_page_has_them() -> None:
     assert WORDS.keys() == set(Wait)
+    assert [by_nodes("", each).label for each in ({"GPUShare", "NodePorts"}, ())] == ["devices", "nodes"]
     assert {wait for wait, words in WORDS.items() if words.wants_nodes} == WANT_NODES
     page = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "batch.md").read_text()))
     assert page >= {*LABELS, *(words.reason for words in WORDS.values())}

@@ -142,18 +142,9 @@ class Belongings:
     # ---- what there should be
 
     async def keep(self, job: Job, wanted: Wanted) -> bool:
-        """Have all objects of its plugins there, as they should be, and no others."""
-        bodies = {(body["kind"], body["metadata"]["name"]): body for body in objects_of(job)}
+        """Have all objects of its plugins there, as they should be."""
         self._gone.pop(key_of(job), None)
-        for (kind, name), known in list(self._known.get(key_of(job), {}).items()):
-            surplus = (
-                kind != _CLAIM
-                and (kind, name) not in bodies
-                and _controller(known.metadata) == job.metadata.uid
-            )
-            if surplus and not await self._remove(job, kind, known, wanted):
-                return False
-        for body in bodies.values():
+        for body in objects_of(job):
             if not await self._keep(job, body, wanted):
                 return False
         return True

@@ -87,13 +87,15 @@ def _count(total: Total, vector: Vector, sign: int) -> None:
             total.pop(resource, None)
 
 
-def _missing(queue: _Queue, wanted: Vector, counted: Vector) -> dict[str, float]:
-    """By how much the queue would exceed its limits with `wanted` more, of which `counted` is in what it holds."""
+def _missing(queue: _Queue, wanted: Vector, counted: Vector, taken: Vector = EMPTY) -> dict[str, float]:
+    """By how much the queue would exceed its limits with `wanted` more, of which `counted` is in what it holds.
+    `taken`: what it is thought to hold besides; less than nothing if it is thought to hold less."""
     missing = {}
     for resource, amount in wanted.items():
         limit = queue.limits.get(resource)
         if limit is not None and amount > 0:
-            over = queue.used.get(resource, 0) - counted.get(resource, 0) + amount - limit
+            holds = queue.used.get(resource, 0) + taken.get(resource, 0)
+            over = holds - counted.get(resource, 0) + amount - limit
             if over > 0:
                 missing[resource] = over
     return missing
@@ -168,13 +170,13 @@ class Headroom:
         kept = self._kept(queue, pods)
         kept = plus(kept, self._of_promise(queue, group, minus(wanted, kept)))
         for each in at.chain:
-            taken = self._taken.get(each.name)
+            taken = self._taken.get(each.name, EMPTY)
             if each.limits:
-                more = wanted if taken is None else _both(wanted, taken)
-                missing = _missing(each, more, kept)
+                missing = _missing(each, wanted, kept, taken)
                 if missing and _covers(kept, wanted):
                     whose = (*pods, group) if group in self._entries else pods
-                    missing = _missing(each, more, _kept_from(whose, each, self._entries, self._queues))
+                    kept_from = _kept_from(whose, each, self._entries, self._queues)
+                    missing = _missing(each, wanted, kept_from, taken)
                 if missing:
                     return Shortfall(each.name, missing)
         return None
@@ -245,13 +247,6 @@ def _part(kept: Vector, wanted: Vector) -> Vector:
         resource: min(amount, kept[resource])
         for resource, amount in wanted.items()
         if amount > 0 and kept.get(resource, 0) > 0
-    }
-
-
-def _both(wanted: Vector, taken: Vector) -> Vector:
-    """What is taken counts only of what is wanted."""
-    return {
-        resource: amount + taken.get(resource, 0) if amount > 0 else 0 for resource, amount in wanted.items()
     }
 
 

@@ -301,7 +301,7 @@ def _phase(session: Session, job: Job, *, mapped: bool) -> str:
         ended = job.in_statuses(_COMPLETED)
         if scheduled != ended:
             return RUNNING
-        if not mapped or len(job.tasks) == ended:
+        if not mapped or (ended and len(job.tasks) == ended):
             return COMPLETED
         if ended:
             # It has its minimum by those that have ended, and others are to run yet.

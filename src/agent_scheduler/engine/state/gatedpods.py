@@ -332,6 +332,11 @@ class GatedPods:
 
     # ---- questions
 
+    @property
+    def is_due(self) -> bool:
+        """Whether `admit` has something to do."""
+        return self.admits and bool(self._due)
+
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self.held or self.reserved or self.given_back)

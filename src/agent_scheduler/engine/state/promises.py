@@ -60,8 +60,14 @@ class Promises:
         self._spender: dict[str, GroupKey] = {}
         #: Groups that something else than their queue keeps out, by the last session.
         self._kept_out: set[GroupKey] = set()
-        #: Groups that gave back what they were promised as they lacked members.
+        #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
+        #: session.
+        self.lacking: list[Shortfall] = []
+        #: Groups that have given way, and have not asked since; and whether one did in the last session, in vain.
         self._gave_way: set[GroupKey] = set()
+        self.stands_back = False
+        #: Groups that lack members, and gave back what they were promised for that.
+        self._had_turn: set[GroupKey] = set()
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -115,9 +121,15 @@ class Promises:
     def gone(self, key: GroupKey) -> None:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
-        self._kept_out.discard(key)
         self._gave_way.discard(key)
+        self._had_turn.discard(key)
+        self._kept_out.discard(key)
         self.end(key)
+
+    def abandoned(self, key: GroupKey) -> None:
+        """The group has lost the last of its members: it asks anew, and others who wait have theirs."""
+        if key in self._promises:
+            self.end(key)
 
     def _adopt(self, key: GroupKey, group: PodGroup, queue: str, members: Collection[PodInfo]) -> None:
         try:
@@ -141,6 +153,7 @@ class Promises:
 
     def begin(self) -> None:
         """Groups are about to ask. Those who wait already, or are about to, come before them."""
+        self.stands_back = False
         self._usage.gated.admit()
         self._usage.call()
 
@@ -153,7 +166,7 @@ class Promises:
         """
         self._kept_out.discard(ask.key)
         if ask.complete:
-            self._gave_way.discard(ask.key)
+            self._had_turn.discard(ask.key)
         promise = self._promises.get(ask.key)
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
@@ -165,11 +178,28 @@ class Promises:
         if may_go and not any(pod.closed_gates for pod in ask.members):
             headroom.give(ask.queue, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
-        if is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
+        gave_way = ask.key in self._gave_way
+        self._gave_way.discard(ask.key)
+        if gave_way and not ask.complete:
+            # For one session, in which those may have it for whom it has given way.
+            self._stop_asking(ask.key)
+            self._kept_out.add(ask.key)
+            self.stands_back = True
+        elif is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
             self._stand(ask, wanted)
+
+    def _is_lacking(self, queue: str, room: Vector) -> bool:
+        """Whether somebody who does not wait in line would have what is lacking with so much of this queue."""
+        reaches = self._usage.book.reaches
+        return any(
+            each.missing
+            and reaches(queue, (each.queue,))
+            and all(amount <= room.get(resource, 0) for resource, amount in each.missing.items())
+            for each in self.lacking
+        )
 
     def keep_turn(self, ask: Ask) -> None:
         """A group with gated members is not let in: those whose turn is after its own are not to have the room for
@@ -239,12 +269,16 @@ class Promises:
         headroom.give(promise.queue, promise.left())
         # Pods of a Job are made when its group is let in: who has had no turn yet may well have its members then.
         lacking = {
-            name for name, ask in self._asking.items() if not ask.complete and ask.key in self._gave_way
+            name for name, ask in self._asking.items() if not ask.complete and ask.key in self._had_turn
         }
-        if not usage.waiting.would_fit(headroom, lacking):
+        is_of_use = usage.waiting.would_fit(headroom, lacking) or self._is_lacking(
+            promise.queue, promise.left()
+        )
+        if not is_of_use:
             return False
-        self._gave_way.add(key)
         self._kept_out.add(key)
+        self._gave_way.add(key)
+        self._had_turn.add(key)
         self._end(key)
         usage.call()
         return True

@@ -19,7 +19,7 @@ from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import WaitingPods, Wanted
 from .batchinfo import GroupKey
 from .gatedpods import GatedPods, in_turn
-from .keptstages import KeptStages
+from .keptroom import KeptRoom
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
 from .promises import Promises
@@ -56,7 +56,7 @@ class QueueUsage:
         self.waiting = WaitingPods()
         self.gated = GatedPods(self)
         self.promises = Promises(self)
-        self.stages = KeptStages(self)
+        self.kept = KeptRoom(self)
         #: Namespace -> the queue of its pods that name none.
         self._namespaces: dict[str, str] = {}
         #: Group of Volcano's -> the queue that it names, of those that are known.
@@ -190,7 +190,7 @@ class QueueUsage:
     def _reserve_all(self) -> None:
         for pod in self.gated.reserved.values():
             self.reserve(pod)
-        self.stages.count_all()
+        self.kept.count_all()
         self.promises.count_all()
 
     # ---- placements
@@ -206,7 +206,7 @@ class QueueUsage:
         queue = self.queue_of(pod) if isinstance(pod, PodInfo) else ""
         frees = self._no_more_called(uid, queue)
         self.wanting.drop(uid)
-        self.stages.drop(uid)
+        self.kept.drop(uid)
         vector = self._vector(placement.cls)
         before = self.book.entry(uid)
         if queue:
@@ -256,7 +256,7 @@ class QueueUsage:
             self.gated.set(pod)
         elif pod.uid in self.gated:
             self.gated.drop(pod.uid)
-        if pod.uid in self.stages.pods:
+        if pod.uid in self.kept.pods:
             self.stand_by(pod)
         self.wanting.look_again(pod.uid, pod)
         if not self.active:
@@ -283,8 +283,8 @@ class QueueUsage:
         self.on_held()
 
     def _remove(self, uid: str) -> None:
-        """The pod counts no more. Where it was bound it has run, and its group is promised nothing for it again, nor for
-        one that has given its room back."""
+        """The pod counts no more. Where it was bound it has run, and its group is promised nothing for it again; nor is
+        it for one that has given its room back."""
         entry = self.book.entry(uid)
         self.book.remove(uid)
         if entry is not None and entry.standing is not Standing.BOUND and uid not in self.gated.given_back:
@@ -294,8 +294,17 @@ class QueueUsage:
 
     def stand_by(self, pod: PodInfo) -> None:
         """Count a pod whose stage has not come as long as its status nominates a node, until it is placed."""
-        if self.stages.see(pod, is_placed=pod.uid in self._placements):
+        if self.kept.see(pod, is_placed=pod.uid in self._placements):
             self._remove(pod.uid)
+            self.call()
+            self.on_unreserved()
+
+    def claim(self, pods: Iterable[PodInfo]) -> None:
+        """Others are leaving nodes for these pods of the batch scheduler, and for no others of its."""
+        over = self.kept.claim(pods, self._placements)
+        for uid in over:
+            self._remove(uid)
+        if over:
             self.call()
             self.on_unreserved()
 
@@ -338,7 +347,7 @@ class QueueUsage:
     def state_of(self, pod: PodInfo) -> State:
         """How far the pod has come with room of its queue."""
         uid = pod.uid
-        if uid in self._placements or uid in self.stages.pods:
+        if uid in self._placements or uid in self.kept.pods:
             return State.STANDS_BY if pod.stands_by else State.PLACED
         if uid in self.gated.held:
             return State.GATED
@@ -459,7 +468,8 @@ class QueueUsage:
         """Let on those that wait for room which there is now. Pods without a gate that are called are to be placed, or
         `unplaced` or `left` is to be called for them; the others are let past theirs."""
         fallen = self.book.fallen
-        if fallen:
+        # Gated pods of which it is decided anew are in no line, and others would have their turn: `admit` calls again.
+        if fallen and not self.gated.is_due:
             found = self.waiting.fitting(self.book, fallen) if self.waiting else []
             fallen.clear()
             over, self._over = self._over, {}
@@ -488,7 +498,7 @@ class QueueUsage:
         self._over.pop(uid, None)
         self.wanting.drop(uid)
         self.gated.drop(uid)
-        if self.stages.drop(uid) and uid not in self._placements:
+        if self.kept.drop(uid) and uid not in self._placements:
             self._remove(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)

@@ -79,7 +79,7 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     }
     expected |= {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.STANDS_BY)
-        for pod in usage.stages.pods.values()
+        for pod in usage.kept.pods.values()
         if pod.uid not in expected and (queue := usage.queue_of(pod))
     }
     expected |= {

@@ -90,6 +90,9 @@ def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:
     assert headroom.shortfall("q", {"cpu": 2000}, ("first", "third")) is not None
     assert headroom.shortfall("q", {"cpu": 1500}, ("first",)) is not None
     assert headroom.take("beside", {"cpu": 1}) is not None
+    headroom.give("q", {"cpu": 1000})
+    assert headroom.shortfall("q", {"cpu": 1000}) is not None, "it holds more than it may without that, too"
+    headroom.count("q", {"cpu": 1000})
     headroom.count("q", {"cpu": 5000})
     assert headroom.shortfall("q", {"cpu": 0, "memory": 1}) is None, "what is not wanted does not count"
     found.set("first", "q", {"cpu": 1000}, Standing.ASSUMED)

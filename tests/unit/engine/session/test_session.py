@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent_scheduler.engine.session.conf import QUEUE_ADMISSION_GATES, PluginOption
 from agent_scheduler.engine.session.model import TaskStatus
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, TASK_SPEC
-from tests.support.engine import node, queue_of
+from tests.support.engine import node
 from tests.support.terms import preferring, term
 
 from .scene import Everything, Part, Scene, bound, conf, has, runs, sized, status_of, told, waits
@@ -200,31 +198,6 @@ def test_a_group_without_a_minimum_of_members_is_not_looked_at() -> None:
     session, result = sized(4).holding(waits("g", 2, minMember=3)).run()
     assert not bound(session)
     assert told(result)["g-0"][1].startswith("pod group is not ready, 2 Pending, 3 minAvailable")
-
-
-@given(st.data())
-def test_no_gang_is_bound_in_part_and_no_node_is_overfull(data: st.DataObject) -> None:
-    nodes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    scene = sized(*nodes)
-    scene.queues.append(queue_of("other", "root"))
-    for number in range(data.draw(st.integers(1, 5))):
-        pods = data.draw(st.integers(1, 4))
-        scene.gang(
-            f"g{number}",
-            pods,
-            cpu=str(data.draw(st.integers(1, 3))),
-            minMember=data.draw(st.integers(1, pods)),
-            queue=data.draw(st.sampled_from(["default", "other"])),
-        )
-    session, _ = scene.run(
-        conf("priority", "gang", "drf", "predicates", "proportion", "nodeorder", "binpack")
-    )
-    for job in session.jobs.values():
-        sent = len(session.bound.get(job.uid, ()))
-        assert not sent or sent >= job.minimum
-    columns = session.nodes.columns
-    for offers, taken in zip(columns.offers, columns.taken, strict=True):
-        assert taken[0] <= offers[0]
 
 
 def test_a_node_that_is_not_ready_adds_nothing_to_what_is_shared() -> None:

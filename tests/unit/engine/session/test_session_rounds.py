@@ -63,6 +63,8 @@ class Rounds:
         for gang in self.gangs:
             gang.into(made)
         session, result = made.run(self.conf, book=made.book(bound=True))
+        columns = session.nodes.columns
+        assert all(taken[0] <= offers[0] for offers, taken in zip(columns.offers, columns.taken, strict=True))
         placed, gone = bound(session), evicted(session)
         moved = bool(placed or gone)
         for gang in self.gangs:

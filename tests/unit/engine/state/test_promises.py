@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
+from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.quotas.standings import MOVES, State, table
 from agent_scheduler.engine.quotas.vector import EMPTY, Vector
 from agent_scheduler.engine.state.asks import Ask, turn_of_group
@@ -198,11 +199,31 @@ def test_a_group_that_lacks_members_for_long_gives_way_to_those_who_have_theirs(
     assert not any(world.promises.give_way(now, 30) for now in (40.0, 100.0)), "nobody else could use it"
     world.see(gated("a"))
     assert world.promises.give_way(101.0, 30) and world.let == ["a"] and world.let_in() == []
-    world.ask(*lacking)
-    assert world.let_in() == []
+    for _ in range(2):
+        world.ask(*lacking)
+        assert world.let_in() == []
     world.usage.left("a")
     world.ask(*[ask("g")])
     assert not any(world.promises.give_way(now, 30) for now in (0.0, 100.0))
+
+
+def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room() -> None:
+    world = Groups(queue("q", "2"), queue("r", "1"))
+    world.made(group("g"))
+    lacking = ask("g")._replace(complete=False)
+    world.ask(lacking)
+    world.see(gated("elsewhere", "r", cpu="2"), gated("large", cpu="3"))
+    assert not any(world.promises.give_way(now, 30) for now in (0.0, 100.0))
+    # A session has refused a group that asked for nothing, and does not wait in line.
+    world.promises.lacking = [Shortfall("q", {"cpu": 2500}), Shortfall("r", {"cpu": 500})]
+    assert not world.promises.give_way(101.0, 30)
+    world.promises.lacking = [Shortfall("q", {"cpu": 500})]
+    assert world.promises.give_way(102.0, 30)
+    world.ask(lacking)
+    assert world.let_in() == [], "it would have the room again before the session gives it to the other"
+    assert world.promises.stands_back
+    world.ask(lacking)
+    assert world.let_in() == ["g"] and not world.promises.stands_back
 
 
 _NAMES = ("a", "b", "c")

@@ -265,15 +265,17 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     if not (session.conf.work_conserving and tiers.every("lending") and nodes.count):
         return
     beyond: dict[str, list[Job]] = {}
+    wanted: dict[str, Sequence[Task]] = {}
     for number, job in enumerate(session.fresh):
         if not (number + 1) % STRIDE:
             yield
         tasks = () if job.is_pending or job.uid in short else _waits_for_room(session, job)
         if tasks and not may_hold(session, job, tasks):
             beyond.setdefault(job.queue, []).append(job)
+            wanted[job.uid] = tasks
     if not beyond:
         return
-    kept = yield from _kept_nodes(session, {job.uid for jobs in beyond.values() for job in jobs})
+    kept = yield from _kept_nodes(session, wanted)
     for jobs in beyond.values():
         jobs.sort(key=tiers.job_key, reverse=True)
     with lent(session):
@@ -281,7 +283,8 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
             first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
             jobs = beyond[first]
             nodes.keep(kept[_gives_back(session, jobs[-1])])
-            if not (yield from _lend_to(session, jobs[-1])):
+            tasks = wanted.pop(jobs[-1].uid, ()) or wanted_next(session, jobs[-1])
+            if not (may_hold(session, jobs[-1], tasks) and (yield from _lend_to(session, jobs[-1]))):
                 jobs.pop()
             if not jobs:
                 del beyond[first]
@@ -291,8 +294,6 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
 
 def _lend_to(session: Session, job: Job) -> Generator[None, None, bool]:
     """Whether to come back to the job: it got what it wanted next, and wants more."""
-    if not may_hold(session, job, wanted_next(session, job)):
-        return False
     sheet = _sheet(session, job)
     told = job.take_fit_errors()
     is_complete = yield from _try(session, job, sheet)
