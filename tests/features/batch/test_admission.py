@@ -200,7 +200,7 @@ async def test_room_is_kept_for_stages_that_come_later() -> None:
         assert await it.only_placed("j-a-0")
         await it.stop_scheduler()
         it.start_scheduler()
-        await asyncio.sleep(5)
+        await asyncio.sleep(40)
         assert await it.only_placed("j-a-0")
         await it.starts("j-a-0")
         await until(lambda: it.only_placed("j-a-0", "j-b-0", "j-b-1"))

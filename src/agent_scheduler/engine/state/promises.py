@@ -143,7 +143,8 @@ class Promises:
         metadata = group.metadata
         created = metadata.creation_timestamp or ""
         own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
-        self._promise(Ask(key, queue, wanted, members, own, complete=False))
+        # One that has begun has had its minimum, and asks no more; another one is asked by the next session.
+        self._promise(Ask(key, queue, wanted, members, own, complete=group.status.phase in _BEGUN))
 
     # ---- sessions
 
