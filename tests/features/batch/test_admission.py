@@ -142,15 +142,6 @@ async def test_an_autoscaler_adds_just_the_nodes_that_a_queue_of_gpus_may_use(co
             await it.pod(f"gpu-{number}", containers=containers)
         await until(lambda: it.has_placed("gpu", 4), seconds=60)
         await asyncio.sleep(10)
-        for n, p in (await it.pods()).items():
-            print(
-                "DBG",
-                n,
-                p["spec"].get("nodeName"),
-                p["status"]["phase"],
-                bool(p["spec"].get("schedulingGates")),
-                await it.condition(n),
-            )
         assert await it.held(*(f"gpu-{number}" for number in range(4, 8)))
         assert len(await it.items("/api/v1/nodes")) == 3
         for number in range(4):
@@ -209,7 +200,7 @@ async def test_room_is_kept_for_stages_that_come_later() -> None:
         assert await it.only_placed("j-a-0")
         await it.stop_scheduler()
         it.start_scheduler()
-        await asyncio.sleep(5)
+        await asyncio.sleep(40)
         assert await it.only_placed("j-a-0")
         await it.starts("j-a-0")
         await until(lambda: it.only_placed("j-a-0", "j-b-0", "j-b-1"))
@@ -236,3 +227,44 @@ async def test_members_of_one_gang_are_let_past_by_minimum_and_number() -> None:
             "/apis/scheduling.volcano.sh/v1beta1/queues/full", {"spec": {"capability": {"cpu": "7"}}}
         )
         await until(lambda: it.held("g-master-4", "g-work-3", "g-work-4"))
+
+
+@pytest.mark.promise("GATE-11")
+async def test_members_without_a_gate_have_room_when_the_others_are_let_past() -> None:
+    """Of a group that says nothing of resources."""
+    async with queued() as it:
+        await it.add_node("n", cpu="1")
+        await add_queue(it, "full", capability={"cpu": "3"})
+        await add_group(it, "g", minMember=2, queue="full")
+        await it.pod("g-0", group="g")
+        await it.pod("g-1", group="g", gated=False)
+        await until(lambda: it.says_only(g_0="Unschedulable", g_1="Unschedulable"))
+        for name, scheduler in (("x", "volcano"), ("y", "agent-scheduler")):
+            await it.pod(name, gated=False, scheduler=scheduler)
+        await asyncio.sleep(5)
+        await it.add_node("more", cpu="8")
+        await until(lambda: it.is_bound("g-0", "g-1"))
+
+
+@pytest.mark.promise("GATE-11")
+async def test_what_a_pod_gave_back_is_not_kept_for_its_group() -> None:
+    async with queued(CONFIGURATION + "queueReservationTimeout: 20s\n") as it:
+        await it.add_node("n", cpu="8")
+        await add_queue(it, "full", capability={"cpu": "1"})
+        await it.pod("a", **NOWHERE)
+        await until(lambda: it.says_only(a="Unschedulable"))
+        await it.pod("b")
+        await until(lambda: it.only_placed("b"), seconds=30)
+        await until(lambda: it.says_only(a="QueueFull"))
+
+
+async def test_who_is_not_let_into_its_queue_keeps_no_nodes_from_others() -> None:
+    async with queued() as it:
+        await it.add_node("n", cpu="3")
+        await add_queue(it, "full", capability={"cpu": "2"})
+        await add_group(it, "large", minMember=1, minResources={"cpu": "3"}, queue="full")
+        for number in range(3):
+            await it.pod(f"large-{number}", group="large", gated=False)
+        await asyncio.sleep(3)
+        await it.pod("beyond-its-share", cpu="3", queue="default")
+        await until(lambda: it.only_placed("beyond-its-share"))

@@ -66,6 +66,8 @@ class Promises:
         #: Groups that have given way, and have not asked since; and whether one did in the last session, in vain.
         self._gave_way: set[GroupKey] = set()
         self.stands_back = False
+        #: Groups that lack members, and gave back what they were promised for that.
+        self._had_turn: set[GroupKey] = set()
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -120,6 +122,7 @@ class Promises:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
         self._gave_way.discard(key)
+        self._had_turn.discard(key)
         self._kept_out.discard(key)
         self.end(key)
 
@@ -140,7 +143,8 @@ class Promises:
         metadata = group.metadata
         created = metadata.creation_timestamp or ""
         own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
-        self._promise(Ask(key, queue, wanted, members, own, complete=False))
+        # One that has begun has had its minimum, and asks no more; another one is asked by the next session.
+        self._promise(Ask(key, queue, wanted, members, own, complete=group.status.phase in _BEGUN))
 
     # ---- sessions
 
@@ -162,6 +166,8 @@ class Promises:
         wait for one another. `may_go`: what pods of its queue hold that may be evicted for a group without gated pods.
         """
         self._kept_out.discard(ask.key)
+        if ask.complete:
+            self._had_turn.discard(ask.key)
         promise = self._promises.get(ask.key)
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
@@ -244,8 +250,8 @@ class Promises:
 
     def give_way(self, now: float, patience: float) -> bool:
         """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
-        they have done so for `patience` and somebody else who waits would have room then. Whether any did; they ask
-        again in the next session."""
+        they have done so for `patience` and somebody else who waits would have room then, but for such groups as have
+        given way themselves. Whether any did; they ask again in the next session."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not promise.left():
@@ -260,7 +266,10 @@ class Promises:
         promise, usage = self._promises[key], self._usage
         headroom = usage.book.headroom()
         headroom.give(promise.queue, promise.left())
-        lacking = {_line_name(ask.key) for ask in self._asking.values() if not ask.complete}
+        # Pods of a Job are made when its group is let in: who has had no turn yet may well have its members then.
+        lacking = {
+            name for name, ask in self._asking.items() if not ask.complete and ask.key in self._had_turn
+        }
         is_of_use = usage.waiting.would_fit(headroom, lacking) or self._is_lacking(
             promise.queue, promise.left()
         )
@@ -268,6 +277,7 @@ class Promises:
             return False
         self._kept_out.add(key)
         self._gave_way.add(key)
+        self._had_turn.add(key)
         self._end(key)
         usage.call()
         return True
@@ -280,6 +290,10 @@ class Promises:
     def asks_for(self, key: GroupKey) -> bool:
         """Whether the group waits in line to be let in."""
         return _line_name(key) in self._asking
+
+    def has_answered(self, key: GroupKey) -> bool:
+        """Whether the group asked, and is not let in."""
+        return self.asks_for(key) or key in self._kept_out
 
     def called(self, name: str) -> str:
         """What people call what waits under this name."""
@@ -360,11 +374,12 @@ class Promises:
         self._usage.gated.group_changed(key)
 
     def _of(self, pod: PodInfo) -> Vector:
-        """What the pod holds of its queue, or held when it ran."""
+        """What the pod holds of its queue, or held when it ran, or before it gave that back."""
         entry = self._usage.book.entry(pod.uid)
         if entry is not None:
             return entry.vector
-        return self._usage.vector(pod) if pod.finished and pod.node_name else EMPTY
+        held = (pod.finished and pod.node_name) or pod.uid in self._usage.gated.given_back
+        return self._usage.vector(pod) if held else EMPTY
 
     def _held(self, members: Iterable[PodInfo]) -> Vector:
         total: Total = {}

@@ -283,10 +283,11 @@ class QueueUsage:
         self.on_held()
 
     def _remove(self, uid: str) -> None:
-        """The pod counts no more. Where it was bound it has run, and its group is promised nothing for it again."""
+        """The pod counts no more. Where it was bound it has run, and its group is promised nothing for it again; nor is
+        it for one that has given its room back."""
         entry = self.book.entry(uid)
         self.book.remove(uid)
-        if entry is not None and entry.standing is not Standing.BOUND:
+        if entry is not None and entry.standing is not Standing.BOUND and uid not in self.gated.given_back:
             self.promises.restore(uid)
 
     # ---- stages

@@ -314,6 +314,15 @@ def _waits_for_room(session: Session, job: Job) -> Sequence[Task]:
     return tasks if has >= job.minimum else ()
 
 
+def _stays_outside(session: Session, job: Job) -> bool:
+    """Whether the job is not let into its queue: no node is of use to it, until one session after that."""
+    actions, promises = session.conf.actions, session.promises
+    if not job.is_pending or "enqueue" not in actions:
+        return False
+    is_asked = actions.index("enqueue") < actions.index("allocate")
+    return is_asked or (promises is not None and promises.has_answered(job.group.key))
+
+
 def _gives_back(session: Session, job: Job) -> bool:
     """Whether `reclaim` may take what is lent to the job."""
     return (
@@ -341,7 +350,7 @@ def _kept_nodes(
             break
         if not (number + 1) % STRIDE:
             yield
-        tasks = () if job.uid in beyond else _waits_for_room(session, job)
+        tasks = () if job.uid in beyond or _stays_outside(session, job) else _waits_for_room(session, job)
         if not tasks or not may_hold(session, job, tasks):
             continue
         waits = _takes_back(session, job, tasks)

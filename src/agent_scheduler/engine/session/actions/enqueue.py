@@ -125,9 +125,10 @@ def _may_have_minimum(job: Job) -> bool:
 
 def _wanted(job: Job) -> Vector:
     """What the group says that it needs, less what gates of others hold, and at least what its minimum of members asks
-    for, as far as these are there."""
+    for, as far as these are there. A group that says nothing is asked for nothing, unless it has members with the gate
+    of its queue: these are let past with room for the whole minimum, and its other members are to find it there."""
     said = admitted_minimum(job)
-    if said is None:
+    if said is None and not any(task.gate_managed for task in job.tasks.values()):
         return EMPTY
     waiting = [
         task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated or task.only_queue_gate
@@ -141,7 +142,7 @@ def _wanted(job: Job) -> Vector:
     of_members: Total = dict(job.allocated)
     for task in first:
         add_to(of_members, task.request)
-    return at_least(said, of_members)
+    return at_least(said or EMPTY, of_members)
 
 
 def _may_go(session: Session) -> Mapping[str, Vector]:
