@@ -295,18 +295,21 @@ class QueueUsage:
     def stand_by(self, pod: PodInfo) -> None:
         """Count a pod whose stage has not come as long as its status nominates a node, until it is placed."""
         if self.kept.see(pod, is_placed=pod.uid in self._placements):
-            self._remove(pod.uid)
-            self.call()
-            self.on_unreserved()
+            self._not_kept([pod.uid])
 
     def claim(self, pods: Iterable[PodInfo]) -> None:
         """Others are leaving nodes for these pods of the batch scheduler, and for no others of its."""
         over = self.kept.claim(pods, self._placements)
-        for uid in over:
-            self._remove(uid)
         if over:
-            self.call()
-            self.on_unreserved()
+            self._not_kept(over)
+
+    def _not_kept(self, uids: Iterable[str]) -> None:
+        """These pods have what is reserved for them behind their gate, and nothing else."""
+        for uid in uids:
+            if uid not in self.gated.reserved and uid not in self._placements:
+                self._remove(uid)
+        self.call()
+        self.on_unreserved()
 
     # ---- gates
 

@@ -226,6 +226,22 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     assert world.let_in() == ["g"] and not world.promises.stands_back
 
 
+def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_stays() -> None:
+    world = Groups(queue("q", "2"))
+    world.ledger.set_pod(pod("low", "q", cpu="2"), "n")
+    high, late = pod("high", "q"), gated("late")
+    world.usage.claim([high])
+    world.ledger.remove_pod("low")
+    world.see(late)
+    assert world.let == ["late"] and world.cpu("q") == 2
+    world.see(gated("later"))
+    assert world.let == ["late"], "the rest is kept for the one for which another left"
+    world.usage.claim([late])
+    assert world.let == ["late", "later"]
+    world.usage.claim([])
+    assert world.cpu("q") == 2 and contradictions(world.ledger) == []
+
+
 _NAMES = ("a", "b", "c")
 
 

@@ -110,7 +110,7 @@ def _ask(session: Session, job: Job) -> Ask:
         members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions
     )
     complete = session.tiers.invalid(job) is None and _may_have_minimum(job)
-    return Ask(job.group.key, job.queue, _wanted(job), members, own, complete)
+    return Ask(job.group.key, job.queue, _wanted(job, complete=complete), members, own, complete)
 
 
 def _may_have_minimum(job: Job) -> bool:
@@ -123,12 +123,13 @@ def _may_have_minimum(job: Job) -> bool:
     )
 
 
-def _wanted(job: Job) -> Vector:
+def _wanted(job: Job, *, complete: bool) -> Vector:
     """What the group says that it needs, less what gates of others hold, and at least what its minimum of members asks
-    for, as far as these are there. A group that says nothing is asked for nothing, unless it has members with the gate
-    of its queue: these are let past with room for the whole minimum, and its other members are to find it there."""
+    for, as far as these are there. A group that says nothing is asked for nothing, unless it is `complete` and has
+    members with the gate of its queue: these are let past with room for the whole minimum, and its other members are to
+    find it there."""
     said = admitted_minimum(job)
-    if said is None and not any(task.gate_managed for task in job.tasks.values()):
+    if said is None and not (complete and any(task.gate_managed for task in job.tasks.values())):
         return EMPTY
     waiting = [
         task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated or task.only_queue_gate
