@@ -163,7 +163,8 @@ class Promises:
 
         A group that is let in, and needs more than it was promised, is promised that too if there is room. Otherwise it
         gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
-        wait for one another. `may_go`: what pods of its queue hold that may be evicted for a group without gated pods.
+        wait for one another. So does one whose queue has become too small for it. `may_go`: what pods of its queue hold
+        that may be evicted for a group without gated pods.
         """
         self._kept_out.discard(ask.key)
         if ask.complete:
@@ -232,7 +233,7 @@ class Promises:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
         left = rest(ask.wanted, promise.total)
-        if not is_empty(rest(ask.wanted, promise.wanted)) and (
+        if not (promise.spent and is_empty(rest(ask.wanted, promise.wanted))) and (
             self._usage.book.headroom().shortfall(ask.queue, left, (), ask.key.text) is not None
         ):
             if not promise.spent:
