@@ -40,6 +40,8 @@ WANTED = {
     "read ConfigMaps of others": ("GET", f"{KUBE_SYSTEM}/configmaps"),
 }
 #: And what one of them may do, as that is its work, so that the others may not. Jobs may lie in any namespace.
+#: The controllers watch what they have made for Jobs, and roles know of no labels.
+WORK = ("agent-scheduler-controllers", "read ConfigMaps of others")
 OF_ITS_OWN = {
     "agent-scheduler": ("POST", f"{PODS}/victim/binding"),
     "agent-scheduler-controllers": ("POST", f"{KUBE_SYSTEM}/pods"),
@@ -66,6 +68,8 @@ async def test_a_stolen_token_is_good_for_nothing_but_its_owners_work(cluster: I
         others = {name: each for name, each in OF_ITS_OWN.items() if name != account}
         try:
             for what, (method, path) in {**WANTED, **others}.items():
+                if (account, what) == WORK:
+                    continue
                 body = b"{}" if method != "GET" else None
                 kind = MERGE if method == "PATCH" else "application/json"
                 answer = await transport.request(method, path, body=body, content_type=kind, timeout=300)

@@ -330,7 +330,7 @@ _QUICK: dict[str, dict[str, Make]] = {
     },
     "S37 jobs: a phase goes where it does not lead => from Completed to Running": {
         "controllers.jobs.carrying.next_phase": with_after(
-            lambda now, _job, status: RUNNING if now == COMPLETED == status.state.phase else now
+            lambda now, _job, status, **_: RUNNING if now == COMPLETED == status.state.phase else now
         )
     },
     "L19 jobs: pods are not made again => lacks": {

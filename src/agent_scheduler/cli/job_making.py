@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def named(name: str) -> str:
     """A name that an object can have. Raises NoJob."""
     if problem := subdomain(name):
-        raise NoJob(f"job {name!r}: {problem}")
+        raise NoJob(f"job {name!r}: {problem[0]}")
     return name
 
 
@@ -89,7 +89,7 @@ def job_of(args: argparse.Namespace) -> dict[str, Any]:
         raise NoJob("--name is missing; allowed: --name JOB, or --filename FILE")
     if problem := label(args.name):
         # It is the container's, too.
-        raise NoJob(f"--name {args.name!r}: {problem}")
+        raise NoJob(f"--name {args.name!r}: {problem[0]}")
     return _of_flags(args)
 
 

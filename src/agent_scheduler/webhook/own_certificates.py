@@ -9,9 +9,10 @@ the others take what that has written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +23,7 @@ from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import is_conflict, object_of, patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
+from agent_scheduler.objects.merging import replacement
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 
 from .authority import Held, UnusableCertificates, from_data, renewed, to_data
@@ -50,6 +52,8 @@ class _Found(NamedTuple):
     uid: str = ""
     version: str = ""
     held: Held | None = None
+    #: Its keys, also such as others have put there.
+    data: Mapping[str, Any] = MappingProxyType({})
 
 
 class OwnCertificates:
@@ -145,20 +149,21 @@ class OwnCertificates:
             self._complain(f"cannot read the Secret: {failure}")
             return None
         secret = object_of(response)
+        data = secret.get("data") or {}
         try:
-            held = from_data(secret.get("data") or {})
+            held = from_data(data)
         except UnusableCertificates as error:
             self._complain(f"the Secret holds something else, which is replaced: {error}")
             held = None
         metadata = secret["metadata"]
-        return _Found(metadata["uid"], metadata["resourceVersion"], held)
+        return _Found(metadata["uid"], metadata["resourceVersion"], held, data)
 
     async def _write(self, found: _Found, held: Held, wanted: Callable[[], bool]) -> Failure | None:
         metadata = {"uid": found.uid, "resourceVersion": found.version}
         patched = await patch_once(
             self._transport,
             self.path,
-            _encode({"metadata": metadata, "data": to_data(held)}),
+            _encode({"metadata": metadata, "data": replacement(found.data, to_data(held))}),
             wanted=wanted,
             timing=self._timing,
         )

@@ -214,11 +214,9 @@ class Promises:
         wanted = rest(ask.wanted, self._held(ask.members))
         if is_empty(wanted) or (known is not None and known.voted):
             return
-        if self._usage.book.headroom().shortfall(ask.queue, wanted) is None:
-            self._stop_asking(ask.key)
-            self._promise(ask)
-        else:
-            self._stand(ask, wanted)
+        # Others whose turn is before may not stand in line yet: who has the room is decided when all do.
+        self._stand(ask, wanted)
+        self._usage.book.fallen.add(ask.queue)
 
     def _stand(self, ask: Ask, wanted: Vector) -> None:
         name, usage = _line_name(ask.key), self._usage
