@@ -114,8 +114,8 @@ class Promises:
         if phase == INQUEUE or (phase in _BEGUN and group.waiting_roles):
             if promise is None:
                 self._adopt(key, group, queue, members)
-        elif before is not None and before[1] == INQUEUE:
-            # Somebody says otherwise of it, or it runs.
+        elif before is not None and (before[1] == INQUEUE or phase not in _OUTSIDE):
+            # Somebody says otherwise of it, or it runs: it asks no more.
             self.end(key)
 
     def gone(self, key: GroupKey) -> None:
