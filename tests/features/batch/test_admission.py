@@ -239,8 +239,12 @@ async def test_members_without_a_gate_have_room_when_the_others_are_let_past() -
         await it.pod("g-0", group="g")
         await it.pod("g-1", group="g", gated=False)
         await until(lambda: it.says_only(g_0="Unschedulable", g_1="Unschedulable"))
+        await it.add_priorities(first=1000)
         for name, scheduler in (("x", "volcano"), ("y", "agent-scheduler")):
-            await it.pod(name, gated=False, scheduler=scheduler)
+            await it.pod(name, cpu="2", gated=False, scheduler=scheduler, priorityClassName="first")
+        await asyncio.sleep(5)
+        await it.stop_scheduler()
+        it.start_scheduler()
         await asyncio.sleep(5)
         await it.add_node("more", cpu="8")
         await until(lambda: it.is_bound("g-0", "g-1"))

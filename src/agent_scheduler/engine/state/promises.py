@@ -20,6 +20,7 @@ from agent_scheduler.objects.quantity import QuantityError
 from ..quotas.book import Standing
 from ..quotas.demand import INQUEUE, RUNNING, UNKNOWN
 from ..quotas.shortfall import Shortfall
+from ..quotas.turns import turn
 from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest
 from .asks import Ask, Promise, turn_of_group
 from .batchinfo import GroupKey
@@ -137,6 +138,8 @@ class Promises:
         except QuantityError:
             # Sessions say so, and let it in no more.
             return
+        if group.spec.min_resources is None and any(pod.batch and pod.batch.gate_managed for pod in members):
+            wanted = self._of_first(members, group.spec.min_member)
         self._stop_asking(key)
         # What its PriorityClass says is for sessions to know.
         priority = max((pod.priority for pod in members), default=0)
@@ -145,6 +148,15 @@ class Promises:
         own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
         # One that has begun has had its minimum, and asks no more; another one is asked by the next session.
         self._promise(Ask(key, queue, wanted, members, own, complete=group.status.phase in _BEGUN))
+
+    def _of_first(self, members: Iterable[PodInfo], number: int) -> Vector:
+        """What so many members ask for, those first that hold room already."""
+        there = [pod for pod in members if not pod.finished]
+        there.sort(key=lambda pod: (not self._of(pod), turn(pod.priority, pod.created, pod.name, pod.uid)))
+        total: Total = {}
+        for pod in there[:number]:
+            add_to(total, self._usage.vector(pod))
+        return total
 
     # ---- sessions
 
