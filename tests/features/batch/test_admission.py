@@ -239,8 +239,12 @@ async def test_members_without_a_gate_have_room_when_the_others_are_let_past() -
         await it.pod("g-0", group="g")
         await it.pod("g-1", group="g", gated=False)
         await until(lambda: it.says_only(g_0="Unschedulable", g_1="Unschedulable"))
+        await it.add_priorities(first=1000)
         for name, scheduler in (("x", "volcano"), ("y", "agent-scheduler")):
-            await it.pod(name, gated=False, scheduler=scheduler)
+            await it.pod(name, cpu="2", gated=False, scheduler=scheduler, priorityClassName="first")
+        await asyncio.sleep(5)
+        await it.stop_scheduler()
+        it.start_scheduler()
         await asyncio.sleep(5)
         await it.add_node("more", cpu="8")
         await until(lambda: it.is_bound("g-0", "g-1"))
@@ -268,3 +272,32 @@ async def test_who_is_not_let_into_its_queue_keeps_no_nodes_from_others() -> Non
         await asyncio.sleep(3)
         await it.pod("beyond-its-share", cpu="3", queue="default")
         await until(lambda: it.only_placed("beyond-its-share"))
+
+
+@pytest.mark.promise("GATE-8")
+async def test_who_is_above_the_minimum_waits_for_nodes_though_its_group_was_promised_more() -> None:
+    async with queued() as it:
+        await it.add_node("n", cpu="3")
+        await add_queue(it, "full", capability={"cpu": "4"})
+        await it.pod("g-0", group="g", cpu="2")
+        await it.pod("g-1", group="g", gated=False)
+        await it.pod("g-2", group="g", cpu="2", gated=False)
+        await add_group(it, "g", minMember=1, minResources={"cpu": "3"}, queue="full")
+        await until(lambda: it.only_placed("g-2"))
+        await asyncio.sleep(5)
+        assert await it.says_only(g_0="Unschedulable", g_1="QueueFull")
+
+
+@pytest.mark.promise("GATE-11")
+async def test_a_group_whose_queue_has_become_too_small_for_it_keeps_nothing_there() -> None:
+    full = "/apis/scheduling.volcano.sh/v1beta1/queues/full"
+    async with queued() as it:
+        await it.add_node("n", cpu="2")
+        await add_queue(it, "full", capability={"cpu": "3"})
+        await it.pod("a", gated=False)
+        await until(lambda: it.only_placed("a"))
+        await it.pod("b", cpu="2", gated=False)
+        await until(lambda: it.says_only(b="Unschedulable"))
+        await it.patch(full, {"spec": {"capability": {"cpu": "2"}}})
+        await it.pod("c")
+        await until(lambda: it.only_placed("a", "c"))

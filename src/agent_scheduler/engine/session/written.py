@@ -255,11 +255,13 @@ _HAS: Final = tuple(status for status in READY if status is not TaskStatus.ALLOC
 
 
 def _wanted(job: Job, first: Iterable[Task]) -> Vector:
-    """What they ask for, and at least what the group says that it needs before it is let in."""
+    """What they ask for, and at least what the group says that it needs to run, until it has its minimum: it is Inqueue
+    still in the session in which it gets that."""
     total: Total = {}
     for task in first:
         add_to(total, task.request)
-    if job.min_resources is not None and (job.is_pending or job.is_inqueue):
+    waits = job.is_pending or (job.is_inqueue and job.in_statuses(_HAS) < job.minimum)
+    if job.min_resources is not None and waits:
         for resource, amount in job.min_resources.items():
             least = amount - job.allocated.get(resource, 0)
             if least > total.get(resource, 0):

@@ -20,6 +20,7 @@ from agent_scheduler.objects.quantity import QuantityError
 from ..quotas.book import Standing
 from ..quotas.demand import INQUEUE, RUNNING, UNKNOWN
 from ..quotas.shortfall import Shortfall
+from ..quotas.turns import turn
 from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest
 from .asks import Ask, Promise, turn_of_group
 from .batchinfo import GroupKey
@@ -114,8 +115,8 @@ class Promises:
         if phase == INQUEUE or (phase in _BEGUN and group.waiting_roles):
             if promise is None:
                 self._adopt(key, group, queue, members)
-        elif before is not None and before[1] == INQUEUE:
-            # Somebody says otherwise of it, or it runs.
+        elif before is not None and (before[1] == INQUEUE or phase not in _OUTSIDE):
+            # Somebody says otherwise of it, or it runs: it asks no more.
             self.end(key)
 
     def gone(self, key: GroupKey) -> None:
@@ -137,6 +138,8 @@ class Promises:
         except QuantityError:
             # Sessions say so, and let it in no more.
             return
+        if group.spec.min_resources is None and any(pod.batch and pod.batch.gate_managed for pod in members):
+            wanted = self._of_first(members, group.spec.min_member)
         self._stop_asking(key)
         # What its PriorityClass says is for sessions to know.
         priority = max((pod.priority for pod in members), default=0)
@@ -145,6 +148,15 @@ class Promises:
         own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
         # One that has begun has had its minimum, and asks no more; another one is asked by the next session.
         self._promise(Ask(key, queue, wanted, members, own, complete=group.status.phase in _BEGUN))
+
+    def _of_first(self, members: Iterable[PodInfo], number: int) -> Vector:
+        """What so many members ask for, those first that hold room already."""
+        there = [pod for pod in members if not pod.finished]
+        there.sort(key=lambda pod: (not self._of(pod), turn(pod.priority, pod.created, pod.name, pod.uid)))
+        total: Total = {}
+        for pod in there[:number]:
+            add_to(total, self._usage.vector(pod))
+        return total
 
     # ---- sessions
 
@@ -163,7 +175,8 @@ class Promises:
 
         A group that is let in, and needs more than it was promised, is promised that too if there is room. Otherwise it
         gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
-        wait for one another. `may_go`: what pods of its queue hold that may be evicted for a group without gated pods.
+        wait for one another. So does one whose queue has become too small for it. `may_go`: what pods of its queue hold
+        that may be evicted for a group without gated pods.
         """
         self._kept_out.discard(ask.key)
         if ask.complete:
@@ -230,7 +243,7 @@ class Promises:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
         left = rest(ask.wanted, promise.total)
-        if not is_empty(rest(ask.wanted, promise.wanted)) and (
+        if not (promise.spent and is_empty(rest(ask.wanted, promise.wanted))) and (
             self._usage.book.headroom().shortfall(ask.queue, left, (), ask.key.text) is not None
         ):
             if not promise.spent:

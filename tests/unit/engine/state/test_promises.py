@@ -111,6 +111,18 @@ def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
     assert world.let == ["p-1", "p-2"]
 
 
+def test_a_group_that_runs_has_no_turn_kept_any_more() -> None:
+    """It was made again while its members ran, one of them behind the gate."""
+    world = Groups(queue("q", "2"))
+    runs, held = pod("runs", group="g", cpu="2"), gated("held", group="g", cpu="2")
+    world.ledger.set_pod(runs, "n")
+    world.made(group("g"), members=(runs, held))
+    world.see(held)
+    world.made(group("g", "Running"), members=(runs, held))
+    world.ledger.remove_pod("runs")
+    assert world.let == ["held"]
+
+
 def test_room_that_comes_free_lets_the_next_group_in_between_sessions() -> None:
     world = Groups(queue("q", "2"))
     world.made(group("a"), group("b"))
