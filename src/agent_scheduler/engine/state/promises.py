@@ -11,7 +11,7 @@ A group in phase Inqueue that an earlier process, or another one, has let in has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import PodGroup
@@ -273,27 +273,30 @@ class Promises:
                 promise.incomplete_since = now
             elif now >= promise.incomplete_since + patience:
                 ended.append(key)
-        return any(self._gives_way(key) for key in ended)
+        return self._give_way(sorted(ended, key=lambda key: self._promises[key].turn, reverse=True))
 
-    def _gives_way(self, key: GroupKey) -> bool:
-        promise, usage = self._promises[key], self._usage
+    def _give_way(self, keys: Sequence[GroupKey]) -> bool:
+        """As many of these groups, in their order, as it takes for somebody to have room."""
+        usage = self._usage
         headroom = usage.book.headroom()
-        headroom.give(promise.queue, promise.left())
         # Pods of a Job are made when its group is let in: who has had no turn yet may well have its members then.
         lacking = {
             name for name, ask in self._asking.items() if not ask.complete and ask.key in self._had_turn
         }
-        is_of_use = usage.waiting.would_fit(headroom, lacking) or self._is_lacking(
-            promise.queue, promise.left()
-        )
-        if not is_of_use:
-            return False
-        self._kept_out.add(key)
-        self._gave_way.add(key)
-        self._had_turn.add(key)
-        self._end(key)
-        usage.call()
-        return True
+        for number, key in enumerate(keys, 1):
+            promise = self._promises[key]
+            headroom.give(promise.queue, promise.left())
+            if usage.waiting.would_fit(headroom.copy(), lacking) or self._is_lacking(
+                promise.queue, promise.left()
+            ):
+                for given in keys[:number]:
+                    self._kept_out.add(given)
+                    self._gave_way.add(given)
+                    self._had_turn.add(given)
+                    self._end(given)
+                usage.call()
+                return True
+        return False
 
     def settle(self, key: GroupKey, phase: str, *, roles_wait: bool) -> None:
         """What a session has decided of a group that was let in."""
