@@ -304,7 +304,7 @@ class BatchScheduler:
             await self._worked_off(self.waiting.end(refused_by, kept_out_by_quotas(session)))
             self._settled = result.settled
             self.waiting.wait_until(result.turns_at)
-            await self._worked_off(self.waiting.decided(result.groups))
+            await self._worked_off(self.waiting.decided(result.groups, result.held.values()))
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1

@@ -29,13 +29,13 @@ from agent_scheduler.engine.events.events import (
 from agent_scheduler.engine.gangs.group import PENDING
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.session.close import GroupResult, differ
 from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclaims import PodClaim
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import Verdict
 from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStatus, Queue
 
 #: What a pod is refused by that no node was looked for: its queue is full, or its group not let in. Events of quota and
@@ -241,10 +241,12 @@ class WaitingPods:
         if self._changed(self._group_objects, key, read):
             self.due.set()
 
-    def decided(self, groups: Iterable[GroupResult]) -> Generator[None, None, None]:
-        """What a session came to of all groups."""
+    def decided(
+        self, groups: Iterable[GroupResult], held: Iterable[Verdict] = ()
+    ) -> Generator[None, None, None]:
+        """What a session came to of all groups, and what keeps pods back that no node would help."""
         decided = {}
-        lacking: list[Shortfall] = []
+        lacking = [each.queue for each in held if each.queue is not None]
         assert self._cluster is not None
         promises = self._cluster.ledger.usage.promises
         for number, each in enumerate(groups):

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _OUTSIDE: Final = ("", "Pending")
 #: Of groups that keep what they were promised while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
+#: How often the time is doubled after which a group gives way.
+_DOUBLED: Final = 8
 
 
 def _line_name(key: GroupKey) -> str:
@@ -67,8 +69,8 @@ class Promises:
         #: Groups that have given way, and have not asked since; and whether one did in the last session, in vain.
         self._gave_way: set[GroupKey] = set()
         self.stands_back = False
-        #: Groups that lack members, and gave back what they were promised for that.
-        self._had_turn: set[GroupKey] = set()
+        #: How often groups that lack members have given back what they were promised for that.
+        self._had_turn: dict[GroupKey, int] = {}
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -123,7 +125,7 @@ class Promises:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
         self._gave_way.discard(key)
-        self._had_turn.discard(key)
+        self._had_turn.pop(key, None)
         self._kept_out.discard(key)
         self.end(key)
 
@@ -180,7 +182,7 @@ class Promises:
         """
         self._kept_out.discard(ask.key)
         if ask.complete:
-            self._had_turn.discard(ask.key)
+            self._had_turn.pop(ask.key, None)
         promise = self._promises.get(ask.key)
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
@@ -264,14 +266,15 @@ class Promises:
     def give_way(self, now: float, patience: float) -> bool:
         """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
         they have done so for `patience` and somebody else who waits would have room then, but for such groups as have
-        given way themselves. Whether any did; they ask again in the next session."""
+        given way themselves. Whether any did; they ask again in the next session. Each time it takes twice as long: who
+        had the room may have no use for it either."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not promise.left():
                 promise.incomplete_since = None
             elif promise.incomplete_since is None:
                 promise.incomplete_since = now
-            elif now >= promise.incomplete_since + patience:
+            elif now >= promise.incomplete_since + patience * 2 ** min(self._had_turn.get(key, 0), _DOUBLED):
                 ended.append(key)
         return self._give_way(sorted(ended, key=lambda key: self._promises[key].turn, reverse=True))
 
@@ -292,7 +295,7 @@ class Promises:
                 for given in keys[:number]:
                     self._kept_out.add(given)
                     self._gave_way.add(given)
-                    self._had_turn.add(given)
+                    self._had_turn[given] = self._had_turn.get(given, 0) + 1
                     self._end(given)
                 usage.call()
                 return True
