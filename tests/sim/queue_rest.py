@@ -196,7 +196,8 @@ Account = dict[str, tuple[str, bool]]
 
 async def check_restarts(world: World) -> None:
     """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves. Those
-    who had given room back after a time have it again."""
+    who had given room back after a time have it again, and which of several groups that lack members is let in is
+    nobody's loss: a process forgets which of them have had their turn."""
     if world.shape.gates is not None and world.shape.gates.timeout:
         return
     for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
@@ -211,6 +212,9 @@ async def check_restarts(world: World) -> None:
             return
         await asyncio.sleep(_SETTLES)
         after = _account(follows)
+        for name in _lacking(world):
+            before.pop(f"default/{name}", None)
+            after.pop(f"default/{name}", None)
         if _standing(world) == stood and before != after:
             names = (
                 {uid_of(pod): name_of(pod) for pod in world.gangs.pods()} if world.gangs is not None else {}
@@ -255,9 +259,30 @@ def _account(process: Process) -> Account:
 def _standing(world: World) -> dict[str, str]:
     """What is to stay as it is: where pods are and what they say, and the phases of groups."""
     assert world.gangs is not None, "it has queues"
-    found = {name_of(pod): _says(pod) for pod in world.gangs.pods() if not read.has_ended(pod)}
+    lacking = _lacking(world)
+    found = {
+        name_of(pod): str(read.node_of(pod)) if read.group_of(pod) in lacking else _says(pod)
+        for pod in world.gangs.pods()
+        if not read.has_ended(pod)
+    }
     groups = world.gangs.groups().items()
-    return found | {f"group {name}": read.phase_of_group(group) for name, group in groups}
+    return found | {
+        f"group {name}": read.phase_of_group(group) for name, group in groups if name not in lacking
+    }
+
+
+def _lacking(world: World) -> set[str]:
+    """Groups that have not so many members that they could have their minimum."""
+    assert world.gangs is not None, "it has queues"
+    members: dict[str, list[Json]] = {}
+    for pod in world.gangs.pods():
+        if not read.is_leaving(pod) and read.phase(pod) != "Failed":
+            members.setdefault(read.group_of(pod), []).append(pod)
+    return {
+        name
+        for name, group in world.gangs.groups().items()
+        if read.minimum(group, members.get(name, ())).lacks(members.get(name, ()))
+    }
 
 
 def _says(pod: Json) -> str:
