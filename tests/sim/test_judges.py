@@ -23,13 +23,13 @@ from agent_scheduler.binding.queue_admission import Always
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.controllers.jobs.states import COMPLETED, ENDED, RESTART_JOB, RUNNING
-from agent_scheduler.engine.gangs.group import INQUEUE, PENDING
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.columns import Columns
 from agent_scheduler.engine.state.gatedpods import Choice, GatedPods
 from agent_scheduler.engine.state.queueusage import QueueUsage
 from agent_scheduler.engine.verdicts import Wait
 from agent_scheduler.kube.bind import Binds
+from agent_scheduler.objects.batch import INQUEUE, PENDING
 
 from .api import condition_of, pod
 from .gang_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS_PATH, SHIPPED

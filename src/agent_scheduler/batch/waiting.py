@@ -26,7 +26,6 @@ from agent_scheduler.engine.events.events import (
     ClusterEvent,
     Resource,
 )
-from agent_scheduler.engine.gangs.group import PENDING
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.session.close import GroupResult, differ
@@ -36,15 +35,13 @@ from agent_scheduler.engine.state.podclaims import PodClaim
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict
-from agent_scheduler.objects.batch import NativePodGroup, PodGroup, PodGroupStatus, Queue
+from agent_scheduler.objects.batch import NOT_LET_IN, PENDING, NativePodGroup, PodGroup, PodGroupStatus, Queue
 
 #: What a pod is refused by that no node was looked for: its queue is full, or its group not let in. Events of quota and
 #: of the cluster's size make a session due for all such pods (`WaitingPods.move_all`).
 NOT_TRIED: Final = "QueueAdmission"
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
-#: Phases of groups that were not let in when a session began.
-_OUTSIDE: Final = (PENDING, "")
 
 
 class Kind(NamedTuple):
@@ -254,7 +251,9 @@ class WaitingPods:
             decided[key] = each.status
             if each.verdict is not None and each.verdict.queue is not None and not promises.asks_for(key):
                 lacking.append(each.verdict.queue)
-            if promises.is_let_in(key) and (phase not in _OUTSIDE or each.group.status.phase not in _OUTSIDE):
+            if promises.is_let_in(key) and (
+                phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN
+            ):
                 promises.settle(key, phase, roles_wait=bool(each.group.waiting_roles))
             if each.write and each.status.phase == PENDING and each.group.status.phase not in (PENDING, ""):
                 # It has lost its members, and the next session may let it in. Nothing else may happen before.

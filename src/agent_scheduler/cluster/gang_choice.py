@@ -14,8 +14,9 @@ from agent_scheduler.engine.gangs.group import (
 )
 from agent_scheduler.engine.quotas.turns import Turn, number_of
 from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
+from agent_scheduler.engine.state.asks import turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choice, in_turn
+from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects.batch import PodGroup
@@ -41,7 +42,7 @@ class GangChoice:
             return None
         group, members = found
         if group is None:
-            return Choice((), sorted(gated, key=in_turn))
+            return Choice((), sorted(gated, key=turn_of_pod))
         holding = [each for each in members if self._holds_room(each, reserved)]
         held = {pod.uid for pod in gated}
         # Those that never had a gate, and have no node, need room as well.
@@ -108,7 +109,7 @@ def _in_turn(pod: PodInfo) -> tuple[int, bool, int, Turn]:
     """As sessions take members of one gang: by priority, by the number that a controller gave them, then in turn."""
     said = pod.batch.priority if pod.batch is not None else None
     number = number_of(pod.name)
-    return -(pod.priority if said is None else said), number is None, number or 0, in_turn(pod)
+    return -(pod.priority if said is None else said), number is None, number or 0, turn_of_pod(pod)
 
 
 def _role(pod: PodInfo) -> str:

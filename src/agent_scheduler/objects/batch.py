@@ -19,6 +19,18 @@ QUEUES: Final = f"/apis/{API_VERSION}/queues"
 #: Those of all namespaces.
 POD_GROUPS: Final = f"/apis/{API_VERSION}/podgroups"
 
+#: Phases of a PodGroup.
+PENDING: Final = "Pending"
+INQUEUE: Final = "Inqueue"
+RUNNING: Final = "Running"
+UNKNOWN: Final = "Unknown"
+COMPLETED: Final = "Completed"
+PHASES: Final = (PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED)
+#: Of one that was not let into its queue; a new one has none yet.
+NOT_LET_IN: Final = ("", PENDING)
+#: The condition of a PodGroup that has, or had, its minimum.
+SCHEDULED: Final = "Scheduled"
+
 #: The annotation of a pod that names its PodGroup.
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
 #: The annotation of a pod, or of its namespace, that names a queue.

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.cluster.groups import Group
-from agent_scheduler.engine.gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN
 from agent_scheduler.engine.state.columns import CPU, MEMORY
 from agent_scheduler.engine.state.gpus import RESOURCE as SHARED_GPU
 from agent_scheduler.engine.state.gpus import WHOLE
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.objects.batch import WAITING_ROLES, PodGroup
+from agent_scheduler.objects.batch import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, PodGroup
 from agent_scheduler.objects.shard import NodeShard
 from agent_scheduler.telemetry.metrics import RESULTS, Metrics
 
@@ -239,7 +238,6 @@ class ConsolePicture:
             if uid in placed:
                 role[0] += 1
                 have += 1
-        waiting = (found.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")
         owner = next((each for each in found.metadata.owner_references or () if each.controller), None)
         return {
             "name": f"{found.metadata.namespace}/{found.metadata.name}",
@@ -250,7 +248,7 @@ class ConsolePicture:
             "has": have,
             "members": len(group.members),
             # Name, how many have a node, how many there are, how many are needed, whether it waits for others.
-            "roles": [(name, *counts, name in waiting) for name, counts in roles.items() if name],
+            "roles": [(name, *counts, name in found.waiting_roles) for name, counts in roles.items() if name],
             "why": why,
         }
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from agent_scheduler.objects.batch import PHASES
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import exponential
 
@@ -17,9 +18,6 @@ _PLAN_SECONDS = exponential(0.0001, 2, 18)
 
 #: What becomes of a write: see `docs/metrics.md`.
 WRITES = ("created", "updated", "deleted", "conflict", "failed", "too_large")
-
-#: Of a PodGroup.
-PHASES = ("Pending", "Inqueue", "Running", "Unknown", "Completed")
 
 
 def _in_phase(phase: str, process: Any) -> Mapping[str, float]:

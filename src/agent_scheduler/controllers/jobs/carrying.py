@@ -15,14 +15,14 @@ import msgspec
 from agent_scheduler.kube.errors import FailureClass
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.retry import Timing
-from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
+from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
 from agent_scheduler.objects.quantity import QuantityError
 from agent_scheduler.objects.times import time_text
 
 from .belongings import Belongings
-from .cluster import NEWS, OUTSIDE, JobsCluster
+from .cluster import NEWS, JobsCluster
 from .depends import REASON, Waiting, attainable_minimum, pods_in_vain, reserves, waiting_roles, waiting_tasks
 from .group import group_for, renewal
 from .identity import key_of
@@ -158,7 +158,7 @@ class Carrying:
         if not await self._keep_belongings(job, wanted) or not await self._keep_group(job, wanted):
             return False
         group = self._cluster.group(job)
-        if group is None or group.status.phase in OUTSIDE:
+        if group is None or group.status.phase in NOT_LET_IN:
             return await self._write_status(job, {}, wanted, without_others(job, job.status), let_in=False)
         self._say_unschedulable(job, group)
         if not await self._correct_pods(job, wanted):

@@ -16,7 +16,7 @@ import msgspec
 from agent_scheduler.cluster.groups import POD_GROUP
 from agent_scheduler.controllers.reconciling import Learn, Put
 from agent_scheduler.kube.watch_events import is_older
-from agent_scheduler.objects.batch import TASK_SPEC, Command, PodGroup, PriorityClass, Queue
+from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, Command, PodGroup, PriorityClass, Queue
 from agent_scheduler.objects.job import JOB_VERSION, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JOB_NAME, JobPod
 from agent_scheduler.objects.wire import Metadata
@@ -43,8 +43,6 @@ _MAX_RESTARTS: Final = 3
 #: Of the end of a group's name: a UID, and the sign before it.
 _UID_LENGTH: Final = 37
 
-#: Phases of a group that is not let into its queue.
-OUTSIDE: Final = ("", "Pending")
 #: Seconds from a change of numbers alone to the work that sees it, with all others that come meanwhile.
 COUNTING: Final = 0.25
 #: And from a pod that was made: a scheduler that has room for it takes about a second, and its phase is told then.
@@ -261,7 +259,7 @@ class JobsCluster:
         is_noted = self._noting and before is not None and found.status.phase == UNKNOWN != before
         if is_noted and metadata.deletion_timestamp is None:
             self._note(key, Happened(UNKNOWN))
-        if is_noted or before is None or (before in OUTSIDE) != (found.status.phase in OUTSIDE):
+        if is_noted or before is None or (before in NOT_LET_IN) != (found.status.phase in NOT_LET_IN):
             self.put(key)
         else:
             # What else it says is for the Job's events alone.

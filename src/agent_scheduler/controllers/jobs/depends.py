@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from agent_scheduler.objects.batch import ATTAINABLE, TASK_SPEC, WAITING_ROLES, PodGroup
+from agent_scheduler.objects.batch import ATTAINABLE, TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import ANY, DEPENDS_ON_GANG, RESERVE, Job, TaskSpec
 from agent_scheduler.objects.job_pod import JobPod
 
@@ -168,7 +168,7 @@ def waiting_roles(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) 
         if pod.status.phase in _RAN and pod.version >= job.status.version
     )
     names = {task.name for task in tasks_of(job)}
-    said = None if group is None else (group.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")
+    said = None if group is None else group.waiting_roles
     return [
         task.name
         for task in tasks_of(job)

@@ -16,6 +16,7 @@ from agent_scheduler.objects.batch import (
     API_VERSION,
     GROUP_MIN_MEMBER,
     GROUP_NAME,
+    GROUP_OF_PODS,
     PREEMPTABLE,
     QUEUE_NAME,
     PodGroup,
@@ -25,7 +26,6 @@ from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.wire import OwnerReference
 from agent_scheduler.objects.workload import MemberPod
 
-PREFIX: Final = "podgroup-"
 #: How the UIDs of a cluster are written.
 _UID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
@@ -49,7 +49,7 @@ def controller_of(pod: MemberPod) -> OwnerReference | None:
 def group_name(pod: MemberPod) -> str:
     """Of the workload that made the pod, or of the pod by itself."""
     owner = controller_of(pod)
-    return PREFIX + (owner.uid if owner is not None else pod.metadata.uid)
+    return GROUP_OF_PODS + (owner.uid if owner is not None else pod.metadata.uid)
 
 
 def named_group(pod: MemberPod) -> str:
@@ -62,7 +62,7 @@ def may_be_made(pod: MemberPod) -> bool:
     another workload than the pod's is by now, as after a restore, or of one that has left its pods behind."""
     named = named_group(pod)
     return named in ("", group_name(pod)) or (
-        named.startswith(PREFIX) and _UID.fullmatch(named.removeprefix(PREFIX)) is not None
+        named.startswith(GROUP_OF_PODS) and _UID.fullmatch(named.removeprefix(GROUP_OF_PODS)) is not None
     )
 
 

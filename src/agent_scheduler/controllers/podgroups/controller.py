@@ -27,7 +27,7 @@ from agent_scheduler.kube.errors import Failure, FailureClass
 from agent_scheduler.kube.patch import is_about_another_pod, patch_once
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport, segment
-from agent_scheduler.objects.batch import GROUP_NAME, PodGroup, pod_group_path
+from agent_scheduler.objects.batch import GROUP_NAME, GROUP_OF_PODS, PodGroup, pod_group_path
 from agent_scheduler.objects.batch import pod_groups as groups_path
 from agent_scheduler.objects.job_pod import JOB_NAME
 from agent_scheduler.objects.quantity import QuantityError
@@ -35,7 +35,7 @@ from agent_scheduler.objects.wire import Metadata, Namespace, OwnerReference, Wi
 from agent_scheduler.objects.workload import MemberPod, Replicated
 from agent_scheduler.telemetry.logs import OncePer, get_logger
 
-from .building import PREFIX, controller_of, group_for, group_name, may_be_made, named_group, renewal
+from .building import controller_of, group_for, group_name, may_be_made, named_group, renewal
 
 _encode = msgspec.json.Encoder().encode
 
@@ -141,7 +141,7 @@ class PodGroupController:
         #: By UID; and by namespace and name of the group that each names, or is to name.
         self._pods: dict[str, MemberPod] = {}
         self._members: dict[GroupName, _Members] = {}
-        #: Those whose names begin with `PREFIX`, as those do that are made here.
+        #: Those whose names begin with `GROUP_OF_PODS`, as those do that are made here.
         self._groups: dict[GroupName, PodGroup] = {}
         #: ReplicaSets and StatefulSets, by UID.
         self._workloads: dict[str, Replicated] = {}
@@ -202,7 +202,7 @@ class PodGroupController:
 
     def _set_group(self, group: PodGroup) -> None:
         of = group.metadata.namespace, group.metadata.name
-        if of[1].startswith(PREFIX):
+        if of[1].startswith(GROUP_OF_PODS):
             known, self._groups[of] = self._groups.get(of), group
             if known is None or _written(known) != _written(group):
                 self._put(_key(of))
@@ -213,7 +213,7 @@ class PodGroupController:
         if known is None or known.metadata.uid != gone.metadata.uid:
             return
         del self._groups[of]
-        self._unwatched.pop(of[1].removeprefix(PREFIX), None)
+        self._unwatched.pop(of[1].removeprefix(GROUP_OF_PODS), None)
         members = self._members.get(of)
         if members is not None:
             # Where it went with its last pod, that is told of meanwhile.
@@ -224,7 +224,7 @@ class PodGroupController:
         uid = found.metadata.uid
         known, self._workloads[uid] = self._workloads.get(uid), found
         if known is None or bool(known.spec.replicas) != bool(found.spec.replicas):
-            of = found.metadata.namespace, PREFIX + uid
+            of = found.metadata.namespace, GROUP_OF_PODS + uid
             members = self._members.get(of)
             for key in (_key(of), *(() if members is None else members.pods)):
                 self._put(key)
@@ -263,7 +263,7 @@ class PodGroupController:
 
     def _is_scaled_down(self, of: GroupName) -> bool:
         """Whether it is the group of a workload that is to have no pods."""
-        workload = self._workloads.get(of[1].removeprefix(PREFIX))
+        workload = self._workloads.get(of[1].removeprefix(GROUP_OF_PODS))
         return workload is not None and workload.spec.replicas == 0
 
     async def _put_into_group(self, pod: MemberPod, wanted: Callable[[], bool]) -> bool:

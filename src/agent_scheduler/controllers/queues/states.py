@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from agent_scheduler.objects.batch import CLOSED_BY_PARENT, ROOT_QUEUE, Queue
+from agent_scheduler.objects.batch import CLOSED_BY_PARENT, PHASES, ROOT_QUEUE, Queue
 
 OPEN: Final = "Open"
 CLOSED: Final = "Closed"
@@ -16,13 +16,7 @@ UNKNOWN: Final = "Unknown"
 SHUT: Final = frozenset({CLOSED, CLOSING})
 
 #: Phases of PodGroups and the fields of a queue's status that count them.
-COUNTED: Final = {
-    "Pending": "pending",
-    "Inqueue": "inqueue",
-    "Running": "running",
-    "Unknown": "unknown",
-    "Completed": "completed",
-}
+COUNTED: Final = {phase: phase.lower() for phase in PHASES}
 
 
 class Step(enum.Enum):

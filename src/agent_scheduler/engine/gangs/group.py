@@ -28,12 +28,6 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 NO_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({})
 
-PENDING: Final = "Pending"
-INQUEUE: Final = "Inqueue"
-RUNNING: Final = "Running"
-UNKNOWN: Final = "Unknown"
-COMPLETED: Final = "Completed"
-
 
 class SubGroup(msgspec.Struct, frozen=True):
     """Members that share the values of `keys` are one sub-group of this policy (`spec.subGroupPolicy`)."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
-from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, exceeding, is_empty
+from agent_scheduler.objects.batch import INQUEUE, RUNNING
 
-INQUEUE: Final = "Inqueue"
-RUNNING: Final = "Running"
-UNKNOWN: Final = "Unknown"
+from .vector import COMMON, EMPTY, PODS, Total, Vector, add_to, exceeding, is_empty
 
 
 class Demand(Protocol):

@@ -128,8 +128,9 @@ class WaitingPods:
 
     def would_fit(self, headroom: Headroom, but: Collection[str]) -> bool:
         """Whether there is room for one of those that wait, `but` these."""
+        these = set(but)
         return any(
-            not line.turns.keys() <= set(but) and take_all(headroom, line.wanted) is None
+            not line.turns.keys() <= these and take_all(headroom, line.wanted) is None
             for line in self._lines.values()
         )
 

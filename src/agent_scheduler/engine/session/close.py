@@ -10,9 +10,19 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent_scheduler.objects.batch import ROOT_QUEUE, PodGroupCondition, PodGroupStatus
+from agent_scheduler.objects.batch import (
+    COMPLETED,
+    INQUEUE,
+    PENDING,
+    ROOT_QUEUE,
+    RUNNING,
+    SCHEDULED,
+    UNKNOWN,
+    PodGroupCondition,
+    PodGroupStatus,
+)
 
-from ..gangs.group import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, Group
+from ..gangs.group import Group
 from ..quotas.accounts import zero
 from ..quotas.book import QuotaBook, Standing
 from ..quotas.queues import QueueInfo
@@ -24,7 +34,6 @@ from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, Wait, by_queue,
 from .messages import (
     GANG_READY,
     GROUP_READY,
-    SCHEDULED,
     fit_error,
     gang_unschedulable,
     scheduling_reason,

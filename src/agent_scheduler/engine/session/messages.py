@@ -11,8 +11,7 @@ from .model import HOLDING, Job, Task, TaskStatus
 GROUP_READY: Final = "pod group is ready"
 GROUP_NOT_READY: Final = "pod group is not ready"
 
-#: Types of conditions of a group, and what the second says of one that has its minimum.
-SCHEDULED: Final = "Scheduled"
+#: What the condition `Scheduled` says of a group that has its minimum.
 GANG_READY: Final = "tasks in gang are ready to be scheduled"
 SCHEDULABLE: Final = "Schedulable"
 _WITHOUT_ROOM: Final = (TaskStatus.PENDING, TaskStatus.PIPELINED)

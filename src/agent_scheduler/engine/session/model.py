@@ -10,10 +10,10 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, PodGroupCondition
+from agent_scheduler.objects.batch import INQUEUE, PENDING, QUEUE_ALLOCATION_GATE, PodGroupCondition
 
 from ..decide.compiled import CompiledFilter
-from ..gangs.group import INQUEUE, PENDING, Group, SubGroup, effective_minimum
+from ..gangs.group import Group, SubGroup, effective_minimum
 from ..quotas.vector import Total, Vector, add_to, take_from
 from ..state.podinfo import PodInfo
 from .fit import FitErrors

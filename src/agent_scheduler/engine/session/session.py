@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from agent_scheduler.objects.batch import ResourceQuota
+from agent_scheduler.objects.batch import INQUEUE, ResourceQuota
 
 from ..decide.classview import ClassView
 from ..decide.trial import Mark
-from ..gangs.group import INQUEUE, Group
+from ..gangs.group import Group
 from ..preemption.pdbs import PDBs
 from ..quotas.book import QuotaBook
 from ..quotas.demand import JobDemand, QueueDemand

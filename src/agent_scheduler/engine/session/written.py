@@ -13,7 +13,9 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ..gangs.group import COMPLETED, needed
+from agent_scheduler.objects.batch import COMPLETED
+
+from ..gangs.group import needed
 from ..quotas.book import Headroom, QuotaBook
 from ..quotas.vector import Total, Vector, add_to
 from ..state.batchinfo import GroupKey

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from agent_scheduler.objects.batch import PodGroupCondition
+from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
 from ..quotas.turns import Turn, turn
 from ..quotas.vector import Total, Vector, add_to, rest, take_from
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
-
-#: The condition of a group that has, or had, its minimum.
-SCHEDULED: Final = "Scheduled"
 
 
 class Ask(NamedTuple):
@@ -31,6 +28,10 @@ class Ask(NamedTuple):
     turn: Turn
     complete: bool = True
     voted: bool = True
+
+
+def turn_of_pod(pod: PodInfo) -> Turn:
+    return turn(pod.priority, pod.created, pod.name, pod.uid)
 
 
 def turn_of_group(

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
-from ..quotas.turns import Turn, turn
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, rest
 from ..quotas.waiting import take_all
-from .asks import Ask
+from .asks import Ask, turn_of_pod
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -60,14 +59,9 @@ class Held(NamedTuple):
 Choose = Callable[[GroupKey, Collection[PodInfo], Collection[str]], Choice | None]
 
 
-def in_turn(pod: PodInfo) -> Turn:
-    """Less comes first."""
-    return turn(pod.priority, pod.created, pod.name, pod.uid)
-
-
 def _alone(_key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> Choice:
     """Where nobody knows of gangs each pod is let past by itself."""
-    return Choice((), sorted(members, key=in_turn))
+    return Choice((), sorted(members, key=turn_of_pod))
 
 
 class GatedPods:
@@ -231,19 +225,24 @@ class GatedPods:
         again; and once more if it comes to wait for another queue."""
         usage = self._usage
         if key in self._gangs and (short := usage.promises.shortfall(key)) is not None:
-            self._tell_of(short.queue, list(self._gangs[key].values()), str(short))
+            pods = list(self._gangs[key].values())
+            if new := self._not_told(pods, short.queue):
+                self._tell_of(new, short.queue, str(short), len(pods))
         for name in self._waits_as.get(key, ()):
-            queue, wanted = usage.waiting.queue_of(name), usage.waiting.wanted(name)
-            uids = self._chosen[name].uids
-            short = take_all(usage.book.headroom(), wanted)
-            why = f"others come first in queue {queue}" if short is None else str(short)
-            self._tell_of(queue, [self.held[uid] for uid in uids], why)
+            queue = usage.waiting.queue_of(name)
+            pods = [self.held[uid] for uid in self._chosen[name].uids]
+            if new := self._not_told(pods, queue):
+                short = take_all(usage.book.headroom(), usage.waiting.wanted(name))
+                why = f"others come first in queue {queue}" if short is None else str(short)
+                self._tell_of(new, queue, why, len(pods))
 
-    def _tell_of(self, queue: str, pods: Sequence[PodInfo], why: str) -> None:
-        new = [pod for pod in pods if self._told.get(pod.uid) != queue]
-        if new:
-            self._told.update((pod.uid, queue) for pod in new)
-            self.on_held(new, f"{why}, for {len(pods)} pods together" if len(pods) > 1 else why)
+    def _not_told(self, pods: Iterable[PodInfo], queue: str) -> list[PodInfo]:
+        return [pod for pod in pods if self._told.get(pod.uid) != queue]
+
+    def _tell_of(self, new: Sequence[PodInfo], queue: str, why: str, together: int) -> None:
+        """`together`: how many pods wait for the queue as one, those that were told of before among them."""
+        self._told.update((pod.uid, queue) for pod in new)
+        self.on_held(new, f"{why}, for {together} pods together" if together > 1 else why)
 
     def _put(self, key: GroupKey, members: Mapping[str, PodInfo]) -> None:
         """Have members wait for their queue, or let them past where there is none to wait for."""
@@ -268,7 +267,7 @@ class GatedPods:
             turns = [(pod.uid, (pod,)) for pod in choice.others]
         for name, pods in turns:
             uids = tuple(pod.uid for pod in pods if pod.uid in self.held)
-            first = min(pods, key=in_turn)
+            first = min(pods, key=turn_of_pod)
             self._chosen[name] = _Chosen(key, uids, bool(choice.needed))
             self._waits_as.setdefault(key, {})[name] = None
             wanted: dict[str, Total] = {}
@@ -297,7 +296,7 @@ class GatedPods:
             wanted: Total = {}
             for pod in first:
                 add_to(wanted, self._usage.vector(pod))
-            own = min(map(in_turn, first))
+            own = min(map(turn_of_pod, first))
             ask = Ask(key, queue, at_least(wanted, choice.at_least), (), own, complete)
             self._usage.promises.keep_turn(ask)
 

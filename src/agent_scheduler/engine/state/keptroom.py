@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ..quotas.book import Standing
-from .gatedpods import in_turn
+from .asks import turn_of_pod
 from .podinfo import PodInfo
 
 if TYPE_CHECKING:
@@ -60,5 +60,5 @@ class KeptRoom:
     def _count(self, pod: PodInfo) -> None:
         usage = self._usage
         if usage.active and pod.uid not in usage.gated.reserved and (queue := usage.queue_of(pod)):
-            usage.book.set(pod.uid, queue, usage.vector(pod), Standing.STANDS_BY, in_turn(pod))
+            usage.book.set(pod.uid, queue, usage.vector(pod), Standing.STANDS_BY, turn_of_pod(pod))
             usage.promises.spend(pod, usage.vector(pod))

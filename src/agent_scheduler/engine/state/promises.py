@@ -14,23 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from agent_scheduler.objects.batch import PodGroup
+from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
 from agent_scheduler.objects.quantity import QuantityError
 
 from ..quotas.book import Standing
-from ..quotas.demand import INQUEUE, RUNNING, UNKNOWN
 from ..quotas.shortfall import Shortfall
-from ..quotas.turns import turn
 from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest
-from .asks import Ask, Promise, turn_of_group
+from .asks import Ask, Promise, turn_of_group, turn_of_pod
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
 if TYPE_CHECKING:
     from .queueusage import QueueUsage
 
-#: Phases of groups that were not let in.
-_OUTSIDE: Final = ("", "Pending")
 #: Of groups that keep what they were promised while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
 #: How often the time is doubled after which a group gives way.
@@ -117,7 +113,7 @@ class Promises:
         if phase == INQUEUE or (phase in _BEGUN and group.waiting_roles):
             if promise is None:
                 self._adopt(key, group, queue, members)
-        elif before is not None and (before[1] == INQUEUE or phase not in _OUTSIDE):
+        elif before is not None and (before[1] == INQUEUE or phase not in NOT_LET_IN):
             # Somebody says otherwise of it, or it runs: it asks no more.
             self.end(key)
 
@@ -154,7 +150,7 @@ class Promises:
     def _of_first(self, members: Iterable[PodInfo], number: int) -> Vector:
         """What so many members ask for, those first that hold room already."""
         there = [pod for pod in members if not pod.finished]
-        there.sort(key=lambda pod: (not self._of(pod), turn(pod.priority, pod.created, pod.name, pod.uid)))
+        there.sort(key=lambda pod: (not self._of(pod), turn_of_pod(pod)))
         total: Total = {}
         for pod in there[:number]:
             add_to(total, self._usage.vector(pod))
@@ -437,7 +433,7 @@ class Promises:
     def keeps_out(self, key: GroupKey) -> bool:
         """Whether gated members of the group wait for it to be let in."""
         seen = self._seen.get(key) if self.asks else None
-        return seen is not None and not self.is_let_in(key) and seen[1] in (*_OUTSIDE, INQUEUE)
+        return seen is not None and not self.is_let_in(key) and seen[1] in (*NOT_LET_IN, INQUEUE)
 
     # ---- members
 

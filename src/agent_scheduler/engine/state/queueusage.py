@@ -17,8 +17,9 @@ from ..quotas.shortfall import Shortfall
 from ..quotas.standings import State
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
 from ..quotas.waiting import WaitingPods, Wanted
+from .asks import turn_of_pod
 from .batchinfo import GroupKey
-from .gatedpods import GatedPods, in_turn
+from .gatedpods import GatedPods
 from .keptroom import KeptRoom
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
@@ -320,7 +321,7 @@ class QueueUsage:
             return
         before = self.book.entry(pod.uid)
         if queue:
-            self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED, in_turn(pod))
+            self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED, turn_of_pod(pod))
             self.promises.spend(pod, self.vector(pod))
         else:
             self._remove(pod.uid)
@@ -342,7 +343,7 @@ class QueueUsage:
 
     def wait_for(self, name: str, wanted: Wanted, first: PodInfo) -> None:
         """What waits under this name does so for these queues until so much fits, in the turn of `first`."""
-        self.waiting.add(name, wanted, in_turn(first)._replace(uid=name))
+        self.waiting.add(name, wanted, turn_of_pod(first)._replace(uid=name))
         self.book.fallen.update(wanted)
 
     # ---- questions
@@ -398,7 +399,7 @@ class QueueUsage:
             if uid in self.gated.reserved:
                 self._over[uid] = None
             else:
-                self.waiting.add(uid, {queue: vector}, in_turn(pod))
+                self.waiting.add(uid, {queue: vector}, turn_of_pod(pod))
             if frees:
                 self.call()
         return short
@@ -433,7 +434,7 @@ class QueueUsage:
                 self._over[pod.uid] = None
             elif queue:
                 vector = wanted.get(queue) or self._vector(pod.cls)
-                self.waiting.add(pod.uid, {queue: vector}, in_turn(pod))
+                self.waiting.add(pod.uid, {queue: vector}, turn_of_pod(pod))
         return next(short for short in shorts if short is not None)
 
     def admit(self, pod: PodInfo) -> str:

@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.engine.state.asks import turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choice, Choose, Held, in_turn
+from agent_scheduler.engine.state.gatedpods import Choice, Choose, Held
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -164,7 +165,7 @@ def test_of_a_gang_that_has_changed_it_is_decided_anew_who_is_let_past_when_room
     needed: list[PodInfo] = []
 
     def choose(key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) -> Choice | None:
-        first = sorted(members, key=in_turn)
+        first = sorted(members, key=turn_of_pod)
         if not key.name.endswith("g"):
             return Choice((), first)
         return Choice(first, ()) if needed else Choice((), first)
@@ -189,7 +190,7 @@ def test_room_of_a_member_that_is_reserved_no_more_is_not_for_those_above_the_mi
     world = Gates(queue("q", "1"))
 
     def choose(_key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
-        return Choice((), sorted(members, key=in_turn)) if "first" in reserved else None
+        return Choice((), sorted(members, key=turn_of_pod)) if "first" in reserved else None
 
     world.gated.choose = choose
     world.see(gated("first", gates=(), group="g"), gated("second", group="g"))
@@ -254,7 +255,7 @@ def in_a_gang(needed: int) -> Choose:
     """Members of the group `g` are let past with `needed` of them, or beside others of theirs; other pods alone."""
 
     def choose(key: GroupKey, members: Collection[PodInfo], reserved: Collection[str]) -> Choice | None:
-        found = sorted(members, key=in_turn)
+        found = sorted(members, key=turn_of_pod)
         if reserved or not key.name.endswith("g"):
             return Choice((), found)
         return Choice(found[:needed], found[needed:]) if len(found) >= needed else None
@@ -409,7 +410,9 @@ def test_a_gang_has_the_turn_of_the_first_of_its_members() -> None:
 
 def test_a_queue_is_to_have_room_for_what_a_group_asks_for_at_least() -> None:
     world = Gates(queue("q", "3"))
-    world.gated.choose = lambda _key, members, _has: Choice(sorted(members, key=in_turn), (), {"cpu": 4000})
+    world.gated.choose = lambda _key, members, _has: Choice(
+        sorted(members, key=turn_of_pod), (), {"cpu": 4000}
+    )
     world.see(gated("a", group="g"))
     assert world.let == []
     world.usage.set_queue(queue("q", "4"))

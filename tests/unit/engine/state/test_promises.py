@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.quotas.standings import MOVES, State, table
 from agent_scheduler.engine.quotas.vector import EMPTY, Vector
-from agent_scheduler.engine.state.asks import Ask, turn_of_group
+from agent_scheduler.engine.state.asks import Ask, turn_of_group, turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.gatedpods import Choice, in_turn
+from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.objects.batch import PodGroup
@@ -54,7 +54,7 @@ class Groups(Gates):
         self.promises = self.usage.promises
         self.promises.ask_for_groups(True, ())
         self.gated.choose = lambda key, members, _has: Choice(
-            sorted(members, key=in_turn) if key in self.known else (),
+            sorted(members, key=turn_of_pod) if key in self.known else (),
             () if key in self.known else [*members],
         )
         self.known: set[GroupKey] = set()

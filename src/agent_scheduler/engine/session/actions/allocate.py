@@ -7,7 +7,8 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import cmp_to_key, partial
 from typing import TYPE_CHECKING
 
-from ...gangs.group import INQUEUE
+from agent_scheduler.objects.batch import INQUEUE
+
 from ..fit import FitErrors
 from ..lending import has_nominated, lent, may_hold, wanted_next
 from ..model import READY, Job, SubJob, Task, TaskStatus

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from agent_scheduler.objects.batch import GROUP_OF_PODS
+from agent_scheduler.objects.batch import GROUP_OF_PODS, INQUEUE, PENDING
 
-from ...gangs.group import INQUEUE, PENDING, needed
+from ...gangs.group import needed
 from ...quotas.accounts import Refusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
 from ...state.asks import Ask, turn_of_group

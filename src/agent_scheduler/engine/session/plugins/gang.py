@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from agent_scheduler.objects.batch import PodGroupCondition
+from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
 from ...verdicts import NOT_ENOUGH_RESOURCES, NOT_ENOUGH_TASKS, UNSCHEDULABLE
 from ..conf import PluginOption
 from ..hooks import PERMIT, REJECT, Hooks, Invalid
-from ..messages import GANG_READY, SCHEDULED, fit_error, gang_unschedulable
+from ..messages import GANG_READY, fit_error, gang_unschedulable
 from ..model import READY, Job, SubJob, Task, TaskStatus
 
 if TYPE_CHECKING:
