@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from agent_scheduler.engine.quotas.book import Standing as Stands
+from agent_scheduler.engine.quotas.entries import Standing as Stands
 
 from . import gang_reading as read
 from .api import Json, condition_of, name_of, uid_of

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.process.runtime import Runtime
 from tests.support.embedded import until
 from tests.support.installation import NOWHERE, Installation

@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from .book import Headroom, QuotaBook
+from .book import QuotaBook
+from .headroom import Headroom
 from .shortfall import Shortfall
 from .turns import Turn
 from .vector import Vector

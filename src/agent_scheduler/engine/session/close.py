@@ -24,7 +24,8 @@ from agent_scheduler.objects.batch import (
 
 from ..gangs.group import Group
 from ..quotas.accounts import zero
-from ..quotas.book import QuotaBook, Standing
+from ..quotas.book import QuotaBook
+from ..quotas.entries import Standing
 from ..quotas.queues import QueueInfo
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import Total, Vector, add_to, plus

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ..quotas.book import Headroom, QuotaBook, Taken
+from ..quotas.book import QuotaBook
+from ..quotas.headroom import Headroom, Taken
 from ..quotas.queues import QueueInfo
 from ..quotas.vector import Vector
 from .hooks import Hooks

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 from agent_scheduler.objects.batch import COMPLETED
 
 from ..gangs.group import needed
-from ..quotas.book import Headroom, QuotaBook
+from ..quotas.book import QuotaBook
+from ..quotas.headroom import Headroom
 from ..quotas.vector import Total, Vector, add_to
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from ..quotas.book import Standing
+from ..quotas.entries import Standing
 from .asks import turn_of_pod
 from .podinfo import PodInfo
 

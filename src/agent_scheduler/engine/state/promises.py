@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
 from agent_scheduler.objects.quantity import QuantityError
 
-from ..quotas.book import Standing
+from ..quotas.entries import Standing
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest
 from .asks import Ask, Promise, turn_of_group, turn_of_pod

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from agent_scheduler.objects.batch import DEFAULT_QUEUE, Queue
 
-from ..quotas.book import QuotaBook, Standing
+from ..quotas.book import QuotaBook
+from ..quotas.entries import Standing
 from ..quotas.queues import queue_info
 from ..quotas.shortfall import Shortfall
 from ..quotas.standings import State

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..quotas.book import Entry, Standing
+from ..quotas.entries import Entry, Standing
 from ..quotas.vector import of_requests
 from .columns import NO_PORTS, Columns
 from .gpus import NO_GPUS, without

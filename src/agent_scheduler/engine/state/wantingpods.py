@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..quotas.book import QuotaBook, Standing
+from ..quotas.book import QuotaBook
+from ..quotas.entries import Standing
 from ..quotas.vector import Total, Vector, add_to
 from .podinfo import PodInfo
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agent_scheduler.engine.quotas.book import QuotaBook, Standing
+from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.quotas.queues import QueueInfo, QueueTree
 from agent_scheduler.engine.quotas.turns import turn
 from agent_scheduler.engine.quotas.vector import Vector, add_to

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_scheduler.engine.quotas.book import QuotaBook, Standing
+from agent_scheduler.engine.quotas.book import QuotaBook
+from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.session.close import close
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
 from agent_scheduler.objects.batch import TASK_SPEC

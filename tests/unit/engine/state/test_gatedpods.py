@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from agent_scheduler.engine.quotas.book import Standing
+from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.state.asks import turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice, Choose, Held
