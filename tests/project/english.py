@@ -1,0 +1,247 @@
+"""Checks the English of the source: docstrings, comments, log events, help and error texts.
+
+    python -m tests.project.english          # check the folders in the list, print each finding, exit 1 if there is any
+    python -m tests.project.english --paths  # print the list, for `ruff check --select D...`
+    python -m tests.project.english FILE...  # check these files or folders instead
+
+The list is `[tool.plain-english] paths` in pyproject.toml: the folders and files that are in plain English already.
+Ruff checks the form of their docstrings (`make lint`); this program checks what ruff cannot: first lines without a
+subject or verb, and phrases that are not the field's. Code in backticks is not checked.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.places import ROOT
+
+
+class Kind(Enum):
+    """The place of a text; some rules apply to some kinds only."""
+
+    FUNCTION = "docstring of a function"
+    NOUN = "docstring of a module, class or property"
+    COMMENT = "comment"
+    EVENT = "log event"
+    STRING = "text"
+
+
+class Text(NamedTuple):
+    """A piece of prose and the line that it begins on."""
+
+    line: int
+    kind: Kind
+    prose: str
+
+
+class Rule(NamedTuple):
+    """A pattern that must not occur in texts of these kinds, and what to write instead."""
+
+    pattern: re.Pattern[str]
+    reason: str
+    kinds: frozenset[Kind] = frozenset(Kind)
+
+
+class Finding(NamedTuple):
+    path: Path
+    line: int
+    kind: Kind
+    found: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f'{self.path}:{self.line}: {self.kind.value}: "{self.found}": {self.reason}'
+
+
+_DOCSTRINGS = frozenset({Kind.FUNCTION, Kind.NOUN})
+_PROSE = _DOCSTRINGS | {Kind.COMMENT}
+
+
+def _phrase(words: str, reason: str) -> Rule:
+    return Rule(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), reason)
+
+
+def _first(words: str, reason: str, kinds: frozenset[Kind]) -> Rule:
+    """Return a rule on the first word of a text."""
+    return Rule(re.compile(rf"\A(?:{words})\b(?!-)"), reason, kinds)
+
+
+RULES = (
+    _first("Of|By|Who|Whom|Whose|That", "begin with the subject or with a verb", _PROSE),
+    _first("What|How|Why|Where|Which|It|Its|They|Their|Them|He|And|But|Or", "name the subject", _DOCSTRINGS),
+    _first(
+        "Whether|None|Nothing|Nobody|True|False|Same|Also|Not|In|To|From|As|With|Without",
+        'begin with a verb in the imperative ("Return whether ...")',
+        frozenset({Kind.FUNCTION}),
+    ),
+    _phrase("told|is telling", "name the call: receives, is notified, returns, reports"),
+    _phrase("tells? (?:it|them|of|him|us)", "name the call: notifies, reports"),
+    _phrase("(?:is|are|was|were|been|be|yet) shown", "observed, displayed, printed or returned"),
+    _phrase("(?:is|are|was|were|been|be) said|said (?:of|by|so)|says? (?:so|of)", "reported, stated or set"),
+    _phrase(
+        "nobody|somebody|anybody|everybody|someone|anyone|everyone|whoever|whomever|whosoever",
+        "name the client, caller, user or component",
+    ),
+    _phrase(
+        "anew|lest|heed(?:s|ed)?|there(?:of|in|to|upon)|where(?:of|in|upon)|whence|hitherto|hence"
+        "|nought|aught|manieth|betimes",
+        "archaic: again, respects, in it, which",
+    ),
+    _phrase("(?:go|goes|going|gone|went) on with", "continues, resumes"),
+    _phrase(r"no more(?=[.,;:)]|\Z| (?:is|and|or|but|in|of|by|if|when|once))", "no longer"),
+    _phrase(
+        "what is none|that there (?:is|are|was|were) not|that is none", "missing, unknown, does not exist"
+    ),
+    _phrase(r"so many|so much (?=\w)|so manieth|so long(?! as)", "name the parameter: `limit` entries"),
+    _phrase(
+        "(?:is|are|was|were|been|be) (?:looked|asked|waited|cared) (?:for|at|into|of)", "name who searches"
+    ),
+    _phrase("(?:lie|lies|lay|lain|lying) (?:in|with|on|at|beside|by)", "is, is stored in, depends on"),
+    _phrase(r"stands? (?:for|by) (?:it|them|him)\w*", "is independent, represents, remains"),
+    _phrase("stands? (?:there|in the way|beside)", "exists, blocks"),
+    _phrase("sees? to|seen to|saw to", "ensures, handles"),
+    _phrase("taken? in|takes in|took in", "applies, accepts, receives"),
+    _phrase("brought up to date|put to (?:nobody|him|them)|in thought", "updated, asked, hypothetical"),
+    _phrase("to be had|at fault|makes? do|the last word", "available, the cause, uses, final"),
+    _phrase("(?:is|are) one (?:that|who|which)|the one (?:that|who) is none", "name the thing"),
+    _phrase(
+        "behaviours?|honour\\w*|colours?|neighbour\\w*|favour\\w*|labelled|licences?|centre|catalogue\\w*"
+        "|(?:normal|recogn|author|initial|serial|organ|summar|minim|maxim|optim)is(?:e|es|ed|ing|ation)",
+        "American spelling, as in Kubernetes' API",
+    ),
+    Rule(re.compile(r"\A[a-z]+(?:_[a-z]+)+\Z"), "words with spaces, no snake_case", frozenset({Kind.EVENT})),
+    Rule(re.compile(r"\A[A-Z][a-z]+ |[.!]\Z"), "lower case, without a full stop", frozenset({Kind.EVENT})),
+)
+
+_CODE = re.compile(r"`[^`]*`|https?://\S+")
+_DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|pragma|mypy:|ruff:|fmt:|!)")
+_LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
+
+
+def check(path: Path, source: str, rules: Sequence[Rule] = RULES) -> list[Finding]:
+    """Return each occurrence of a rule's pattern in the prose of a module, in the order of lines."""
+    found = []
+    for text in sorted(texts(source), key=lambda text: text.line):
+        prose = _CODE.sub("`code`", text.prose)
+        for rule in rules:
+            if text.kind in rule.kinds and (match := rule.pattern.search(prose)):
+                line = text.line + prose.count("\n", 0, match.start())
+                found.append(Finding(path, line, text.kind, match.group().strip(), rule.reason))
+    return found
+
+
+def texts(source: str) -> Iterator[Text]:
+    """Yield the docstrings, comments, log events and other texts of a module.
+
+    A text is a string, or the constant part of an f-string, that has at least three words.
+    """
+    tree = ast.parse(source)
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                if docstring := _docstring(node):
+                    skipped.add(docstring)
+                    yield Text(docstring.lineno, _kind_of(node), str(docstring.value).strip())
+            case ast.Call(func=ast.Attribute(attr=attr, value=logger), args=[ast.Constant() as event, *_]):
+                if attr in _LEVELS and _name(logger).endswith("log") and isinstance(event.value, str):
+                    skipped.add(event)
+                    yield Text(event.lineno, Kind.EVENT, event.value)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str() as value) if node not in skipped and len(value.split()) >= 3:
+                yield Text(node.lineno, Kind.STRING, value)
+    yield from _comments(source)
+
+
+def _comments(source: str) -> Iterator[Text]:
+    """Yield the comments, those on consecutive lines of their own as one."""
+    block: list[str] = []
+    begin = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or _DIRECTIVE.match(token.string):
+            continue
+        row = token.start[0]
+        alone = token.line[: token.start[1]].isspace() or token.start[1] == 0
+        if block and alone and row == last + 1:
+            block.append(token.string.lstrip("#: "))
+        else:
+            if block:
+                yield Text(begin, Kind.COMMENT, "\n".join(block))
+            block, begin = [token.string.lstrip("#: ")], row
+        last = row if alone else 0
+    if block:
+        yield Text(begin, Kind.COMMENT, "\n".join(block))
+
+
+def _docstring(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> ast.Constant | None:
+    match node.body:
+        case [ast.Expr(value=ast.Constant(value=str()) as docstring), *_]:
+            return docstring
+    return None
+
+
+def _kind_of(node: ast.AST) -> Kind:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return Kind.NOUN
+    decorators = {_name(each).rpartition(".")[2] for each in node.decorator_list}
+    return Kind.NOUN if decorators & {"property", "cached_property"} else Kind.FUNCTION
+
+
+def _name(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=attr):
+            return f"{_name(value)}.{attr}"
+    return ""
+
+
+def rewritten() -> list[str]:
+    """Return the folders and files that are checked, relative to the root of the checkout."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        paths: list[str] = tomllib.load(file)["tool"]["plain-english"]["paths"]
+    return paths
+
+
+def files_of(paths: Sequence[str]) -> list[Path]:
+    """Return the Python files in these folders, with the files among them.
+
+    Raises FileNotFoundError for a path that does not exist, so that a moved folder does not drop out of the check.
+    """
+    found: set[Path] = set()
+    for each in paths:
+        path = ROOT / each
+        if not path.exists():
+            raise FileNotFoundError(f"[tool.plain-english] names {each}, which does not exist")
+        found.update(path.rglob("*.py") if path.is_dir() else [path])
+    return sorted(found)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    if arguments[:1] == ["--paths"]:
+        print(*rewritten(), sep="\n")
+        return 0
+    found = [
+        finding
+        for path in files_of(arguments or rewritten())
+        for finding in check(path.relative_to(ROOT), path.read_text())
+    ]
+    print(*found, sep="\n", end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
