@@ -106,7 +106,7 @@ class Workloads(Controller):
 
     @abstractmethod
     def reconcile(self, record: Record, obj: Object) -> None:
-        """Bring the object closer to the state that it should have. Asked again when anything of it has changed."""
+        """Move the object towards its desired state. Called again after each change."""
 
     def again(self, record: Record, seconds: float) -> None:
         """Reconcile the object again after `seconds`."""
