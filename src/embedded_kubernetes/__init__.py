@@ -1,9 +1,9 @@
-"""A Kubernetes API server over real HTTP, for tests of clients, demos and benchmarks.
+"""A Kubernetes API server over HTTP, for tests of clients, demos and benchmarks.
 
     with EmbeddedCluster(nodes=3) as cluster:
         ...  # a client of cluster.url or cluster.kubeconfig
 
-docs/embedded-cluster.md says more.
+See docs/embedded-cluster.md.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MODULES = {"ClusterError": "errors", "EmbeddedCluster": "embedded", "User": "au
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: who uses one module of this package, a command's flags for instance, does not need
-    # the server and its libraries.
+    # Imported lazily, so that a user of one module, such as a command's flags, does not load the server and its
+    # libraries.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -26,7 +26,7 @@ from ..schema import check, decode
 from ..schema_source import model_name
 from .warnings import Warnings
 
-#: Where a real server has its kinds, as its errors call it.
+#: The location of kube-apiserver's scheme, as its errors name it.
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
 #: Kinds that policies never see, so that a policy cannot prevent its own change.

@@ -56,10 +56,10 @@ def test_a_plan_is_read_from_yaml_and_from_json_alike(tmp_path: Path) -> None:
         allowed: a whole number from 400 to 599'
     "rules:\n- fault: {hang: {lasts: 5}}" | 'f.yaml:2: rules[0].fault.hang.lasts: found the number 5; allowed: a
         duration such as 500ms, 15s or 5m (did you mean 5s?)'
-    "rules:\n- fault: {close: {}}" | 'f.yaml:2: rules[0].fault.close: says not where; allowed: events or bytes, one
-        of the two'
-    "rules:\n- fault: {stall: {events: 1, bytes: 1}}" | 'f.yaml:2: rules[0].fault.stall: says not where; allowed:
-        events or bytes, one of the two'
+    "rules:\n- fault: {close: {}}" | 'f.yaml:2: rules[0].fault.close: has no position; allowed: exactly one
+        of events and bytes'
+    "rules:\n- fault: {stall: {events: 1, bytes: 1}}" | 'f.yaml:2: rules[0].fault.stall: has no position; allowed:
+        exactly one of events and bytes'
     "rules:\n- fault: {delay: {}}" | 'f.yaml:2: rules[0].fault.delay: delays nothing; allowed: before, after or
         both, above 0s'
     "rules:\n- fault: {hold: {}}" | 'f.yaml:2: rules[0].fault.hold.back: holds nothing back; allowed: a duration
