@@ -347,6 +347,6 @@ def _check_match(rule: Rule, at: Path) -> None:
         return
     if match.verbs is not None and not possible & set(match.verbs):
         allowed = " or ".join(sorted(possible))
-        raise Invalid((*at, "verbs"), f"leaves out all that {kind} strikes; allowed: {allowed} among them")
+        raise Invalid((*at, "verbs"), f"has no verb that {kind} applies to; allowed: {allowed} among them")
     if kind != "cutBody" and match.methods is not None and "GET" not in match.methods:
-        raise Invalid((*at, "methods"), f"leaves out all that {kind} strikes; allowed: GET among them")
+        raise Invalid((*at, "methods"), f"has no method that {kind} applies to; allowed: GET among them")
