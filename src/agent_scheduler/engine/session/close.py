@@ -231,12 +231,11 @@ def _set_conditions_without_pods(session: Session, job: Job, verdict: Verdict, m
     """Pods of a Job are made when its group is let in, so what keeps that out is said of the group. It is told once,
     and not again as the numbers change, for there may be many of them. That pods are to come is nothing to be told."""
     job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
-    says = next((each for each in job.conditions if each.type == UNSCHEDULABLE), None)
-    waits = says is not None and says.status == "True"
-    if (job.is_pending and verdict.wait in _KEEPING_OUT) or waits:
-        if not (waits and says is not None and says.reason == verdict.group_reason):
-            said = _said_of(job, verdict, message)
-            job.set_condition(_condition(session, UNSCHEDULABLE, "True", verdict.group_reason, said))
+    waits = [each for each in job.conditions if each.type == UNSCHEDULABLE and each.status == "True"]
+    is_told = any(each.reason == verdict.group_reason for each in waits)
+    if not is_told and (waits or (job.is_pending and verdict.wait in _KEEPING_OUT)):
+        said = _said_of(job, verdict, message)
+        job.set_condition(_condition(session, UNSCHEDULABLE, "True", verdict.group_reason, said))
 
 
 def _said_of(job: Job, verdict: Verdict, message: str) -> str:
