@@ -27,7 +27,7 @@ def guarded(request: Request) -> Action:
     """A page that asks for a token and takes one."""
     if request.headers.get("authorization") == f"Bearer {TOKEN}":
         return Answer(200, PAGE)
-    return Answer(401, b"a bearer token that the API server accepts is needed\n")
+    return Answer(401, b"a bearer token that the API server accepts is required\n")
 
 
 def tls(folder: Path) -> tuple[ssl.SSLContext, Path]:
@@ -51,7 +51,7 @@ async def test_the_page_is_asked_for_by_the_pods_name_and_without_credentials() 
 async def test_a_given_token_is_shown_wherever_the_page_is() -> None:
     async with serving(guarded) as server:
         assert await ask("ns/p", Ways(server=server.url, token=TOKEN)) == PAGE
-        with pytest.raises(Unreachable, match=r"401 a bearer token .* is needed; use --token"):
+        with pytest.raises(Unreachable, match=r"401 a bearer token .* is required; use --token"):
             await ask("ns/p", Ways(server=server.url, token="wrong"))
 
 
@@ -99,7 +99,7 @@ async def test_a_context_without_a_token_says_so(tmp_path: Path) -> None:
     ("answer", "message"),
     [
         (Answer(503, b"pods have not been listed yet; ask again soon\n"), "503 pods have not been listed"),
-        (Answer(403, b"may not get the non-resource URL /debug/explain\n"), "403 may not get"),
+        (Answer(403, b"not allowed to get the non-resource URL /debug/explain\n"), "403 not allowed to get"),
         (Answer(404, b"there is no such page\n"), "404 there is no such page; does this scheduler have"),
         (Answer(200, b"<html>"), "200 <html>"),
         (Answer(200, {"kind": "PodList"}), "answered: 200"),
