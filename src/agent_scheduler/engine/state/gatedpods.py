@@ -277,6 +277,7 @@ class GatedPods:
             turns = [(key.text, choice.needed)]
         else:
             turns = [(pod.uid, (pod,)) for pod in choice.others]
+        promised, left = usage.promises.queue_of(key), usage.promises.left(key)
         for name, pods in turns:
             uids = tuple(pod.uid for pod in pods if pod.uid in self.held)
             first = min(pods, key=turn_of_pod)
@@ -290,10 +291,10 @@ class GatedPods:
             for total in wanted.values():
                 for resource, amount in choice.at_least.items():
                     total[resource] = max(total.get(resource, 0), amount)
-            promised = usage.promises.queue_of(key)
             if promised in wanted:
-                # What a group was promised when it was let in is nobody else's.
-                wanted[promised] = rest(wanted[promised], usage.promises.left(key))
+                # What a group was promised when it was let in is nobody else's, and each part of it one member's.
+                asked = wanted[promised]
+                wanted[promised], left = rest(asked, left), rest(left, asked)
                 if is_empty(wanted[promised]):
                     del wanted[promised]
             if usage.active and wanted and self.asks_queues:

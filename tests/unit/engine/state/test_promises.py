@@ -181,6 +181,17 @@ def test_members_of_a_group_that_was_let_in_keep_their_gate_while_the_room_is_no
     assert world.let == ["first", "second"]
 
 
+def test_what_is_promised_to_a_group_lets_one_of_its_members_past_and_no_second() -> None:
+    """A member has left, so that the others are above the minimum, and each waits by itself."""
+    world = Groups(queue("q", "3"))
+    members = [gated(f"m-{number}", group="g", cpu="2") for number in range(2)]
+    world.gated.choose = lambda _key, held, _has: Choice((), sorted(held, key=turn_of_pod))
+    world.made(group("g"))
+    world.ask(ask("g", cpu=1))
+    world.see(*members)
+    assert world.let == ["m-0"] and world.cpu("q") == 2
+
+
 @pytest.mark.parametrize(
     ("phase", "roles", "kept"), [("Inqueue", "", 2), ("Running", "", 0), ("Running", "b", 1)]
 )
