@@ -18,6 +18,7 @@ from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN,
 from agent_scheduler.objects.quantity import QuantityError
 
 from ..quotas.entries import Standing
+from ..quotas.headroom import Headroom
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
 from .asks import Ask, Promise, turn_in_gang, turn_of_group
@@ -195,12 +196,10 @@ class Promises:
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
             self._end(ask.key)
-        elif promise is not None and not self._adjust(ask, promise):
+        elif promise is not None and not self._adjust(ask, promise, may_go):
             return
         # Whoever waits does so as there is no room for it now: to let in one that fits passes over nobody.
-        headroom = self._usage.book.headroom()
-        if may_go and not any(pod.closed_gates for pod in ask.members):
-            headroom.give(ask.queue, may_go)
+        headroom = self._headroom(ask, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
         gave_way = ask.key in self._gave_way
         self._gave_way.discard(ask.key)
@@ -252,11 +251,17 @@ class Promises:
             # Its gated members are told what they wait for.
             usage.gated.group_changed(ask.key)
 
-    def _adjust(self, ask: Ask, promise: Promise) -> bool:
+    def _headroom(self, ask: Ask, may_go: Vector) -> Headroom:
+        headroom = self._usage.book.headroom()
+        if may_go and not any(pod.closed_gates for pod in ask.members):
+            headroom.give(ask.queue, may_go)
+        return headroom
+
+    def _adjust(self, ask: Ask, promise: Promise, may_go: Vector) -> bool:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
         left = rest(ask.wanted, promise.total)
-        headroom = self._usage.book.headroom()
+        headroom = self._headroom(ask, may_go)
         if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
             self.end(ask.key)
             return True

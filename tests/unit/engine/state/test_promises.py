@@ -257,6 +257,9 @@ def test_what_jobs_hold_above_their_minimums_lets_a_group_in_that_has_no_gates()
     assert world.let_in() == [], "nobody is evicted for a pod behind its gate"
     world.ask(*[ask("g")], may_go={"cpu": 2000})
     assert world.let_in() == ["g"]
+    kept = world.promises._promises[key_of("g")]
+    world.ask(*[ask("g")], may_go={"cpu": 2000})
+    assert world.promises._promises[key_of("g")] is kept, "each session would have to be followed by another"
 
 
 def test_a_group_that_lacks_members_for_long_gives_way_to_those_who_have_theirs() -> None:
