@@ -414,7 +414,8 @@ _WIDE: dict[str, dict[str, Make]] = {
         "cluster.gang_choice.GangChoice.__call__": half_of(True)
     },
     "L17 gates with webhook_down from 11: pods wait for one another's reservations => nodes to come": {
-        "engine.quotas.book._covers": gives(False)
+        "engine.quotas.book.covers": gives(False),
+        "engine.quotas.headroom.covers": gives(False),
     },
     "L17 gates: no node comes => to come": {
         "embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)
