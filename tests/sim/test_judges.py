@@ -385,8 +385,9 @@ _WIDE: dict[str, dict[str, Make]] = {
     "S32 gates-native from 42: a gang asks one of its queues alone => would have": {
         "engine.state.queueusage.QueueUsage.wait_for": around(_wait_for_one)
     },
-    "L17 gates-native with queue_changed from 76: words of a gang are left that are not true any longer"
-    " => has no room for its gang": {"binding.messenger.KubeMessenger.refused": around(_refuse_others)},
+    "L17 gates-native with queue_changed from 3: words of a gang are left that are not true any longer => has no room": {
+        "binding.messenger.KubeMessenger.refused": around(_refuse_others)
+    },
     "L17 gates-native from 15: no node comes for a gang of kubernetes own => of scheduling.k8s.io/": {
         "binding.failure.FailureHandler.unschedulable": around(_tell_others)
     },
