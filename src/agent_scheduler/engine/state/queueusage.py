@@ -261,10 +261,14 @@ class QueueUsage:
             self.gated.drop(pod.uid)
         if pod.uid in self.kept.pods:
             self.stand_by(pod)
+        wanted_one_in = self.wanting.queue_of(pod.uid)
         self.wanting.look_again(pod.uid, pod)
         if not self.active:
             return
         queue = self.queue_of(pod)
+        if wanted_one_in and wanted_one_in != queue:
+            # It says that its queue would take it, and is in another one by now.
+            self.on_room([pod.uid])
         if self._called.get(pod.uid, queue) != queue:
             self._no_more_called(pod.uid, queue)
         if len(self.book.fallen) > fallen:
@@ -336,9 +340,10 @@ class QueueUsage:
             self._over[pod.uid] = None
 
     def unreserve(self, uid: str) -> None:
-        """The pod counts no more, unless it is placed."""
+        """The pod counts no more, unless it is placed or its room is kept for another reason."""
         if uid not in self._placements:
-            self._remove(uid)
+            if not self.kept.count(uid):
+                self._remove(uid)
             self.wanting.look_again(uid)
             self.call()
             self.on_unreserved()

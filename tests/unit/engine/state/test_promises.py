@@ -346,8 +346,10 @@ def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_s
     assert world.let == ["late"], "the rest is kept for the one for which another left"
     world.usage.claim([late])
     assert world.let == ["late", "later"]
+    world.gated.give_back("late", "it had no node for too long")
+    assert world.cpu("q") == 2 and contradictions(world.ledger) == [], "others leave for it"
     world.usage.claim([])
-    assert world.cpu("q") == 2 and contradictions(world.ledger) == []
+    assert world.cpu("q") == 1 and contradictions(world.ledger) == []
 
 
 _NAMES = ("a", "b", "c")
