@@ -49,6 +49,7 @@ from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
 from .waiting import WaitingPods
+from .wanting import WantingGroups
 
 T = TypeVar("T")
 
@@ -135,6 +136,7 @@ class BatchScheduler:
         waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
         cluster.on_group_seen.append(messenger.group_seen)
         cluster.ledger.usage.on_held = queues_due
+        self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
         cluster.ledger.usage.default_queue = settings.default_queue
@@ -264,6 +266,7 @@ class BatchScheduler:
         began = timing.clock()
         self._evictions.see()
         self._messages.statuses.see()
+        self._wanting.begin()
         try:
             settled = await self._worked_off(self.waiting.open(self._settled))
             now = timing.now()
@@ -305,6 +308,7 @@ class BatchScheduler:
             self._settled = result.settled
             self.waiting.wait_until(result.turns_at)
             await self._worked_off(self.waiting.decided(result.groups, result.held.values()))
+            await self._worked_off(self._wanting.see(session, result))
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1

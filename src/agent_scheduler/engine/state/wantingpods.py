@@ -119,6 +119,10 @@ class WantingPods:
 
     # ---- questions
 
+    def scheduler_of(self, uid: str) -> str:
+        """By which name a pod that says so asks for its scheduler."""
+        return self._pods[uid].scheduler_name
+
     def refused(self) -> list[str]:
         """Those whose queue would not take them any more."""
         usage = self._usage
