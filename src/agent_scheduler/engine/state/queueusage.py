@@ -47,7 +47,8 @@ class QueueUsage:
         #: The same, of pods of sessions that say that they want nodes, and would not be taken by their queue any more.
         self.on_not_taken: Callable[[Collection[str]], object] = lambda uids: None
         #: Called when queues have room of which no event of a pod tells: one without a node has given back what was
-        #: reserved for it, or pods are in another queue by what is said of their group or namespace.
+        #: reserved for it, or a group what is left of what it was promised, or pods are in another queue by what is
+        #: said of their group or namespace.
         self.on_unreserved: Callable[[], object] = lambda: None
         #: Called when what placed pods hold in queues may be another than before.
         self.on_held: Callable[[], object] = lambda: None
