@@ -283,7 +283,7 @@ class BatchScheduler:
             # By which devices may be late to become ready.
             self._cluster.devices.now = now.timestamp()
             trial.reset()
-            view = await self._worked_off(self._pictures.view(settled))
+            view = await self._worked_off(self._pictures.view(settled, now.timestamp()))
             if self._shared is not None:
                 view = replace(view, unready=self._shared.unready, shard_full=self._shard_full)
             kinds = await self._worked_off(waiting_kinds(view))
@@ -321,7 +321,7 @@ class BatchScheduler:
                 )
             )
             self._settled = result.settled
-            self.waiting.wait_until(result.turns_at)
+            self.waiting.wait_until(min(result.turns_at, self._pictures.changes_at))
             await self._worked_off(self.waiting.decided(result.groups, result.held.values()))
             await self._worked_off(self._wanting.see(session, result))
             self._deallocate(session)

@@ -43,6 +43,24 @@ async def test_pods_of_a_workload_are_bound_when_its_minimum_fits_and_its_queue_
         assert (group["status"]["phase"], group["status"]["running"]) == ("Running", 2)
 
 
+async def test_a_pod_of_a_workload_waits_for_others_though_its_group_is_made_later() -> None:
+    """Sessions may see it before the podgroup controller does. Where there is none the pod is on its own in the end."""
+    async with whole(QUEUE) as it:
+        await it.add_node("n1", cpu="4")
+        uid = await workload(it, minimum=2)
+        await it.add(PODS, member("a", "ReplicaSet", uid))
+        await asyncio.sleep(3)
+        assert await it.only_placed()
+        controller = it.start(PODGROUP)
+        await asyncio.sleep(10)
+        assert await it.only_placed()
+        await it.add(PODS, member("b", "ReplicaSet", uid))
+        await until(lambda: it.only_placed("a", "b"))
+        await it.stop(controller)
+        await it.add(PODS, member("c", "ReplicaSet", uid))
+        await until(lambda: it.only_placed("a", "b", "c"))
+
+
 async def _of_groups(it: Whole) -> list[dict[str, Any]]:
     """Events of PodGroups."""
     items = await it.items("/api/v1/namespaces/default/events")
