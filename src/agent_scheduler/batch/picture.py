@@ -38,8 +38,6 @@ Malformed = Callable[[str, str, str], None]
 StatusOf = Callable[[PodGroup], PodGroupStatus]
 
 
-#: On pods of Kubernetes' Jobs.
-_JOB_UID: Final = "batch.kubernetes.io/controller-uid"
 #: For how long a pod of a workload that names no group is left to whoever makes such groups.
 _UNNAMED_SECONDS: Final = 5.0
 
@@ -141,7 +139,7 @@ class Pictures:
         self._read_groups: dict[GroupKey, tuple[object, Group | str]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
         self._shown: Mapping[GroupKey, _Shown] = {}
-        #: UID -> until when a pod that names no group is left to whoever makes groups, in seconds of the epoch.
+        #: UID -> until when a pod is to be named, in seconds of the epoch.
         self._to_be_named: dict[str, float] = {}
         #: When another view would have other pods than the last one though nothing else had changed; the same.
         self.changes_at = inf
@@ -173,7 +171,7 @@ class Pictures:
                 del self._read_groups[key]
         yield
         self.changes_at = inf
-        for uid in self._to_be_named.keys() - self._groups.bare.keys():
+        for uid in [uid for uid in self._to_be_named if uid not in self._groups.to_be_named]:
             del self._to_be_named[uid]
         for pod in list(self._groups.bare.values()):
             if self._is_to_be_named(pod, now):
@@ -202,16 +200,16 @@ class Pictures:
         )
 
     def _is_to_be_named(self, pod: PodInfo, now: float) -> bool:
-        """Whether the pod is a workload's, and its group may be about to be made and named: placed before that, it
-        would be without as many others as the workload says that it needs."""
-        if pod.controller is None and _JOB_UID not in pod.labels:
+        """Whether the pod is left to whoever makes groups, as it is not seen for long enough."""
+        groups, uid = self._groups, pod.uid
+        if uid not in groups.to_be_named or pod.node_name or uid in self._cluster.ledger.placements:
             return False
-        if pod.node_name or pod.uid in self._cluster.ledger.placements:
-            return False
-        until = self._to_be_named.setdefault(pod.uid, now + _UNNAMED_SECONDS)
+        until = self._to_be_named.setdefault(uid, now + _UNNAMED_SECONDS)
         if now < until:
             self.changes_at = min(self.changes_at, until)
-        return now < until
+            return True
+        groups.leave_unnamed(uid)
+        return False
 
     def _waiting(self, members: Iterable[PodInfo]) -> list[PodInfo]:
         """Those of them that a session would find nodes for."""
