@@ -123,6 +123,11 @@ class WantingPods:
         """By which name a pod that says so asks for its scheduler."""
         return self._pods[uid].scheduler_name
 
+    def queue_of(self, uid: str) -> str:
+        """The queue that takes a pod which wants a node, as far as is known; empty for one that wants none."""
+        kind = self._kind_of.get(uid)
+        return "" if kind is None else kind.queue
+
     def refused(self) -> list[str]:
         """Those whose queue would not take them any more."""
         usage = self._usage
