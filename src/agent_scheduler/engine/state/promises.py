@@ -11,7 +11,7 @@ A group in phase Inqueue that an earlier process, or another one, has let in has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 #: Of groups that keep what they were promised while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
-#: How often the time is doubled after which a group gives way.
-_DOUBLED: Final = 8
+#: Seconds for which a group that has given way, and lacks members still, comes after all others.
+_LAST_FOR: Final = 3600.0
 
 
 def _line_name(key: GroupKey) -> str:
@@ -62,11 +62,15 @@ class Promises:
         #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
         #: session.
         self.lacking: list[Shortfall] = []
-        #: Groups that have given way, and have not asked since; and whether one did in the last session, in vain.
-        self._gave_way: set[GroupKey] = set()
-        self.stands_back = False
-        #: How often groups that lack members have given back what they were promised for that.
-        self._had_turn: dict[GroupKey, int] = {}
+        #: By queue, what pods want there and in queues below it, by the last session, that found no node and for which
+        #: no room is kept.
+        self.wanted: Mapping[str, Vector] = {}
+        #: Whether groups have given way since a session began, and before the one that is held.
+        self._gave_way = self._stands_back = False
+        #: When groups gave way that lack members still.
+        self._had_turn: dict[GroupKey, float] = {}
+        #: Those of them for which the last session found no room beside all others.
+        self._last: dict[GroupKey, Ask] = {}
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -120,8 +124,8 @@ class Promises:
     def gone(self, key: GroupKey) -> None:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
-        self._gave_way.discard(key)
         self._had_turn.pop(key, None)
+        self._last.pop(key, None)
         self._kept_out.discard(key)
         self.end(key)
 
@@ -164,7 +168,7 @@ class Promises:
 
     def begin(self) -> None:
         """Groups are about to ask. Those who wait already, or are about to, come before them."""
-        self.stands_back = False
+        self._stands_back, self._gave_way = self._gave_way, False
         self._usage.gated.admit()
         self._usage.call()
 
@@ -175,8 +179,12 @@ class Promises:
         gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
         wait for one another. So does one whose queue has become too small for it. `may_go`: what pods of its queue hold
         that may be evicted for a group without gated pods.
+
+        One that has given way, and lacks members still, is let in if its queue has room for it beside all who wait for
+        nodes; it does not stand in line.
         """
         self._kept_out.discard(ask.key)
+        self._last.pop(ask.key, None)
         if ask.complete:
             self._had_turn.pop(ask.key, None)
         promise = self._promises.get(ask.key)
@@ -190,18 +198,24 @@ class Promises:
         if may_go and not any(pod.closed_gates for pod in ask.members):
             headroom.give(ask.queue, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
-        gave_way = ask.key in self._gave_way
-        self._gave_way.discard(ask.key)
-        if gave_way and not ask.complete:
-            # For one session, in which those may have it for whom it has given way.
+        # The session may be about to place those for whom groups have given way.
+        if ask.key in self._had_turn and (self._stands_back or not self._has_room_beside_all(ask)):
             self._stop_asking(ask.key)
             self._kept_out.add(ask.key)
-            self.stands_back = True
+            self._last[ask.key] = ask
         elif is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
             self._stand(ask, wanted)
+
+    def _has_room_beside_all(self, ask: Ask) -> bool:
+        """Whether there is room for what the group needs beside those who want a node and have no room yet."""
+        headroom = self._usage.book.headroom(self.wanted)
+        for queue, vector in self._usage.wanting.unreserved():
+            headroom.count(queue, vector)
+        wanted = rest(ask.wanted, self._held(ask.members))
+        return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
 
     def _is_lacking(self, queue: str, room: Vector) -> bool:
         """Whether somebody who does not wait in line would have what is lacking with so much of this queue."""
@@ -257,24 +271,34 @@ class Promises:
     def withdraw(self, key: GroupKey) -> None:
         """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
         self._kept_out.add(key)
+        self._last.pop(key, None)
         self.end(key)
 
     def give_way(self, now: float, patience: float) -> bool:
         """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
         they have done so for `patience` and somebody else who waits would have room then, but for such groups as have
-        given way themselves. Whether any did; they ask again in the next session. Each time it takes twice as long: who
-        had the room may have no use for it either."""
+        given way themselves. Whether any did, or may be let in that had given way: they are to ask in a session."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not promise.left():
                 promise.incomplete_since = None
             elif promise.incomplete_since is None:
                 promise.incomplete_since = now
-            elif now >= promise.incomplete_since + patience * 2 ** min(self._had_turn.get(key, 0), _DOUBLED):
+            elif now >= promise.incomplete_since + patience:
                 ended.append(key)
-        return self._give_way(sorted(ended, key=lambda key: self._promises[key].turn, reverse=True))
+        gave = self._give_way(sorted(ended, key=lambda key: self._promises[key].turn, reverse=True), now)
+        for key in [key for key, at in self._had_turn.items() if now >= at + _LAST_FOR]:
+            del self._had_turn[key]
+        may_ask = [
+            key
+            for key, ask in self._last.items()
+            if key not in self._had_turn or self._has_room_beside_all(ask)
+        ]
+        for key in may_ask:
+            del self._last[key]
+        return gave or bool(may_ask)
 
-    def _give_way(self, keys: Sequence[GroupKey]) -> bool:
+    def _give_way(self, keys: Sequence[GroupKey], now: float) -> bool:
         """As many of these groups, in their order, as it takes for somebody to have room."""
         usage = self._usage
         headroom = usage.book.headroom()
@@ -290,9 +314,9 @@ class Promises:
             ):
                 for given in keys[:number]:
                     self._kept_out.add(given)
-                    self._gave_way.add(given)
-                    self._had_turn[given] = self._had_turn.get(given, 0) + 1
+                    self._had_turn[given] = now
                     self._end(given)
+                self._gave_way = True
                 usage.call()
                 return True
         return False

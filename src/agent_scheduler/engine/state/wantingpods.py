@@ -6,7 +6,7 @@ has what was left, it is to be tried again, to say so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..quotas.book import QuotaBook
@@ -118,6 +118,19 @@ class WantingPods:
         return list(dict.fromkeys((*found, *others)))
 
     # ---- questions
+
+    def unreserved(self) -> Iterator[tuple[str, Vector]]:
+        """What those want in their queue that have no room reserved, each pod or gang once."""
+        told: set[tuple[int, str]] = set()
+        for kind, alike in self._kinds.items():
+            if kind.reserved or not kind.queue:
+                continue
+            vector = dict(kind.wanted)
+            for uid in alike:
+                together = self._together.get(uid)
+                if together is None or (id(together), kind.queue) not in told:
+                    told.add((id(together), kind.queue))
+                    yield kind.queue, vector
 
     def refused(self) -> list[str]:
         """Those whose queue would not take them any more."""

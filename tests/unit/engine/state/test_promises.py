@@ -233,9 +233,35 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     assert world.promises.give_way(102.0, 30)
     world.ask(lacking)
     assert world.let_in() == [], "it would have the room again before the session gives it to the other"
-    assert world.promises.stands_back
     world.ask(lacking)
-    assert world.let_in() == ["g"] and not world.promises.stands_back
+    assert world.let_in() == ["g"]
+
+
+def test_a_group_that_has_given_way_comes_after_all_who_have_their_members_for_an_hour() -> None:
+    world = Groups(queue("q", "2"))
+    world.made(group("g"), group("h"))
+    lacking = [ask(name)._replace(complete=False) for name in ("g", "h")]
+    world.ask(*lacking)
+    assert [world.promises.give_way(now, 30) for now in (0.0, 30.0)] == [False, True]
+    world.ask(*lacking)
+    assert world.let_in() == ["h"]
+    # One that comes now is after both, and has the room: it says that it wants a node.
+    single = pod("single", "q")
+    assert world.usage.full(single) is not None
+    assert [world.promises.give_way(now, 30) for now in (31.0, 61.0)] == [False, True]
+    assert world.called == ["single"] and world.usage.full(single) is None
+    for _ in range(2):
+        world.ask(*lacking)
+        assert world.let_in() == [], "neither is to have it while the other has given way"
+        world.usage.wants_node(single, nominated=False)
+    assert not world.promises.give_way(3600.0, 30)
+    # Members of sessions want nodes, too.
+    world.usage.left("single")
+    world.promises.wanted = {"q": {"cpu": 1000}}
+    assert not world.promises.give_way(3629.0, 30)
+    assert world.promises.give_way(3630.0, 30), "the first of them has its turn again"
+    world.ask(*lacking)
+    assert world.let_in() == ["g"]
 
 
 def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_stays() -> None:
