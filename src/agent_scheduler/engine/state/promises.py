@@ -42,7 +42,7 @@ class Promises:
     """Owner of which groups are let in, and of who waits for that. Told by `Groups` of each PodGroup, by the queues'
     usage of each member that takes room, and by sessions of who asks.
 
-    Invariants: a group is let in, waits in line, or neither. While queues are counted and groups are asked for, what is
+    Invariants: a group is let in, waits in line, or neither; or both, if pods may be evicted for it. While queues are counted and groups are asked for, what is
     left of each promise stands in the book under the name of its group, as promised.
     """
 
@@ -178,7 +178,7 @@ class Promises:
         A group that is let in, and needs more than it was promised, is promised that too if there is room. Otherwise it
         gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
         wait for one another. So does one whose queue has become too small for it. `may_go`: what pods of its queue hold
-        that may be evicted for a group without gated pods.
+        that may be evicted for a group without gated pods: it is let in, and has its room in its turn, or as they leave.
 
         One that has given way, and lacks members still, is let in if its queue has room for it beside all who wait for
         nodes; it does not stand in line.
@@ -195,8 +195,6 @@ class Promises:
             return
         # Whoever waits does so as there is no room for it now: to let in one that fits passes over nobody.
         headroom = self._usage.book.headroom()
-        if may_go and not any(pod.closed_gates for pod in ask.members):
-            headroom.give(ask.queue, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
         # The session may be about to place those for whom groups have given way.
         if ask.key in self._had_turn and (self._stands_back or not self._has_room_beside_all(ask)):
@@ -207,6 +205,10 @@ class Promises:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
+            if may_go and not any(pod.closed_gates for pod in ask.members):
+                headroom.give(ask.queue, may_go)
+                if headroom.shortfall(ask.queue, wanted) is None:
+                    self._promise(ask._replace(wanted=EMPTY))
             self._stand(ask, wanted)
 
     def _has_room_beside_all(self, ask: Ask) -> bool:
@@ -262,6 +264,7 @@ class Promises:
                 self.end(ask.key)
             return not promise.spent
         if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
+            self._stop_asking(ask.key)
             promise.wanted, promise.turn = ask.wanted, ask.turn
             self._count(ask.key, promise)
             self._usage.gated.group_changed(ask.key)
