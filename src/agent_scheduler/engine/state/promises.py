@@ -293,8 +293,8 @@ class Promises:
 
     def give_way(self, now: float, patience: float) -> bool:
         """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
-        they have done so for `patience` and somebody else who waits would have room then, but for such groups as have
-        given way themselves. Whether any did, or may be let in that had given way: they are to ask in a session."""
+        they have done so for `patience` and somebody else who waits would have room then. Whether any did, or may be
+        let in that had given way: they are to ask in a session."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not promise.left():
@@ -319,19 +319,13 @@ class Promises:
         """As many of these groups, in their order, as it takes for somebody to have room."""
         usage = self._usage
         headroom = usage.book.headroom()
-        # Pods of a Job are made when its group is let in: who has had no turn yet may well have its members then.
-        lacking = {
-            name for name, ask in self._asking.items() if not ask.complete and ask.key in self._had_turn
-        }
         for number, key in enumerate(keys, 1):
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
-            if usage.waiting.would_fit(headroom.copy(), lacking) or self._is_lacking(
-                promise.queue, promise.left()
-            ):
+            if usage.waiting.would_fit(headroom.copy()) or self._is_lacking(promise.queue, promise.left()):
                 for given in keys[:number]:
-                    self._kept_out.add(given)
                     self._had_turn[given] = now
+                    self._kept_out.add(given)
                     self._end(given)
                 self._gave_way = True
                 usage.call()
@@ -357,13 +351,15 @@ class Promises:
         return name if ask is None else ask.key.text
 
     def shortfall(self, key: GroupKey) -> Shortfall | None:
-        """What a group that waits to be let in lacks; None for others, and for one before which others come."""
-        name = _line_name(key)
-        ask = self._asking.get(name)
-        if ask is None:
+        """What a group that waits to be let in lacks, or one that was let in as more is kept in its queue than that
+        declares; None for others, and for one before which others come."""
+        name, promise, headroom = _line_name(key), self._promises.get(key), self._usage.book.headroom()
+        if name in self._asking:
+            ((queue, wanted),) = self._usage.waiting.wanted(name).items()
+            return headroom.shortfall(queue, wanted)
+        if promise is None or not (promise.is_let_in and self._usage.active):
             return None
-        ((queue, wanted),) = self._usage.waiting.wanted(name).items()
-        return self._usage.book.headroom().shortfall(queue, wanted)
+        return headroom.shortfall(promise.queue, promise.left(), (), key.text)
 
     def before(self, key: GroupKey, queue: str) -> list[str]:
         """Who comes before a group that waits to be let in, of those that wait for `queue`."""
