@@ -261,10 +261,14 @@ class QueueUsage:
             self.gated.drop(pod.uid)
         if pod.uid in self.kept.pods:
             self.stand_by(pod)
+        wanted_one_in = self.wanting.queue_of(pod.uid)
         self.wanting.look_again(pod.uid, pod)
         if not self.active:
             return
         queue = self.queue_of(pod)
+        if wanted_one_in and wanted_one_in != queue:
+            # It says that its queue would take it, and is in another one by now.
+            self.on_room([pod.uid])
         if self._called.get(pod.uid, queue) != queue:
             self._no_more_called(pod.uid, queue)
         if len(self.book.fallen) > fallen:

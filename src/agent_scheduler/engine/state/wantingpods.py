@@ -132,6 +132,11 @@ class WantingPods:
                     told.add((id(together), kind.queue))
                     yield kind.queue, vector
 
+    def queue_of(self, uid: str) -> str:
+        """The queue that takes a pod which wants a node, as far as is known; empty for one that wants none."""
+        kind = self._kind_of.get(uid)
+        return "" if kind is None else kind.queue
+
     def refused(self) -> list[str]:
         """Those whose queue would not take them any more."""
         usage = self._usage
