@@ -324,6 +324,7 @@ class BatchScheduler:
             self.waiting.wait_until(min(result.turns_at, self._pictures.changes_at))
             await self._worked_off(self.waiting.decided(result.groups, result.held.values()))
             await self._worked_off(self._wanting.see(session, result))
+            self._cluster.ledger.usage.promises.wanted = result.wanted
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1
@@ -417,7 +418,7 @@ class BatchScheduler:
             queue.flush_unschedulable_leftovers()
             queue.go_on()
             if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
-                # With the one that has given way, whose phase says otherwise.
+                # With those that have given way, whose phase says otherwise, or that may be let in again.
                 self.waiting.activate()
             self._messages.statuses.look()
             self._messages.queues.due.set()

@@ -168,8 +168,10 @@ def wanting_nodes(
 
 def holds(
     session: Session, book: QuotaBook, given_back: Mapping[str, str] = NOBODY
-) -> Generator[None, None, dict[str, Verdict]]:
-    """UID -> what keeps the task back that no node would help, of those that wait, when the actions are done.
+) -> Generator[None, None, tuple[dict[str, Verdict], Mapping[str, Vector]]]:
+    """UID -> what keeps the task back that no node would help, of those that wait, when the actions are done. And what
+    those of the others that are in jobs which were let in want in their queues and in those above these, where no room
+    is kept for them.
 
     A gang is held if its queue has not what its members lack of the minimum, or there is a fault in the tree of queues;
     else those members are that are above the minimum and do not fit. Gangs that were let into their queue come first,
@@ -197,7 +199,10 @@ def holds(
         elif book and _may_wait(job) and headroom.limits(job.queue):
             limited.append(job)
     key_of = session.tiers.job_key
+    wanted: Mapping[str, Vector] | None = None
     for job in sorted(limited, key=lambda each: (each.is_pending, _lacks_members(each), key_of(each))):
+        if job.is_pending and wanted is None:
+            wanted = headroom.taken()
         found.update(_held_by_queue(session, job, headroom))
         yield
     for uid, why in given_back.items():
@@ -208,7 +213,7 @@ def holds(
             found.update(held)
             if held:
                 yield
-    return found
+    return found, headroom.taken() if wanted is None else wanted
 
 
 def _held_by_shard(
