@@ -124,8 +124,8 @@ class WantingPods:
         return self._pods[uid].scheduler_name
 
     def unreserved(self) -> Iterator[tuple[str, Vector]]:
-        """What those want in their queue that have no room reserved, each pod or gang once; but those of sessions, in
-        whose stead these say it."""
+        """What those want in their queue that have no room reserved, each pod or gang once. Pods of sessions are left
+        out: sessions say themselves what these want."""
         told: set[tuple[int, str]] = set()
         for kind, alike in self._kinds.items():
             if kind.reserved or not kind.queue:
