@@ -15,6 +15,7 @@ from .allocations import is_gated
 from .api import NODES, Body, Json, condition_of, content, name_of, node_of, uid_of
 from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
 from .gangs import GangCluster
+from .gate_cluster import asks
 from .kinds import World
 from .legality import attachable, claims_of, has_its_volumes
 from .loads import MADE
@@ -153,12 +154,13 @@ class Standing:
         return found
 
     def more(self, group: Json, members: list[Json]) -> Counter[str]:
-        """Of its `minResources`, or of what its minimum of members may ask for, what none of these has."""
+        """Of its `minResources`, or of what its minimum of members may ask for, what none of these has. Nothing of a
+        group that says nothing of resources, and of which no member takes part in gates."""
         waiting = [pod for pod in members if read.waits(pod)]
         has = {uid_of(pod) for pod in (*self.placed, *self.reserved)}
         holding = [pod for pod in members if uid_of(pod) in has]
         asked = read.amounts((group.get("spec") or {}).get("minResources"))
-        if not any(asked.values()):
+        if not any(asked.values()) and not any(map(asks, members)):
             return asked
         asked |= read.most_of([*holding, *waiting], read.minimum(group, members).members)
         for pod in holding:
