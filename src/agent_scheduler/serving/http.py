@@ -1,11 +1,14 @@
 """A process's HTTP server: health, metrics, the effective configuration, and a scheduler's queue and cache.
 
-/healthz /livez /readyz            always public: `ok`, or the failed checks /metrics
-Prometheus /configz                           the effective configuration /debug/queue /debug/cache          waiting
-pods and cached objects, up to ?limit /debug/explain?pod=NAMESPACE/POD   everything known about one pod /debug/figures
-counters and queue lengths for `agent-scheduler top` /debug/check                       a comparison of the
-scheduler's state with a new list of the cluster /ui                                a console for browsers, if enabled
-each path of `Sources.reviews`     POST of a review by an API server; public, because that has no token
+    /healthz /livez /readyz            always public: `ok`, or the failed checks
+    /metrics                           Prometheus
+    /configz                           the effective configuration
+    /debug/queue /debug/cache          waiting pods and cached objects, up to ?limit
+    /debug/explain?pod=NAMESPACE/POD   everything known about one pod
+    /debug/figures                     counters and queue lengths for `agent-scheduler top`
+    /debug/check                       a comparison of the scheduler's state with a new list of the cluster
+    /ui                                a console for browsers, if enabled
+    each path of `Sources.reviews`     POST of a review by an API server; public, because that has no token
 
 The server knows nothing about scheduling: the callables in `Sources` provide all content at each request. With an
 authorizer, everything except health requires a bearer token that the API server accepts and authorizes. The API

@@ -98,7 +98,7 @@ async def test_a_context_without_a_token_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (Answer(503, b"pods have not been listed yet; ask again soon\n"), "503 pods have not been listed"),
+        (Answer(503, b"pods have not been listed yet; try again soon\n"), "503 pods have not been listed"),
         (Answer(403, b"not allowed to get the non-resource URL /debug/explain\n"), "403 not allowed to get"),
         (Answer(404, b"there is no such page\n"), "404 there is no such page; does this scheduler have"),
         (Answer(200, b"<html>"), "200 <html>"),
