@@ -54,7 +54,7 @@ class History:
 
     def outraced(self, uid: str, *, started: float) -> None:
         """Other pods took the nodes that it was decided for, and it is decided anew."""
-        self.failed(uid, "conflict", "other pods took the nodes that it was to go to", started=started)
+        self.failed(uid, "conflict", "other pods took its candidate nodes", started=started)
 
     def scheduled(self, uid: str, node_name: str, *, started: float) -> None:
         """The pod was bound; of no interest if that was its first attempt."""
