@@ -129,7 +129,11 @@ class Waiting(Standing):
         asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
         if not asked or not read.is_open(self.queues.get(queue)):
             return False
-        return not self._lacks_beside(queue, members, asked, name, is_complete=not least.lacks(members))
+        there = [*waiting, *filter(read.is_ready, members)]
+        # Nothing is given back for one whose members have gates of others.
+        return not self._lacks_beside(
+            queue, members, asked, name, is_complete=not least.lacks(there if members else ())
+        )
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
         said = [condition_of(pod).get("message", "") for pod in waiting]
@@ -314,7 +318,12 @@ class _Rest(NamedTuple):
 
 
 def _lacks(group: Json, members: list[Json]) -> bool:
-    there = [pod for pod in members if not read.is_leaving(pod) and read.phase(pod) != "Failed"]
+    """Whether it has not its minimum of members that no gates of others hold."""
+    there = [
+        pod
+        for pod in members
+        if not read.is_leaving(pod) and read.phase(pod) != "Failed" and (_may_go(pod) or not gates(pod))
+    ]
     return bool(read.minimum(group, there).lacks(there))
 
 
