@@ -228,9 +228,9 @@ class Standing:
         return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
 
     def _is_offered(self, queue: str, pending: list[Json], needed: int) -> bool:
-        """Where the cluster is divided by capacity, whether all nodes offer as much as the queue would hold with so
-        many more of the batch scheduler's."""
-        if self.divides != "capacity" or not read.is_batch(pending[0]):
+        """Where the cluster is divided among queues, whether all nodes offer as much as the queue would hold with so
+        many more of the batch scheduler's: pods that run on nodes which have shrunk may hold all of that."""
+        if self.divides not in ("capacity", "proportion") or not read.is_batch(pending[0]):
             return True
         total, held = self._total(), self.holds(without=pending)[queue]
         asked = read.largest(pending).items()

@@ -119,8 +119,13 @@ class WantingPods:
 
     # ---- questions
 
+    def scheduler_of(self, uid: str) -> str:
+        """By which name a pod that says so asks for its scheduler."""
+        return self._pods[uid].scheduler_name
+
     def unreserved(self) -> Iterator[tuple[str, Vector]]:
-        """What those want in their queue that have no room reserved, each pod or gang once."""
+        """What those want in their queue that have no room reserved, each pod or gang once. Pods of sessions are left
+        out: sessions say themselves what these want."""
         told: set[tuple[int, str]] = set()
         for kind, alike in self._kinds.items():
             if kind.reserved or not kind.queue:
@@ -128,6 +133,8 @@ class WantingPods:
             vector = dict(kind.wanted)
             for uid in alike:
                 together = self._together.get(uid)
+                if self.scheduler_of(uid) in self._usage.batch_schedulers:
+                    continue
                 if together is None or (id(together), kind.queue) not in told:
                     told.add((id(together), kind.queue))
                     yield kind.queue, vector
