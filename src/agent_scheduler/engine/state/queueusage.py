@@ -435,11 +435,11 @@ class QueueUsage:
         vector = self._vector(pod.cls)
         short = self.book.shortfall(queue, vector, pod.uid, _group_of(pod)) if queue else None
         uid = pod.uid
-        self.wanting.drop(uid)
         self._over.pop(uid, None)
         if short is None:
             self.waiting.remove(uid)
         else:
+            self.wanting.drop(uid)
             frees = self._no_more_called(uid, queue)
             if uid in self.gated.reserved:
                 self._over[uid] = None
