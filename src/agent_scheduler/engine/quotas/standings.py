@@ -92,7 +92,12 @@ MOVES: Final = (
     ),
     Move(_POD, State.STANDS_BY, State.LET_IN, "The same, of one that was let past a gate."),
     Move(_POD, State.PLACED, State.LET_IN, "Its bind has failed, and it was let past a gate."),
-    Move(_POD, State.PLACED, State.GIVEN_BACK, "Its bind has failed, and it had given its room back, or cannot be placed any more."),
+    Move(
+        _POD,
+        State.PLACED,
+        State.GIVEN_BACK,
+        "Its bind has failed, and it had given its room back, or cannot be placed any more.",
+    ),
     Move(_POD, State.PLACED, State.WAITS, "Its bind has failed, and it never had a gate."),
 )
 
