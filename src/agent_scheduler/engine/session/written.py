@@ -47,7 +47,7 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
     not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
     if not job.tasks and job.is_pending:
         # No pods are made of a Job before its group is let in.
-        return Verdict(Wait.ADMISSION, not_let_in)
+        return _hold_of_coming(session, job) or Verdict(Wait.ADMISSION, not_let_in)
     hold = _hold_of(job, held)
     if hold is not None and (hold.is_closed or (job.is_pending and hold.wait in (Wait.QUEUE, Wait.QUOTA))):
         return hold
@@ -75,6 +75,14 @@ def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], mess
         return held[task.uid]
     found = task.job.fit_errors.get(task.uid)
     return Verdict(Wait.NODES, message) if found is None else by_nodes(message, found.plugins)
+
+
+def _hold_of_coming(session: Session, job: Job) -> Verdict | None:
+    """What keeps a group out of its queue for which no pods are made yet, if no node would help."""
+    if job.quota_refusal:
+        return Verdict(Wait.QUOTA, job.quota_refusal)
+    short = None if session.promises is None else session.promises.shortfall(job.group.key)
+    return None if short is None else by_queue(short)
 
 
 def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:

@@ -357,10 +357,13 @@ class Promises:
 
     def end(self, key: GroupKey) -> None:
         """The group is promised nothing any more, and does not wait."""
-        was_let_in = key in self._promises
+        was_let_in, left = key in self._promises, self.left(key)
         self._end(key)
         if was_let_in:
             self._usage.call()
+        if left:
+            # Pods that wait in no line may have it.
+            self._usage.on_unreserved()
 
     def _end(self, key: GroupKey) -> None:
         self._stop_asking(key)

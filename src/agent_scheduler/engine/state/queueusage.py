@@ -45,7 +45,8 @@ class QueueUsage:
         #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
         self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
         #: Called when queues have room of which no event of a pod tells: one without a node has given back what was
-        #: reserved for it, or pods are in another queue by what is said of their group or namespace.
+        #: reserved for it, or a group what is left of what it was promised, or pods are in another queue by what is
+        #: said of their group or namespace.
         self.on_unreserved: Callable[[], object] = lambda: None
         #: Called when what placed pods hold in queues may be another than before.
         self.on_held: Callable[[], object] = lambda: None
