@@ -226,6 +226,8 @@ class BatchScheduler:
 
     async def schedule(self) -> None:
         """Hold sessions until `stop` has been called, or until cancelled. The binder has to run meanwhile."""
+        # Before anybody asks for room of a queue.
+        self.waiting.groups.read_promises()
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(each.run()) for each in self._messages.writers]
             running.append(tasks.create_task(self._evictions.run()))

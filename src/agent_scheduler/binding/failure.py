@@ -37,6 +37,9 @@ class Messenger(Protocol):
         `nominated`: the node that it waits for from now on, "" for none any more, None for as before.
         """
 
+    def gated(self, pod: PodInfo, message: str, *, nominated: str | None = None) -> None:
+        """PodScheduled=False for its gates, if that is news. `nominated` as for `refused`."""
+
     def binding(self, pod: PodInfo) -> None:
         """A bind is about to be sent: what waits to be said about a refusal must not be said after it."""
 

@@ -66,13 +66,34 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
 
 
 def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
-    """Of one that has no node. `group`: what its gang waits for; `message`: what the session says of the task."""
-    if task.pod.gates:
-        return of_own_gates(stands_by=not task.gated)
+    """Of one that has no node. `group`: what its gang waits for; `message`: what the session says of the task.
+
+    One that stands by until others of its Job have run is given a node with these (docs/decisions/0047): as long as it
+    has none, and a node would help, it says so.
+    """
+    if task.gated:
+        return of_own_gates(stands_by=False)
+    found = _of_open(task, group, held, message)
+    if task.pod.stands_by:
+        wants_node = found.wants_nodes and task.status is TaskStatus.PENDING and _has_others_first(task.job)
+        return found if wants_node else of_own_gates(stands_by=True)
+    return found
+
+
+def _has_others_first(job: Job) -> bool:
+    """Whether any of its tasks that run, or still may, is bound before those that stand by: without it these are given
+    no nodes."""
+    return any(not task.pod.stands_by for status in _VALID for task in job.by_status[status].values())
+
+
+def _of_open(task: Task, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
     if group is not None and group.wait in (Wait.MEMBERS, Wait.GATES):
         return group
     if held and task.uid in held:
         return held[task.uid]
+    if group is not None and group.wait == Wait.QUEUE:
+        # Others are held without which the gang has not its minimum: a node would not help this one either.
+        return group
     found = task.job.fit_errors.get(task.uid)
     return Verdict(Wait.NODES, message) if found is None else by_nodes(message, found.plugins)
 

@@ -18,9 +18,10 @@ from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN,
 from agent_scheduler.objects.quantity import QuantityError
 
 from ..quotas.entries import Standing
+from ..quotas.headroom import Headroom
 from ..quotas.shortfall import Shortfall
-from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest
-from .asks import Ask, Promise, turn_of_group, turn_of_pod
+from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
+from .asks import Ask, Promise, turn_in_gang, turn_of_group
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -65,19 +66,23 @@ class Promises:
         #: Groups that have given way, and have not asked since; and whether one did in the last session, in vain.
         self._gave_way: set[GroupKey] = set()
         self.stands_back = False
-        #: How often groups that lack members have given back what they were promised for that.
+        #: Of groups that lack members and have given back what they were promised for that: how often nobody took it.
         self._had_turn: dict[GroupKey, int] = {}
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
     def ask_for_groups(self, asks: bool, groups: Iterable[tuple[PodGroup, Collection[PodInfo]]]) -> None:
         """Whether sessions let groups in from now on. `groups`: all that there are, with their members."""
-        if asks == self.asks:
-            return
-        self.asks = asks
+        if asks != self.asks:
+            self.asks = asks
+            self.read_anew(groups)
+
+    def read_anew(self, groups: Iterable[tuple[PodGroup, Collection[PodInfo]]]) -> None:
+        """Promise what the phases of these groups, all that there are, say that earlier processes have promised. Of
+        those that were seen one by one, members may have come since."""
         self._seen.clear()
         for key in [*self._promises, *(each.key for each in self._asking.values())]:
-            self.end(key)
+            self._end(key)
         for group, members in groups:
             self.see(group, members)
         self._usage.gated.decide_all_anew()
@@ -136,21 +141,23 @@ class Promises:
         except QuantityError:
             # Sessions say so, and let it in no more.
             return
-        if group.spec.min_resources is None and any(pod.batch and pod.batch.gate_managed for pod in members):
-            wanted = self._of_first(members, group.spec.min_member)
+        begun, says = group.status.phase in _BEGUN, group.spec.min_resources is not None
+        if not begun and (says or any(pod.batch and pod.batch.gate_managed for pod in members)):
+            wanted = at_least(wanted, self._of_first(members, group.spec.min_member))
         self._stop_asking(key)
         # What its PriorityClass says is for sessions to know.
         priority = max((pod.priority for pod in members), default=0)
         metadata = group.metadata
         created = metadata.creation_timestamp or ""
         own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
-        # One that has begun has had its minimum, and asks no more; another one is asked by the next session.
-        self._promise(Ask(key, queue, wanted, members, own, complete=group.status.phase in _BEGUN))
+        # One that has begun has had its minimum, and asks no more; of another one the next session says what it needs.
+        self._promise(Ask(key, queue, wanted, members, own, complete=begun))
+        self._promises[key].is_settled = begun
 
     def _of_first(self, members: Iterable[PodInfo], number: int) -> Vector:
         """What so many members ask for, those first that hold room already."""
         there = [pod for pod in members if not pod.finished]
-        there.sort(key=lambda pod: (not self._of(pod), turn_of_pod(pod)))
+        there.sort(key=lambda pod: (not self._of(pod), turn_in_gang(pod)))
         total: Total = {}
         for pod in there[:number]:
             add_to(total, self._usage.vector(pod))
@@ -162,19 +169,25 @@ class Promises:
         promise = self._promises.get(key)
         return promise is not None and promise.is_let_in
 
-    def begin(self) -> None:
-        """Groups are about to ask. Those who wait already, or are about to, come before them."""
+    def begin(self, asks: Iterable[Ask]) -> None:
+        """Groups are about to ask. Those who wait already, or are about to, come before them. What an earlier process
+        has let in was promised what it needs, as far as anybody can tell."""
         self.stands_back = False
+        for ask in asks:
+            promise = self._promises.get(ask.key)
+            if promise is not None and not promise.is_settled:
+                promise.is_settled = True
+                self._set(ask, promise)
         self._usage.gated.admit()
         self._usage.call()
 
     def ask(self, ask: Ask, may_go: Vector = EMPTY) -> None:
         """Let the group in if its queue has room for what it needs, or else have it wait for that. After `begin`.
 
-        A group that is let in, and needs more than it was promised, is promised that too if there is room. Otherwise it
-        gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
-        wait for one another. So does one whose queue has become too small for it. `may_go`: what pods of its queue hold
-        that may be evicted for a group without gated pods.
+        A group that is let in keeps what it was promised, and is promised what it needs besides, while its queue has
+        room for that. Otherwise it gives back all that its members do not hold, and waits for it: two groups that keep
+        half of what they need would wait for one another. `may_go`: what pods of its queue hold that may be evicted for
+        a group without gated pods.
         """
         self._kept_out.discard(ask.key)
         if ask.complete:
@@ -183,12 +196,10 @@ class Promises:
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
             self._end(ask.key)
-        elif promise is not None and not self._adjust(ask, promise):
+        elif promise is not None and not self._adjust(ask, promise, may_go):
             return
         # Whoever waits does so as there is no room for it now: to let in one that fits passes over nobody.
-        headroom = self._usage.book.headroom()
-        if may_go and not any(pod.closed_gates for pod in ask.members):
-            headroom.give(ask.queue, may_go)
+        headroom = self._headroom(ask, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
         gave_way = ask.key in self._gave_way
         self._gave_way.discard(ask.key)
@@ -201,6 +212,9 @@ class Promises:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
+            if ask.key in self._had_turn:
+                # Somebody took what it gave back.
+                self._had_turn[ask.key] = 0
             self._stand(ask, wanted)
 
     def _is_lacking(self, queue: str, room: Vector) -> bool:
@@ -237,22 +251,29 @@ class Promises:
             # Its gated members are told what they wait for.
             usage.gated.group_changed(ask.key)
 
-    def _adjust(self, ask: Ask, promise: Promise) -> bool:
+    def _headroom(self, ask: Ask, may_go: Vector) -> Headroom:
+        headroom = self._usage.book.headroom()
+        if may_go and not any(pod.closed_gates for pod in ask.members):
+            headroom.give(ask.queue, may_go)
+        return headroom
+
+    def _adjust(self, ask: Ask, promise: Promise, may_go: Vector) -> bool:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
         left = rest(ask.wanted, promise.total)
-        if not (promise.spent and is_empty(rest(ask.wanted, promise.wanted))) and (
-            self._usage.book.headroom().shortfall(ask.queue, left, (), ask.key.text) is not None
-        ):
-            if not promise.spent:
-                self.end(ask.key)
-            return not promise.spent
+        headroom = self._headroom(ask, may_go)
+        if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
+            self.end(ask.key)
+            return True
         if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
-            promise.wanted, promise.turn = ask.wanted, ask.turn
-            self._count(ask.key, promise)
+            self._set(ask, promise)
             self._usage.gated.group_changed(ask.key)
             self._usage.call()
         return False
+
+    def _set(self, ask: Ask, promise: Promise) -> None:
+        promise.wanted, promise.turn = ask.wanted, ask.turn
+        self._count(ask.key, promise)
 
     def withdraw(self, key: GroupKey) -> None:
         """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
@@ -262,8 +283,8 @@ class Promises:
     def give_way(self, now: float, patience: float) -> bool:
         """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
         they have done so for `patience` and somebody else who waits would have room then, but for such groups as have
-        given way themselves. Whether any did; they ask again in the next session. Each time it takes twice as long: who
-        had the room may have no use for it either."""
+        given way themselves. Whether any did; they ask again in the next session. It takes twice as long each time that
+        nobody took the room: who waits for it may have no use for it either, as no node will do."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not self._left(promise):
@@ -279,9 +300,9 @@ class Promises:
         usage = self._usage
         headroom = usage.book.headroom()
         # Pods of a Job are made when its group is let in: who has had no turn yet may well have its members then.
-        lacking = {
+        lacking = [
             name for name, ask in self._asking.items() if not ask.complete and ask.key in self._had_turn
-        }
+        ]
         for number, key in enumerate(keys, 1):
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
@@ -289,9 +310,11 @@ class Promises:
                 promise.queue, promise.left()
             ):
                 for given in keys[:number]:
+                    self._had_turn[given] = self._had_turn.get(given, 0) + 1
+                # Nor are those to have the room that have given way before.
+                for given in (*keys[:number], *(self._asking[name].key for name in lacking)):
                     self._kept_out.add(given)
                     self._gave_way.add(given)
-                    self._had_turn[given] = self._had_turn.get(given, 0) + 1
                     self._end(given)
                 usage.call()
                 return True
@@ -316,13 +339,15 @@ class Promises:
         return name if ask is None else ask.key.text
 
     def shortfall(self, key: GroupKey) -> Shortfall | None:
-        """What a group that waits to be let in lacks; None for others, and for one before which others come."""
-        name = _line_name(key)
-        ask = self._asking.get(name)
-        if ask is None:
+        """What a group that waits to be let in lacks, or one that was let in as more is kept in its queue than that
+        declares; None for others, and for one before which others come."""
+        name, promise, headroom = _line_name(key), self._promises.get(key), self._usage.book.headroom()
+        if name in self._asking:
+            ((queue, wanted),) = self._usage.waiting.wanted(name).items()
+            return headroom.shortfall(queue, wanted)
+        if promise is None or not (promise.is_let_in and self._usage.active):
             return None
-        ((queue, wanted),) = self._usage.waiting.wanted(name).items()
-        return self._usage.book.headroom().shortfall(queue, wanted)
+        return headroom.shortfall(promise.queue, promise.left(), (), key.text)
 
     def before(self, key: GroupKey, queue: str) -> list[str]:
         """Who comes before a group that waits to be let in, of those that wait for `queue`."""
