@@ -14,7 +14,7 @@ from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.objects.batch import pod_group_path, queue_path
 from tests.support import objects
 from tests.support.batched import add_group
-from tests.support.embedded import PODS, until
+from tests.support.embedded import NODES, PODS, until
 from tests.support.installation import CONFIGURATION, NOWHERE, Installation, gated
 
 #: The pod that has all 3 CPUs of the queue `full`; a group and a namespace that it may be in.
@@ -84,6 +84,22 @@ async def test_who_waits_for_a_queue_goes_when_a_pod_stops_counting_there(way: s
         await world.rest()
         await leaves(world)
         await until(lambda: world.is_bound("gated", "agent", "gang-0"))
+
+
+async def test_a_pod_whose_node_is_gone_counts_until_it_is_collected() -> None:
+    """As in kube-scheduler: its node may come back under its name, and with it the pod goes on."""
+    async with gated(cpu="1") as world:
+        await world.add_node("n")
+        await world.agent("holder", "full")
+        await until(lambda: world.is_bound("holder"))
+        await world.add_node("other")
+        await world.delete(f"{NODES}/n")
+        await world.pod("gated", queue="full")
+        await world.stays_held("gated")
+        assert world.standing("holder") is Standing.BOUND
+        # As the pod garbage collector does after a while.
+        await world.end_pod("holder")
+        await until(lambda: world.is_bound("gated"))
 
 
 #: Ways in which a pod past its gate comes to be that nobody can place; how that ends; and what the pod says meanwhile.
