@@ -113,6 +113,17 @@ class Standing:
     def _takes(self, node: Json, *pods: Json) -> bool:
         return all(refusal(pod, node, self._cluster, self._by) is None for pod in pods)
 
+    def left_on(self, node: Json, resources: Iterable[str]) -> Counter[str]:
+        """What is left of these on a node, and how many pods more."""
+        name, allocatable = name_of(node), node["status"]["allocatable"]
+        left = Counter(
+            {
+                each: resource_value(each, allocatable.get(each, "0")) - self._used[name][each]
+                for each in resources
+            }
+        )
+        return Counter({**left, "pods": int(allocatable["pods"]) - self._on[name]})
+
     def _fits(self, pending: list[Json], needed: int, *, anywhere: bool = False) -> bool:
         """Whether so many find room, however they are laid out: each is taken to be as large as the largest.
         `anywhere`: on ready nodes outside of their shard, too."""
@@ -127,12 +138,11 @@ class Standing:
                 continue
             if not self._takes(node, *pending):
                 continue
-            allocatable = node["status"]["allocatable"]
-            left = [int(allocatable["pods"]) - self._on[name]]
-            for resource, amount in largest.items():
-                if amount:
-                    free = resource_value(resource, allocatable[resource]) - self._used[name][resource]
-                    left.append(free // amount)
+            free = self.left_on(node, largest)
+            left = [
+                free["pods"],
+                *(free[resource] // amount for resource, amount in largest.items() if amount),
+            ]
             left += places_by_claims(self._world, pending, node, self.placed)
             by_gpus = places_by_gpus(pending, node, self.placed)
             if by_gpus is not None:

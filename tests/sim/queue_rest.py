@@ -137,14 +137,45 @@ class Waiting(Standing):
             each.get("message", "")
             for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
         ]
-        is_lent_nothing = self.divides == "proportion" and any(_KEPT in each for each in said)
+        is_kept = self.divides == "proportion" and any(_KEPT in each for each in said)
         return (
-            not is_lent_nothing
+            not (is_kept and self._is_needed(waiting, needed))
             and self._fits(waiting, needed)
             and self._gpus_are_enough(waiting, needed)
             and self.leaves_room(waiting, needed, name)
             and self._is_offered(self.queue_of(waiting[0]), waiting, needed)
         )
+
+    def _is_needed(self, waiting: list[Json], needed: int) -> bool:
+        """Whether others who wait may need what these would take, on each node that they fit on: of something that they
+        ask for there would be less than the others want in all. Only of single pods that ask for room and nothing
+        else."""
+        if needed > 1 or not all(map(_asks_for_room, waiting)):
+            return True
+        wanted, name = read.largest(waiting), read.gang_of(waiting[0])
+        others = [self._next(group, pods) for group, pods in self.members.items() if group not in ("", name)]
+        others += [[pod] for pod in self.members.get("", ()) if _may_go(pod) and pod not in waiting]
+        for node in self.nodes:
+            left = self.left_on(node, wanted) if self._takes(node, *waiting) else Counter()
+            if not left or any(left[each] < amount for each, amount in wanted.items()):
+                continue
+            if not any(_would_lack(pods, left, wanted) for pods in others):
+                return False
+        return True
+
+    def _next(self, name: str, members: list[Json]) -> list[Json]:
+        """As many of those that wait as a group wants together, and the largest of them; none of one that lacks
+        members."""
+        waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
+        if name not in self.groups:
+            return waiting[:1]
+        least = read.minimum(self.groups[name], members)
+        if least.lacks([*waiting, *ready]):
+            return []
+        number = read.needed(least, len(ready), waiting)
+        return sorted(waiting, key=lambda pod: sum(read.requests(pod).values()), reverse=True)[
+            : max(number, 1)
+        ]
 
     def misled(self) -> list[str]:
         """Pods that say that nodes are missing, and wait for something else."""
@@ -158,6 +189,28 @@ class Waiting(Standing):
 def _may_go(pod: Json) -> bool:
     """Whether it waits, and for no gate but that of its queue's capacity."""
     return is_ours(pod) and read.waits(pod) and (not gates(pod) or (asks(pod) and gates(pod) == [GATE]))
+
+
+#: Parts of a spec by which more than room is asked for, and by which pods speak of one another.
+_MORE = ("volumes", "resourceClaims")
+_OF_PODS = ("affinity", "topologySpreadConstraints")
+
+
+def _asks_for_room(pod: Json) -> bool:
+    spec = pod["spec"]
+    ports = any(each.get("ports") for each in spec["containers"])
+    return (
+        not ports
+        and not any(map(spec.get, (*_MORE, *_OF_PODS)))
+        and not any("/" in each for each in read.requests(pod))
+    )
+
+
+def _would_lack(pods: list[Json], left: Counter[str], taken: Counter[str]) -> bool:
+    if any(any(map(pod["spec"].get, _OF_PODS)) for pod in pods):
+        return True
+    total = sum(map(read.requests, pods), Counter[str]())
+    return any(left[each] - amount < total[each] for each, amount in taken.items() if total[each])
 
 
 def _wants_a_node(pod: Json) -> bool:
