@@ -15,6 +15,7 @@ from .allocations import is_gated
 from .api import NODES, Body, Json, condition_of, content, name_of, node_of, uid_of
 from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
 from .gangs import GangCluster
+from .gate_cluster import asks
 from .kinds import World
 from .legality import attachable, claims_of, has_its_volumes
 from .loads import MADE
@@ -161,12 +162,13 @@ class Standing:
         return found
 
     def more(self, group: Json, members: list[Json]) -> Counter[str]:
-        """Of its `minResources`, or of what its minimum of members may ask for, what none of these has."""
+        """Of its `minResources`, or of what its minimum of members may ask for, what none of these has. Nothing of a
+        group that says nothing of resources, and of which no member takes part in gates."""
         waiting = [pod for pod in members if read.waits(pod)]
         has = {uid_of(pod) for pod in (*self.placed, *self.reserved)}
         holding = [pod for pod in members if uid_of(pod) in has]
         asked = read.amounts((group.get("spec") or {}).get("minResources"))
-        if not any(asked.values()):
+        if not any(asked.values()) and not any(map(asks, members)):
             return asked
         asked |= read.most_of([*holding, *waiting], read.minimum(group, members).members)
         for pod in holding:
@@ -234,9 +236,9 @@ class Standing:
         return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
 
     def _is_offered(self, queue: str, pending: list[Json], needed: int) -> bool:
-        """Where the cluster is divided by capacity, whether all nodes offer as much as the queue would hold with so
-        many more of the batch scheduler's."""
-        if self.divides != "capacity" or not read.is_batch(pending[0]):
+        """Where the cluster is divided among queues, whether all nodes offer as much as the queue would hold with so
+        many more of the batch scheduler's: pods that run on nodes which have shrunk may hold all of that."""
+        if self.divides not in ("capacity", "proportion") or not read.is_batch(pending[0]):
             return True
         total, held = self._total(), self.holds(without=pending)[queue]
         asked = read.largest(pending).items()

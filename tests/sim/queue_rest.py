@@ -87,8 +87,19 @@ class Waiting(Standing):
         self, queue: str, mine: list[Json], wanted: Counter[str], name: str, *, is_complete: bool = True
     ) -> str:
         """What the queue, or one above, lacks for so much beside those who are not `mine`, nor of the group `name`. For
-        one that lacks members itself no promise is given back."""
-        holds = self._above(queue, without=[pod for pod in mine if read.waits(pod)])
+        one that lacks members itself no promise is given back, and it comes after all others who wait for nodes."""
+        without, first = [pod for pod in mine if read.waits(pod)], list[Json]()
+        if not is_complete:
+            own = set(map(uid_of, mine))
+            first = [
+                pod
+                for pod in filter(is_ours, read.pending(self.pods))
+                if uid_of(pod) not in own and not self.lacks(pod)
+            ]
+        holds = self._above(queue, without=[*without, *first])
+        for pod in first:
+            for above in holds.keys() & read.chain(self.queue_of(pod), self.queues):
+                holds[above].update(read.requests(pod))
         self.add_promises(holds, (self._kept if is_complete else self.promised.keys()) - {name})
         return read.is_above(holds, self.queues, wanted)
 
@@ -123,13 +134,15 @@ class Waiting(Standing):
         if self.is_let_in(name, group) or self.fault or (not members and name.startswith("podgroup-")):
             return False
         least, queue = read.minimum(group, members), read.queue_of_group(group)
-        waiting = list(filter(_may_go, members))
-        largest, needed = read.largest(waiting), least.members - sum(map(read.is_ready, members))
+        waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
+        largest, needed = read.largest(waiting), least.members - len(ready)
         asked = self.more(group, members)
         asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
         if not asked or not read.is_open(self.queues.get(queue)):
             return False
-        return not self._lacks_beside(queue, members, asked, name, is_complete=not least.lacks(members))
+        return not self._lacks_beside(
+            queue, members, asked, name, is_complete=not least.lacks([*waiting, *ready])
+        )
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
         said = [condition_of(pod).get("message", "") for pod in waiting]
