@@ -137,7 +137,8 @@ class GatedPods:
     def drop(self, uid: str) -> None:
         """The pod has a node for good, is gone, or waits no more. Unknown is fine."""
         self._unhold(uid)
-        self.given_back.pop(uid, None)
+        if self.given_back.pop(uid, None) is not None:
+            self._usage.promises.count_anew(uid)
         if uid in self.reserved:
             self._end_reservation(uid)
 

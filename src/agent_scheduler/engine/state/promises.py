@@ -502,8 +502,9 @@ class Promises:
         if key is not None and self._promises[key].restore(uid):
             self._count(key, self._promises[key])
 
-    def gave_back(self, uid: str) -> None:
-        """A pod holds its room no longer, as it had no node for too long."""
+    def count_anew(self, uid: str) -> None:
+        """A pod has given its room back, or is none of those that have any more: its group is promised nothing, or what
+        it was promised."""
         key = self._spender.get(uid)
         if key is not None:
             self._count(key, self._promises[key])

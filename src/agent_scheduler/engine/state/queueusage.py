@@ -329,7 +329,7 @@ class QueueUsage:
         entry = self.book.entry(uid)
         self.book.remove(uid)
         if uid in self.gated.given_back:
-            self.promises.gave_back(uid)
+            self.promises.count_anew(uid)
         elif entry is not None and entry.standing is not Standing.BOUND:
             self.promises.restore(uid)
 

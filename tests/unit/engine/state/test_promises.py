@@ -95,6 +95,23 @@ def test_a_group_is_let_in_and_past_before_one_that_came_later_and_has_its_pods_
     assert world.let == ["e"] and world.promises.left(key_of("early")) == EMPTY and world.cpu("q") == 2
 
 
+def test_a_group_is_promised_nothing_while_a_member_has_given_its_room_back() -> None:
+    """Without that member the others have no use for the rest, which nobody else would have."""
+    world = Groups(queue("q", "2"))
+    first = gated("g-0", group="g")
+    world.made(group("g"))
+    world.see(first)
+    world.ask(ask("g", first))
+    assert world.let == ["g-0"] and world.cpu("q") == 2
+    world.see(with_gates(first), gated("other", cpu="2"))
+    world.gated.give_back("g-0", "it had no node for too long")
+    assert world.let == ["g-0", "other"] and world.promises.left(key_of("g")) == EMPTY
+    world.usage.left("other")
+    world.ledger.set_pod(with_gates(first), "n")
+    world.usage.left("g-0")
+    assert world.promises.left(key_of("g")) == {"cpu": 1000} and contradictions(world.ledger) == []
+
+
 def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
     """The podgroup controller has made a group for the first of two pods."""
     world = Groups(queue("q", "1"))
