@@ -137,8 +137,7 @@ class GatedPods:
     def drop(self, uid: str) -> None:
         """The pod has a node for good, is gone, or waits no more. Unknown is fine."""
         self._unhold(uid)
-        if self.given_back.pop(uid, None) is not None:
-            self._usage.promises.count_anew(uid)
+        self.given_back.pop(uid, None)
         if uid in self.reserved:
             self._end_reservation(uid)
 
@@ -286,10 +285,12 @@ class GatedPods:
             self._waits_as.setdefault(key, {})[name] = None
             wanted: dict[str, Total] = {}
             for pod in pods:
-                if queue := usage.queue_of(pod):
+                # A group that is let in keeps nothing for a member that has given its room back.
+                gave_back = bool(promised) and pod.uid in self.given_back
+                if not gave_back and (queue := usage.queue_of(pod)):
                     add_to(wanted.setdefault(queue, {}), usage.vector(pod))
-            # Where a group says this, all its members are in the queue that it names.
-            for total in wanted.values():
+            # Where a group says this, all its members are in the queue that it names. It is in what it was promised.
+            for total in wanted.values() if not promised else ():
                 for resource, amount in choice.at_least.items():
                     total[resource] = max(total.get(resource, 0), amount)
             if promised in wanted:

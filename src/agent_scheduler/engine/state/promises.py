@@ -44,7 +44,7 @@ class Promises:
 
     Invariants: a group is let in, waits in line, or neither; both, and is promised nothing, if others may be evicted
     for it. While queues are counted and groups are asked for, what is left of each promise stands in the book under the
-    name of its group, as promised, if its queue takes pods and no member has given its room back.
+    name of its group, as promised, if its queue takes pods.
     """
 
     def __init__(self, usage: QueueUsage) -> None:
@@ -463,12 +463,8 @@ class Promises:
         return EMPTY if promise is None else self._left(promise)
 
     def _left(self, promise: Promise) -> Vector:
-        """What is kept of it: nothing while its queue takes no pods, nor once a member has given its room back, without
-        which the others have no use for theirs."""
-        usage = self._usage
-        if not usage.keeps_room(promise.queue) or not usage.gated.given_back.keys().isdisjoint(promise.spent):
-            return EMPTY
-        return promise.left()
+        """What is kept of it: nothing while its queue takes no pods."""
+        return promise.left() if self._usage.keeps_room(promise.queue) else EMPTY
 
     def queue_of(self, key: GroupKey) -> str:
         """The queue that a group was let into; empty if it was into none."""
@@ -500,13 +496,6 @@ class Promises:
         """The book counts the pod no more, and it has not run, or is no member any more."""
         key = self._spender.pop(uid, None)
         if key is not None and self._promises[key].restore(uid):
-            self._count(key, self._promises[key])
-
-    def count_anew(self, uid: str) -> None:
-        """A pod has given its room back, or is none of those that have any more: its group is promised nothing, or what
-        it was promised."""
-        key = self._spender.get(uid)
-        if key is not None:
             self._count(key, self._promises[key])
 
     def promises(self) -> Iterable[tuple[GroupKey, str, Vector]]:

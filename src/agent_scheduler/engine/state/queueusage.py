@@ -328,9 +328,7 @@ class QueueUsage:
         it for one that has given its room back."""
         entry = self.book.entry(uid)
         self.book.remove(uid)
-        if uid in self.gated.given_back:
-            self.promises.count_anew(uid)
-        elif entry is not None and entry.standing is not Standing.BOUND:
+        if entry is not None and entry.standing is not Standing.BOUND and uid not in self.gated.given_back:
             self.promises.restore(uid)
 
     # ---- stages

@@ -95,23 +95,6 @@ def test_a_group_is_let_in_and_past_before_one_that_came_later_and_has_its_pods_
     assert world.let == ["e"] and world.promises.left(key_of("early")) == EMPTY and world.cpu("q") == 2
 
 
-def test_a_group_is_promised_nothing_while_a_member_has_given_its_room_back() -> None:
-    """Without that member the others have no use for the rest, which nobody else would have."""
-    world = Groups(queue("q", "2"))
-    first = gated("g-0", group="g")
-    world.made(group("g"))
-    world.see(first)
-    world.ask(ask("g", first))
-    assert world.let == ["g-0"] and world.cpu("q") == 2
-    world.see(with_gates(first), gated("other", cpu="2"))
-    world.gated.give_back("g-0", "it had no node for too long")
-    assert world.let == ["g-0", "other"] and world.promises.left(key_of("g")) == EMPTY
-    world.usage.left("other")
-    world.ledger.set_pod(with_gates(first), "n")
-    world.usage.left("g-0")
-    assert world.promises.left(key_of("g")) == {"cpu": 1000} and contradictions(world.ledger) == []
-
-
 def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
     """The podgroup controller has made a group for the first of two pods."""
     world = Groups(queue("q", "1"))
@@ -346,6 +329,21 @@ def test_a_group_that_has_given_way_comes_after_all_who_have_their_members_for_a
     assert world.promises.give_way(3630.0, 30), "the first of them has its turn again"
     world.ask(*lacking)
     assert world.let_in() == ["g"]
+
+
+def test_a_member_is_let_past_with_what_its_group_was_promised_when_others_have_given_theirs_back() -> None:
+    """Else the promise would be kept for a member that never uses it."""
+    world = Groups(queue("q", "2"))
+    first, last = with_gates(gated("m-1", group="g")), with_gates(gated("m-2", group="g"), "other", "ours")
+    world.made(group("g"))
+    world.gated.choose = lambda key, members, _has: (
+        Choice((first, last)) if key in world.known else Choice((), [*members])
+    )
+    world.see(first)
+    world.ask(ask("g", first, last))
+    world.gated.give_back("m-1", "too long")
+    world.see(gated("m-2", group="g"), gated("late"))
+    assert world.let == ["m-2", "late"]
 
 
 def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_stays() -> None:
