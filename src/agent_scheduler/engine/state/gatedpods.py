@@ -68,8 +68,8 @@ class GatedPods:
     """Owner of who is held and who is reserved. Told by the cluster of each pod that asks for this and has no node.
 
     Invariants: a UID is in `held`, in `reserved`, or in neither. While queues are counted, each of `reserved` without a
-    placement stands in the book as reserved. What waits in `usage.waiting` under the name of a gang is a choice of
-    members that are all held.
+    placement that can be placed stands in the book as reserved. What waits in `usage.waiting` under the name of a gang
+    is a choice of members that are all held.
     """
 
     def __init__(self, usage: QueueUsage) -> None:
