@@ -12,10 +12,8 @@ subject or verb, and phrases that are not the field's. Code in backticks is not 
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
-import tokenize
 import tomllib
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -124,6 +122,13 @@ RULES = (
 
 _CODE = re.compile(r"`[^`]*`|https?://\S+")
 _DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|pragma|mypy:|ruff:|fmt:|!)")
+#: Finds comments many times faster than tokenize. Strings are matched so that a # in them is no comment.
+_STRING_OR_COMMENT = re.compile(
+    r"""#[^\n]*"""
+    r'''|"{3}(?:[^"\\]|\\.|"(?!""))*"{3}|"(?:[^"\\\n]|\\.)*"'''
+    r"""|'{3}(?:[^'\\]|\\.|'(?!''))*'{3}|'(?:[^'\\\n]|\\.)*'""",
+    re.DOTALL,
+)
 _LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 
 
@@ -144,10 +149,13 @@ def texts(source: str) -> Iterator[Text]:
 
     A text is a string, or the constant part of an f-string, that has at least three words.
     """
-    tree = ast.parse(source)
     skipped: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    # Parents come before their children, so docstrings and events are skipped before they come as strings.
+    for node in ast.walk(ast.parse(source)):
         match node:
+            case ast.Constant(value=str() as value):
+                if node not in skipped and len(value.split()) >= 3:
+                    yield Text(node.lineno, Kind.STRING, value)
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 if docstring := _docstring(node):
                     skipped.add(docstring)
@@ -156,28 +164,26 @@ def texts(source: str) -> Iterator[Text]:
                 if attr in _LEVELS and _name(logger).endswith("log") and isinstance(event.value, str):
                     skipped.add(event)
                     yield Text(event.lineno, Kind.EVENT, event.value)
-    for node in ast.walk(tree):
-        match node:
-            case ast.Constant(value=str() as value) if node not in skipped and len(value.split()) >= 3:
-                yield Text(node.lineno, Kind.STRING, value)
     yield from _comments(source)
 
 
 def _comments(source: str) -> Iterator[Text]:
     """Yield the comments, those on consecutive lines of their own as one."""
     block: list[str] = []
-    begin = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT or _DIRECTIVE.match(token.string):
+    begin = last = at = 0
+    row = 1
+    for match in _STRING_OR_COMMENT.finditer(source):
+        if not match[0].startswith("#") or _DIRECTIVE.match(match[0]):
             continue
-        row = token.start[0]
-        alone = token.line[: token.start[1]].isspace() or token.start[1] == 0
+        row, at = row + source.count("\n", at, match.start()), match.start()
+        alone = not source[source.rfind("\n", 0, at) + 1 : at].strip()
+        comment = match[0].lstrip("#: ")
         if block and alone and row == last + 1:
-            block.append(token.string.lstrip("#: "))
+            block.append(comment)
         else:
             if block:
                 yield Text(begin, Kind.COMMENT, "\n".join(block))
-            block, begin = [token.string.lstrip("#: ")], row
+            block, begin = [comment], row
         last = row if alone else 0
     if block:
         yield Text(begin, Kind.COMMENT, "\n".join(block))
