@@ -174,7 +174,10 @@ def test_a_job_is_made_of_a_file_or_input(shell: Shell, file: Path, monkeypatch:
         ("--name j -L cpu=x", "--limits cpu=x: cpu: invalid quantity 'x'"),
         ("-f FILE -i x -m 1", "--image, --min: not allowed with --filename"),
         ("-f /no/such", "--filename /no/such: No such file or directory"),
-        ("-f FILE -n elsewhere", "--namespace elsewhere: the job's namespace is default; remove one of the two"),
+        (
+            "-f FILE -n elsewhere",
+            "--namespace elsewhere: the job's namespace is default; remove one of the two",
+        ),
     ],
 )
 def test_a_job_that_cannot_be_made_is_one_line(shell: Shell, file: Path, line: str, told: str) -> None:

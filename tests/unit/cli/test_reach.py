@@ -57,7 +57,9 @@ async def test_a_given_token_is_shown_wherever_the_page_is() -> None:
 
 async def test_the_contexts_token_is_not_sent_over_http(tmp_path: Path) -> None:
     async with serving(guarded) as server:
-        with pytest.raises(Unreachable, match="requires a token; over http only one given with --token is sent"):
+        with pytest.raises(
+            Unreachable, match="requires a token; over http only one given with --token is sent"
+        ):
             await ask("ns/p", Ways(server=server.url, kubeconfig=kubeconfig(tmp_path, token=TOKEN)))
     assert [request.headers.get("authorization") for request in server.requests] == [None]
 

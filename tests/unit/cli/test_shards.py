@@ -261,8 +261,14 @@ async def test_a_cluster_without_the_kind_or_an_answer_is_told_in_one_line(shell
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (["plan", "--nodes"], "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml"),
-        (["plan", "-o", "wide"], "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml"),
+        (
+            ["plan", "--nodes"],
+            "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml",
+        ),
+        (
+            ["plan", "-o", "wide"],
+            "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml",
+        ),
         (["--sharding-config", "f"], "--sharding-config: needs plan"),
         (["plan", "--sharding-config", "/no/f"], "--sharding-config /no/f: No such file or directory"),
     ],
