@@ -65,7 +65,7 @@ class Promises:
         #: last session, or they gave way.
         self._kept_out: set[GroupKey] = set()
         #: By the last session, what groups lack in their queues that do not stand in line, since they are let in or ask
-        #: for nothing.
+        #: for nothing; without those that come last.
         self.lacking: list[Shortfall] = []
         #: By the last session and by queue, what pods without a node want there and in queues below it, for which no
         #: room is kept.
@@ -263,6 +263,12 @@ class Promises:
         self._stand(ask, wanted)
         self._usage.book.fallen.add(ask.queue)
 
+    def end_turn(self, key: GroupKey) -> None:
+        """The group has no gated members for which its turn is kept. A session may have it wait all the same."""
+        promise, asking = self._promises.get(key), self._asking.get(_line_name(key))
+        if (promise is not None and not promise.is_let_in) or (asking is not None and not asking.voted):
+            self.end(key)
+
     def _stand(self, ask: Ask, wanted: Vector) -> None:
         name, usage = _line_name(ask.key), self._usage
         known = self._asking.get(name)
@@ -342,6 +348,11 @@ class Promises:
         """What a session has decided of a group that was let in."""
         if self.is_let_in(key) and phase != INQUEUE and not (phase in _BEGUN and roles_wait):
             self.end(key)
+
+    @property
+    def ceded(self) -> Collection[GroupKey]:
+        """Groups that come last: others do not give way for them."""
+        return self._gave_way_at.keys()
 
     def asks_for(self, key: GroupKey) -> bool:
         """Whether the group waits in line to be let in."""
