@@ -61,7 +61,7 @@ class Promises:
         #: Groups that something else than their queue keeps out, by the last session.
         self._kept_out: set[GroupKey] = set()
         #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
-        #: session.
+        #: session; not those that have given way, and lack members still.
         self.lacking: list[Shortfall] = []
         #: By queue, what pods want there and in queues below it, by the last session, that found no node and for which
         #: no room is kept.
@@ -336,6 +336,10 @@ class Promises:
         """What a session has decided of a group that was let in."""
         if self.is_let_in(key) and phase != INQUEUE and not (phase in _BEGUN and roles_wait):
             self.end(key)
+
+    def comes_last(self, key: GroupKey | None) -> bool:
+        """Whether the group has given way, and lacks members still: nobody gives way to it."""
+        return key in self._had_turn
 
     def asks_for(self, key: GroupKey) -> bool:
         """Whether the group waits in line to be let in."""
