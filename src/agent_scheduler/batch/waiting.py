@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from math import inf
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from agent_scheduler.cluster.cluster import Cluster, Entry
@@ -43,7 +42,6 @@ from agent_scheduler.objects.batch import NOT_LET_IN, PENDING, NativePodGroup, P
 NOT_TRIED: Final = "QueueAdmission"
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
-NOTHING_HELD: Final[Mapping[str, Verdict]] = MappingProxyType({})
 
 
 class Kind(NamedTuple):
@@ -241,23 +239,21 @@ class WaitingPods:
             self.due.set()
 
     def decided(
-        self, groups: Iterable[GroupResult], held: Mapping[str, Verdict] = NOTHING_HELD
+        self, groups: Iterable[GroupResult], held: Mapping[str, Verdict]
     ) -> Generator[None, None, None]:
-        """What a session came to of all groups, and what keeps pods back that no node would help, by UID."""
+        """What a session came to of all groups, and what keeps pods back, by UID, that no node would help."""
         decided = {}
         assert self._cluster is not None
         promises = self._cluster.ledger.usage.promises
-        lacking = [
-            verdict.queue
-            for uid, verdict in held.items()
-            if verdict.queue is not None and not promises.comes_last(self._group_of(uid))
-        ]
+        ceded = [self.groups.groups[key].members for key in promises.ceded if key in self.groups.groups]
+        last = frozenset(uid for members in ceded for uid in members)
+        lacking = [each.queue for uid, each in held.items() if each.queue is not None and uid not in last]
         for number, each in enumerate(groups):
             key, phase = each.group.key, each.status.phase
             decided[key] = each.status
-            short = None if each.verdict is None else each.verdict.queue
-            if short is not None and not (promises.asks_for(key) or promises.comes_last(key)):
-                lacking.append(short)
+            asks = promises.asks_for(key) or key in promises.ceded
+            if each.verdict is not None and each.verdict.queue is not None and not asks:
+                lacking.append(each.verdict.queue)
             if promises.is_let_in(key) and (
                 phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN
             ):
@@ -269,10 +265,6 @@ class WaitingPods:
                 yield
         self._decided = decided
         promises.lacking = lacking
-
-    def _group_of(self, uid: str) -> GroupKey | None:
-        pod = self.pods.get(uid)
-        return None if pod is None or pod.batch is None else pod.batch.group
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

@@ -14,11 +14,9 @@ from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.subqueues import QueueSettings
-from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.session.close import GroupResult
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.verdicts import by_queue
 from agent_scheduler.objects import batch
 from tests.support.engine import node, pod_json, read_pod
 from tests.unit.cluster.test_cluster import World as ClusterWorld
@@ -249,29 +247,11 @@ def test_a_status_that_is_not_what_was_decided_is_due() -> None:
     status = batch.PodGroupStatus(phase="Inqueue")
     assert world.is_due
     result = GroupResult(group=group, status=status, write=True, tasks={}, verdict=None)
-    assert finished(world.waiting.decided([result])) is None
+    assert finished(world.waiting.decided([result], {})) is None
     world.group(version=2, phase="Inqueue")
     assert not world.is_due
     world.group(version=3, phase="Running")
     assert world.is_due
-
-
-def test_nobody_gives_way_to_a_group_that_has_done_so_and_lacks_members() -> None:
-    """Two would give their room to one another for ever, and each time say so."""
-    world = World("a")
-    world.group()
-    world.pod("p")
-    world.pod("single", about={"annotations": {}})
-    group = of_pod_group(world.waiting.groups.groups[KEY].object)  # type: ignore[arg-type]
-    short, others = Shortfall("q", {"cpu": 1}), Shortfall("q", {"cpu": 2})
-    held = {"p": by_queue(short), "single": by_queue(others)}
-    result = GroupResult(group=group, status=group.status, write=False, tasks={}, verdict=held["p"])
-    promises = world.cluster.ledger.usage.promises
-    finished(world.waiting.decided([result], held))
-    assert promises.lacking == [short, others, short]
-    promises._had_turn[KEY] = 0.0
-    finished(world.waiting.decided([result], held))
-    assert promises.lacking == [others]
 
 
 @pytest.mark.parametrize(

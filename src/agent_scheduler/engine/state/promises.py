@@ -61,7 +61,7 @@ class Promises:
         #: Groups that something else than their queue keeps out, by the last session.
         self._kept_out: set[GroupKey] = set()
         #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
-        #: session; not those that have given way, and lack members still.
+        #: session. Without those that have given way.
         self.lacking: list[Shortfall] = []
         #: By queue, what pods want there and in queues below it, by the last session, that found no node and for which
         #: no room is kept.
@@ -257,6 +257,12 @@ class Promises:
         self._stand(ask, wanted)
         self._usage.book.fallen.add(ask.queue)
 
+    def end_turn(self, key: GroupKey) -> None:
+        """The group has no gated members for which its turn is kept. A session may have it wait all the same."""
+        promise, asking = self._promises.get(key), self._asking.get(_line_name(key))
+        if (promise is not None and not promise.is_let_in) or (asking is not None and not asking.voted):
+            self.end(key)
+
     def _stand(self, ask: Ask, wanted: Vector) -> None:
         name, usage = _line_name(ask.key), self._usage
         known = self._asking.get(name)
@@ -337,9 +343,10 @@ class Promises:
         if self.is_let_in(key) and phase != INQUEUE and not (phase in _BEGUN and roles_wait):
             self.end(key)
 
-    def comes_last(self, key: GroupKey | None) -> bool:
-        """Whether the group has given way, and lacks members still: nobody gives way to it."""
-        return key in self._had_turn
+    @property
+    def ceded(self) -> Collection[GroupKey]:
+        """Groups that have given way and lack members: others do not give way for them."""
+        return self._had_turn.keys()
 
     def asks_for(self, key: GroupKey) -> bool:
         """Whether the group waits in line to be let in."""
