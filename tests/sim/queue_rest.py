@@ -136,7 +136,8 @@ class Waiting(Standing):
         least, queue = read.minimum(group, members), read.queue_of_group(group)
         waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
         largest, needed = read.largest(waiting), least.members - len(ready)
-        asked = self.more(group, members)
+        # What its members hold that wait is not counted in its queue here.
+        asked = self.more(group, ready)
         asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
         if not asked or not read.is_open(self.queues.get(queue)):
             return False
