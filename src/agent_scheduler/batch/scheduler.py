@@ -322,7 +322,7 @@ class BatchScheduler:
             )
             self._settled = result.settled
             self.waiting.wait_until(min(result.turns_at, self._pictures.changes_at))
-            await self._worked_off(self.waiting.decided(result.groups, result.held.values()))
+            await self._worked_off(self.waiting.decided(result.groups, result.lacking))
             await self._worked_off(self._wanting.see(session, result))
             self._cluster.ledger.usage.promises.wanted = result.wanted
             self._deallocate(session)

@@ -139,6 +139,22 @@ def test_a_gang_that_lacks_members_keeps_nobody_from_asking_for_nodes() -> None:
     assert found["whole-0"] == found["whole-1"] == "Unschedulable"
 
 
+@pytest.mark.promise("L3")
+@pytest.mark.parametrize(
+    ("third", "lacking"), [(GATED, []), (FREE, [{"cpu": 3000}] * 3)], ids=["lacks one", "whole"]
+)
+def test_room_that_a_gang_without_its_minimum_of_members_lacks_is_nobodys_to_give(
+    third: dict[str, Any], lacking: list[Any]
+) -> None:
+    """Or a group would give way to its own members, and have the room again, every half minute."""
+    made = scene("4", capability=1).holding(
+        has("above", ON, queue="q", minMember=1),
+        has("g", FREE, FREE, third, queue="q", phase="Inqueue", minMember=3),
+    )
+    _, result = made.run(QUEUES, book=made.book(bound=True))
+    assert [dict(each.missing) for each in result.lacking] == lacking
+
+
 def test_a_queue_that_is_full_because_the_cluster_is_does_not_keep_nodes_from_coming() -> None:
     """capacity lets nobody past what the cluster has, whatever queues declare; with more nodes there would be more."""
     made = scene("1").holding(waits("g", 2, queue="q", minResources={"cpu": "2"}))
