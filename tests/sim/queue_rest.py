@@ -260,8 +260,8 @@ class _Rest(NamedTuple):
     """What a restart is to leave as it is. `account`: of each UID and each group that is promised room, its queue, what
     it counts as, and whether it is placed; of those for whom room is kept, without a difference how. `says`: of pods
     that have not ended, where they are and what they say, and of groups their phases. `queues`: of both, all queues
-    that count what they ask for, but for the root. `lacking`: groups that have not their minimum of members, and the
-    pods of these."""
+    that count what they ask for, but for the root. `lacking`: groups that have not their minimum of members, with the
+    pods of these, and groups that pods name and that are not there."""
 
     account: dict[str, tuple[str, dict[str, float], bool]]
     says: dict[str, tuple[str, str]]
@@ -288,14 +288,17 @@ class _Rest(NamedTuple):
         for pod in pods:
             members.setdefault(read.group_of(pod), []).append(pod)
         lacking = {name for name, group in groups.items() if _lacks(group, members.get(name, []))}
+        missing = members.keys() - groups.keys() - {""}
         without = [name_of(pod) for pod in pods if read.group_of(pod) in lacking]
         says = {name_of(pod): _says(pod) for pod in pods if not read.has_ended(pod)}
         says |= {f"group {name}": ("", read.phase_of_group(group)) for name, group in groups.items()}
         of = {name_of(pod): read.queue_of(pod, groups.get) for pod in pods}
         of |= {f"group {name}": read.queue_of_group(group) for name, group in groups.items()}
+        of |= {f"group {name}": read.queue_of(members[name][0], groups.get) for name in missing}
         above = {name: frozenset(read.chain(queue, queues)) - {"root"} for name, queue in of.items()}
         nodes = frozenset(name_of(node) for node in objects(world.store, NODES))
-        return cls(account, says, above, frozenset((*(f"group {name}" for name in lacking), *without)), nodes)
+        of_lacking = frozenset((*(f"group {name}" for name in lacking | missing), *without))
+        return cls(account, says, above, of_lacking, nodes)
 
     def changes(self, after: _Rest) -> list[str]:
         """Those who had given room back after a time have it again, and which of several groups that lack members is

@@ -77,9 +77,10 @@ MOVES: Final = (
         _POD,
         State.LET_IN,
         State.GIVEN_BACK,
-        "It has had no node for queueReservationTimeout; its queue takes no pods; or its group is not there.",
+        "It has had no node for queueReservationTimeout; its queue takes no pods, or could not hold it if it were "
+        "empty; or its group is not there.",
     ),
-    Move(_POD, State.GIVEN_BACK, State.LET_IN, "Its queue takes pods again, or its group is there again."),
+    Move(_POD, State.GIVEN_BACK, State.LET_IN, "Its queue can take it again, or its group is there again."),
     Move(_POD, State.GIVEN_BACK, State.PLACED, "A node is chosen for it, and its queue has room."),
     Move(_POD, State.WAITS, State.PLACED, "A node is chosen for it, and its queue has room."),
     Move(_POD, State.WAITS, State.STANDS_BY, "The same, and its stage has not come."),

@@ -226,6 +226,8 @@ class GatedPods:
                 members = self._gangs.get(key)
                 if members is not None:
                     self._put(key, members)
+                else:
+                    self._usage.promises.end_turn(key)
             self._usage.call()
             for key in due:
                 self._tell(key)

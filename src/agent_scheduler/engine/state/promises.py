@@ -257,6 +257,12 @@ class Promises:
         self._stand(ask, wanted)
         self._usage.book.fallen.add(ask.queue)
 
+    def end_turn(self, key: GroupKey) -> None:
+        """The group has no gated members for which its turn is kept. A session may have it wait all the same."""
+        promise, asking = self._promises.get(key), self._asking.get(_line_name(key))
+        if (promise is not None and not promise.is_let_in) or (asking is not None and not asking.voted):
+            self.end(key)
+
     def _stand(self, ask: Ask, wanted: Vector) -> None:
         name, usage = _line_name(ask.key), self._usage
         known = self._asking.get(name)

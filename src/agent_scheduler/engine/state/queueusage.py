@@ -90,10 +90,9 @@ class QueueUsage:
         """A queue was added or changed. Returns what cannot be read of it."""
         problems: list[str] = []
         before = self.book.info(queue.name)
-        was_open = self.keeps_room(queue.name)
         self.book.set_queue(queue_info(queue, problems))
-        self._queues_changed(recount=was_open != self.keeps_room(queue.name))
         after = self.book.info(queue.name)
+        self._queues_changed(recount=after != before)
         if after != before:
             self._ask_who_wants_nodes()
         if after is None or before is None or after.state != before.state:
@@ -101,9 +100,9 @@ class QueueUsage:
         return problems
 
     def delete_queue(self, name: str) -> None:
-        was_open = self.keeps_room(name)
+        was_there = self.book.info(name) is not None
         self.book.remove_queue(name)
-        self._queues_changed(recount=was_open)
+        self._queues_changed(recount=was_there)
         self._ask_who_wants_nodes()
         self._say_anew(name)
 
@@ -118,7 +117,7 @@ class QueueUsage:
             self.on_room(told)
 
     def _queues_changed(self, *, recount: bool) -> None:
-        """`recount`: a queue takes pods from now on, or none any more."""
+        """`recount`: a queue may take pods that it did not take before, or the other way round."""
         was_active, self.active = self.active, bool(self.book)
         if self.active and not was_active:
             self.wanting.look_at_all_again()
@@ -424,9 +423,11 @@ class QueueUsage:
 
     def keeping_queue(self, pod: PodInfo) -> str:
         """The queue that keeps room for the pod while it has no node. Empty for a pod in none, and for one that cannot
-        be placed: its queue takes no pods, or the group is not there without which nobody places it."""
+        be placed: its queue takes no pods, or less than this pod asks for even where it is empty, or the group is not
+        there without which nobody places it."""
         queue = self.queue_of(pod)
-        return queue if self.keeps_room(queue) and self._has_group(pod) else ""
+        is_placeable = self.keeps_room(queue) and self.book.could_hold(queue, self.vector(pod))
+        return queue if is_placeable and self._has_group(pod) else ""
 
     def keeps_room(self, queue: str) -> bool:
         """Whether room of the queue is kept for pods and groups that are to come: one that is closed, or not there,

@@ -114,6 +114,17 @@ def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
     assert world.let == ["p-1", "p-2"]
 
 
+def test_no_turn_is_kept_for_a_group_without_gated_members() -> None:
+    """They go before anybody has seen the group."""
+    world = Groups(queue("q", "1"))
+    world.gated.choose = lambda key, members, _has: None if key.name == "g" else Choice((), [*members])
+    world.see(gated("p-1", group="g"), gated("p-2"))
+    assert world.let == [] and world.let_in() == ["g"]
+    world.usage.left("p-1")
+    world.gated.admit()
+    assert world.let == ["p-2"] and world.let_in() == []
+
+
 def test_a_group_that_runs_has_no_turn_kept_any_more() -> None:
     """It was made again while its members ran, one of them behind the gate."""
     world = Groups(queue("q", "2"))
