@@ -145,7 +145,9 @@ class Waiting(Standing):
         )
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
-        said = [condition_of(pod).get("message", "") for pod in waiting]
+        # One that its queue would not have beside all who wait before it says that first, and not what nodes say.
+        queue = self.queue_of(waiting[0])
+        said = [condition_of(pod).get("message", "") for pod in self.pods if self.queue_of(pod) == queue]
         said += [
             each.get("message", "")
             for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
@@ -156,7 +158,7 @@ class Waiting(Standing):
             and self._fits(waiting, needed)
             and self._gpus_are_enough(waiting, needed)
             and self.leaves_room(waiting, needed, name)
-            and self._is_offered(self.queue_of(waiting[0]), waiting, needed)
+            and self._is_offered(queue, waiting, needed)
         )
 
     def _is_needed(self, waiting: list[Json], needed: int) -> bool:

@@ -28,13 +28,13 @@ from agent_scheduler.engine.events.events import (
 )
 from agent_scheduler.engine.queueing.entry import pod_change_events
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.session.close import GroupResult, differ
 from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podclaims import PodClaim
 from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.verdicts import Verdict
 from agent_scheduler.objects.batch import NOT_LET_IN, PENDING, NativePodGroup, PodGroup, PodGroupStatus, Queue
 
 #: What a pod is refused by that no node was looked for: its queue is full, or its group not let in. Events of quota and
@@ -239,18 +239,21 @@ class WaitingPods:
             self.due.set()
 
     def decided(
-        self, groups: Iterable[GroupResult], lacking: Iterable[Shortfall] = ()
+        self, groups: Iterable[GroupResult], held: Mapping[str, Verdict]
     ) -> Generator[None, None, None]:
-        """What a session came to of all groups, and what pods that their queues hold back lack in these."""
+        """What a session came to of all groups, and what keeps pods back, by UID, that no node would help."""
         decided = {}
-        lacks = [*lacking]
         assert self._cluster is not None
         promises = self._cluster.ledger.usage.promises
+        ceded = [self.groups.groups[key].members for key in promises.ceded if key in self.groups.groups]
+        last = frozenset(uid for members in ceded for uid in members)
+        lacking = [each.queue for uid, each in held.items() if each.queue is not None and uid not in last]
         for number, each in enumerate(groups):
             key, phase = each.group.key, each.status.phase
             decided[key] = each.status
-            if each.verdict is not None and each.verdict.queue is not None and not promises.has_answered(key):
-                lacks.append(each.verdict.queue)
+            asks = promises.asks_for(key) or key in promises.ceded
+            if each.verdict is not None and each.verdict.queue is not None and not asks:
+                lacking.append(each.verdict.queue)
             if promises.is_let_in(key) and (
                 phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN
             ):
@@ -261,7 +264,7 @@ class WaitingPods:
             if not number % STRIDE:
                 yield
         self._decided = decided
-        promises.lacking = lacks
+        promises.lacking = lacking
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

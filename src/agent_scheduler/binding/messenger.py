@@ -10,7 +10,7 @@ from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
 from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Verdict
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
@@ -109,6 +109,15 @@ class KubeMessenger:
     def seen(self, pod: PodInfo) -> None:
         """The watch shows it, and it waits: what was said last of it may have been overwritten, or taken away."""
         self._status.seen(_key(pod), _known(pod), pod.resource_version)
+
+    def condition_of(self, pod: PodInfo) -> Condition | None:
+        """As the watch shows it, or else as it was last said to be."""
+        said = self._status.unseen(pod, pod.resource_version)
+        return (
+            pod.condition
+            if said is None
+            else (said.status, said.reason, said.message, said.observed_generation)
+        )
 
     def settled(self, pod: PodInfo) -> None:
         """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""

@@ -32,7 +32,6 @@ from ..quotas.vector import Total, Vector, add_to, plus
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import SCHEDULING_GATED, UNSCHEDULABLE, Verdict, Wait, by_queue, of_own_gates
-from .demand import is_complete
 from .messages import (
     GANG_READY,
     GROUP_READY,
@@ -107,8 +106,6 @@ class Result(Struct, frozen=True, kw_only=True):
     gauges: Mapping[str, Mapping[str, float]]
     #: UID -> what keeps a pod back that no node would help; empty where the book was not asked.
     held: Mapping[str, Verdict]
-    #: What these lack in their queues, each that has a use for it: no members of gangs that are not complete.
-    lacking: Sequence[Shortfall]
     #: By queue, what pods that are not held want there and in queues below it, for which no room is kept.
     wanted: Mapping[str, Vector]
     #: Jobs that later sessions need not look at while nothing about them changes; none where no book was asked.
@@ -130,7 +127,6 @@ def close(
     closings = session.tiers.every("job_closed")
     may_settle = mapped and settles(session.conf)
     groups, pods, events = [], [], list(session.events)
-    lacking: list[Shortfall] = []
     settled: dict[GroupKey, Settled] = {}
     for job, demand in zip(session.jobs.values(), session.demands, strict=True):
         key = job.group.key
@@ -150,9 +146,6 @@ def close(
                 closed(job)
         job.phase = _phase(session, job, mapped=mapped)
         verdict = of_group(session, job, held, told)
-        if is_held and is_complete(session, job):
-            shorts = (held[uid].queue for uid in job.tasks if uid in held)
-            lacking += (short for short in shorts if short is not None)
         # Only of a job that waits anything is said for which this is needed.
         waits = job.phase in _INCOMPLETE or (mapped and verdict is not None) or job.in_statuses(_WAITING)
         message = fit_error(job) if waits else ""
@@ -194,7 +187,6 @@ def close(
         shares=session.shares,
         gauges=gauges,
         held=held,
-        lacking=lacking,
         wanted=wanted,
         settled=settled,
         turns_at=min((turns_at() for turns_at in session.tiers.every("turns_at")), default=inf),

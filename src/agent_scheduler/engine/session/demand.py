@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from ..quotas.accounts import Gauges, Refusal
 from ..quotas.demand import JobDemand
 from ..quotas.vector import COMMON, CPU, MEMORY, Total, Vector
 from ..verdicts import UNSCHEDULABLE
-from .model import HOLDING, READY, Job, Task, TaskStatus
+from .model import HOLDING, Job, Task, TaskStatus
 
 if TYPE_CHECKING:
     from .session import Session
@@ -50,18 +49,6 @@ def admitted_minimum(job: Job) -> Vector | None:
         return None
     gated = JobDemand(queue=job.queue, phase=job.phase, gated=job.gated_request())
     return gated.without_gated(job.min_resources)
-
-
-def is_complete(session: Session, job: Job) -> bool:
-    """Whether it has its minimum of members: as many as it needs have room, or no gate that is left to others."""
-    if session.tiers.invalid(job) is not None:
-        return False
-    pending = job.by_status[TaskStatus.PENDING].values()
-    free = [task for task in pending if not task.gated or (task.only_queue_gate and task.gate_managed)]
-    roles = Counter(task.role for task in free)
-    return job.in_statuses(READY) + len(free) >= job.minimum and all(
-        job.in_role(role, READY) + roles[role] >= least for role, least in job.role_minimums.items()
-    )
 
 
 def record_refusal(session: Session, job: Job, refusal: Refusal) -> None:

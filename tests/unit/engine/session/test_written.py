@@ -139,22 +139,6 @@ def test_a_gang_that_lacks_members_keeps_nobody_from_asking_for_nodes() -> None:
     assert found["whole-0"] == found["whole-1"] == "Unschedulable"
 
 
-@pytest.mark.promise("L3")
-@pytest.mark.parametrize(
-    ("third", "lacking"), [(GATED, []), (FREE, [{"cpu": 3000}] * 3)], ids=["lacks one", "whole"]
-)
-def test_room_that_a_gang_without_its_minimum_of_members_lacks_is_nobodys_to_give(
-    third: dict[str, Any], lacking: list[Any]
-) -> None:
-    """Or a group would give way to its own members, and have the room again, every half minute."""
-    made = scene("4", capability=1).holding(
-        has("above", ON, queue="q", minMember=1),
-        has("g", FREE, FREE, third, queue="q", phase="Inqueue", minMember=3),
-    )
-    _, result = made.run(QUEUES, book=made.book(bound=True))
-    assert [dict(each.missing) for each in result.lacking] == lacking
-
-
 def test_a_queue_that_is_full_because_the_cluster_is_does_not_keep_nodes_from_coming() -> None:
     """capacity lets nobody past what the cluster has, whatever queues declare; with more nodes there would be more."""
     made = scene("1").holding(waits("g", 2, queue="q", minResources={"cpu": "2"}))
@@ -223,12 +207,21 @@ def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now_and_who_
     assert reasons(made, how=EVICTING) == expected
 
 
-def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others() -> None:
-    made = scene(capability=1)
-    members = made.gang("g", 3, minMember=1, queue="q", phase="Inqueue")
+@pytest.mark.parametrize(
+    ("minimum", "kept", "expected"),
+    [(None, [2], "QQN"), ({"cpu": "2"}, [1, 2], "QNN"), ({"cpu": "2"}, [2], "QQQ")],
+)
+def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others(
+    minimum: Any, kept: list[int], expected: str
+) -> None:
+    """And though its group says that it needs more to run than one member, where that is kept for several."""
+    made = scene(capability=len(kept))
+    members = made.gang("g", 3, minMember=1, minResources=minimum, queue="q", phase="Inqueue")
     book = made.book()
-    book.set(members[2].uid, "q", {"cpu": 1000}, Standing.RESERVED)
-    assert reasons(made, book) == {"g-0": "QueueFull", "g-1": "QueueFull", "g-2": "Unschedulable"}
+    for at in kept:
+        book.set(members[at].uid, "q", {"cpu": 1000}, Standing.RESERVED)
+    letters = {"N": "Unschedulable", "Q": "QueueFull"}
+    assert reasons(made, book) == {f"g-{at}": letters[each] for at, each in enumerate(expected)}
 
 
 def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() -> None:

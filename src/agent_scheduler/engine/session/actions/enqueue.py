@@ -6,6 +6,7 @@ schedulers and gates, groups are let in there, in its order; plugins say what el
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from ...quotas.accounts import Refusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
 from ...state.asks import Ask, turn_in_gang, turn_of_group
 from ...state.promises import Promises
-from ..demand import admitted_minimum, is_complete, record_refusal
+from ..demand import admitted_minimum, record_refusal
 from ..model import READY, Job, TaskStatus
 from ..worklist import Worklist
 
@@ -108,8 +109,18 @@ def _ask(session: Session, job: Job) -> Ask:
     own = turn_of_group(
         members, job.priority, job.created, job.name, job.group.uid, job.group.status.conditions
     )
-    complete = is_complete(session, job)
+    complete = session.tiers.invalid(job) is None and _may_have_minimum(job)
     return Ask(job.group.key, job.queue, _wanted(job, complete=complete), members, own, complete)
+
+
+def _may_have_minimum(job: Job) -> bool:
+    """Whether as many members as it needs have room, or no gate that is left to others."""
+    pending = job.by_status[TaskStatus.PENDING].values()
+    free = [task for task in pending if not task.gated or (task.only_queue_gate and task.gate_managed)]
+    roles = Counter(task.role for task in free)
+    return job.in_statuses(READY) + len(free) >= job.minimum and all(
+        job.in_role(role, READY) + roles[role] >= least for role, least in job.role_minimums.items()
+    )
 
 
 def _wanted(job: Job, *, complete: bool) -> Vector:
