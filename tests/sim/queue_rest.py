@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agent_scheduler.engine.quotas.entries import Standing as Stands
 
 from . import gang_reading as read
-from .api import Json, condition_of, name_of, uid_of
+from .api import NODES, Json, condition_of, name_of, objects, uid_of
 from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import asks, gates, is_ours
@@ -271,6 +271,7 @@ class _Rest(NamedTuple):
     says: dict[str, tuple[str, str]]
     queues: dict[str, frozenset[str]]
     lacking: frozenset[str]
+    nodes: frozenset[str]
 
     @classmethod
     def of(cls, world: World, process: Process) -> _Rest:
@@ -299,9 +300,9 @@ class _Rest(NamedTuple):
         of |= {f"group {name}": read.queue_of_group(group) for name, group in groups.items()}
         of |= {f"group {name}": read.queue_of(members[name][0], groups.get) for name in missing}
         above = {name: frozenset(read.chain(queue, queues)) - {"root"} for name, queue in of.items()}
-        return cls(
-            account, says, above, frozenset((*(f"group {name}" for name in lacking | missing), *without))
-        )
+        nodes = frozenset(name_of(node) for node in objects(world.store, NODES))
+        of_lacking = frozenset((*(f"group {name}" for name in lacking | missing), *without))
+        return cls(account, says, above, of_lacking, nodes)
 
     def changes(self, after: _Rest) -> list[str]:
         """Those who had given room back after a time have it again, and which of several groups that lack members is
@@ -345,7 +346,10 @@ def _lacks(group: Json, members: list[Json]) -> bool:
 
 
 async def check_restarts(world: World) -> None:
-    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves."""
+    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves.
+
+    Nothing is judged where an autoscaler has meanwhile taken a node away that nobody used: pods for which it was the
+    reason to ask for no other one ask for one now."""
     if world.shape.gates is not None and world.shape.gates.timeout:
         return
     for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
@@ -359,7 +363,8 @@ async def check_restarts(world: World) -> None:
         if follows is None:
             return
         await asyncio.sleep(_SETTLES)
-        changes = before.changes(_Rest.of(world, follows))
+        after = _Rest.of(world, follows)
+        changes = before.changes(after) if before.nodes <= after.nodes else ()
         if changes:
             world.safety.violated("L24", f"as {process.name} begins anew, {'; '.join(changes[:3])}")
 

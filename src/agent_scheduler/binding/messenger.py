@@ -159,7 +159,8 @@ class Expectations:
 
     So autoscalers leave the node alone meanwhile, and whoever tries the pod again begins there. It is told once an
     attempt, and what comes of that changes nothing: the bind says the same a little later, and has the API server
-    remove it. The patch names the version that was seen, so that none which comes late can say it of a bound pod.
+    remove it. Of a pod that stands by it is told until the pod says so: a new process keeps its room by nothing else.
+    The patch names the version that was seen, so that none which comes late can say it of a bound pod.
     """
 
     def __init__(self, cluster: Cluster, patch: PatchCall) -> None:
