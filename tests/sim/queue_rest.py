@@ -215,11 +215,13 @@ _OF_PODS = ("affinity", "topologySpreadConstraints")
 def _asks_for_room(pod: Json) -> bool:
     spec = pod["spec"]
     ports = any(each.get("ports") for each in spec["containers"])
-    return (
-        not ports
-        and not any(map(spec.get, (*_MORE, *_OF_PODS)))
-        and not any("/" in each for each in read.requests(pod))
+    # GPUs and other devices, of which `read.requests` knows nothing.
+    devices = any(
+        "/" in name
+        for each in spec["containers"]
+        for name in (each.get("resources") or {}).get("requests") or ()
     )
+    return not (ports or devices or any(map(spec.get, (*_MORE, *_OF_PODS))))
 
 
 def _would_lack(pods: list[Json], left: Counter[str], taken: Counter[str]) -> bool:
