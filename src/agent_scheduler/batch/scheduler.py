@@ -154,6 +154,7 @@ class BatchScheduler:
             scheduler_name=profile.scheduler_name,
             default_queue=settings.default_queue,
             status_of=self._messages.statuses.of,
+            condition_of=messenger.condition_of,
             said=self._messages.queues.said,
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,

@@ -55,7 +55,7 @@ class WantingGroups:
             # Its room is nobody else's.
             return
         standing = []
-        for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.gated.reserved):
+        for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.gated.keeping):
             pod = self._pods.get(uid)
             if pod is not None and usage.queue_of(pod) == job.queue:
                 if is_late and usage.book.shortfall(job.queue, wanted) is not None:

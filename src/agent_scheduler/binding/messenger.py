@@ -10,7 +10,7 @@ from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
 from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Verdict
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
@@ -110,6 +110,15 @@ class KubeMessenger:
         """The watch shows it, and it waits: what was said last of it may have been overwritten, or taken away."""
         self._status.seen(_key(pod), _known(pod), pod.resource_version)
 
+    def condition_of(self, pod: PodInfo) -> Condition | None:
+        """As the watch shows it, or else as it was last said to be."""
+        said = self._status.unseen(pod, pod.resource_version)
+        return (
+            pod.condition
+            if said is None
+            else (said.status, said.reason, said.message, said.observed_generation)
+        )
+
     def settled(self, pod: PodInfo) -> None:
         """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""
         self._status.forget(pod)
@@ -150,7 +159,8 @@ class Expectations:
 
     So autoscalers leave the node alone meanwhile, and whoever tries the pod again begins there. It is told once an
     attempt, and what comes of that changes nothing: the bind says the same a little later, and has the API server
-    remove it. The patch names the version that was seen, so that none which comes late can say it of a bound pod.
+    remove it. Of a pod that stands by it is told until the pod says so: a new process keeps its room by nothing else.
+    The patch names the version that was seen, so that none which comes late can say it of a bound pod.
     """
 
     def __init__(self, cluster: Cluster, patch: PatchCall) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +46,9 @@ from .waiting_pods import Waiting, WaitingPods
 
 #: Requests of PreBind plugins under way at a time.
 PREBIND_CONCURRENCY: Final = 32
+
+#: Seconds at most before it is told again where a pod that stands by is to go, if it does not say so.
+_LONGEST_PAUSE: Final = 60.0
 
 #: Called with how it ended for a pod: which plugin rejected it, what went wrong, or an empty text.
 Ended = Callable[[ScheduleResult, str, Refusal | str], None]
@@ -230,7 +233,8 @@ class PreBinder:
     async def _carry_out(self, job: _Job) -> None:
         pod, writes = job.result.pod, not job.reserved.waits_for_others
         try:
-            await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
+            if not pod.stands_by:
+                await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
             problem = (
                 await self._permitted(job) or await self._until_its_turn(job) or await self._write_all(job)
             )
@@ -274,7 +278,7 @@ class PreBinder:
         pod, cluster = job.result.pod, self._cluster
         if not pod.stands_by:
             return ""
-        writes, others = not job.reserved.waits_for_others, cluster.standing_by
+        writes, others, pause = not job.reserved.waits_for_others, cluster.standing_by, 0.5
         with self._waiting(writes), others.waiting(pod.uid) as changed:
             while self._is_wanted(job) and cluster.pods[pod.uid].stands_by:
                 if job.node_name not in cluster.ledger.rows:
@@ -282,7 +286,10 @@ class PreBinder:
                 if others.is_alone(pod.uid):
                     return "no pod that is to run before it has room any more"
                 changed.clear()
-                await changed.wait()
+                await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause := min(2 * pause, _LONGEST_PAUSE)):
+                        await changed.wait()
         return "" if self._is_wanted(job) else "the pod no longer waits"
 
     async def _write_all(self, job: _Job) -> str:

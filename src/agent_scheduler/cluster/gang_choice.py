@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterable
 from agent_scheduler.engine.gangs.group import (
     Group,
     effective_minimum,
-    needed,
     of_native,
     of_pod_group,
 )
 from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
-from agent_scheduler.engine.state.asks import turn_in_gang, turn_of_pod
+from agent_scheduler.engine.state.asks import needed, turn_in_gang, turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo

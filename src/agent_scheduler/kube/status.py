@@ -36,6 +36,9 @@ _log = get_logger(__name__)
 _BEFORE_ALL = "0"
 #: Seconds after a write in which the watch may still show the previous state.
 _WATCH_LAG = 10.0
+#: Seconds after a write in which a watch that is late is waited for. After that the write was undone, as the store went
+#: back, if the watch does not show it.
+_SEEN_WITHIN = 30.0
 
 _encode = msgspec.json.Encoder().encode
 
@@ -215,6 +218,14 @@ class StatusWriter:
         last = self._last.get(pod.uid)
         condition = known if last is None or last.condition is None else last.condition
         return condition is not None and condition.status == status
+
+    def unseen(self, pod: Named, version: str) -> PodCondition | None:
+        """What was last said of a pod that the watch shows in this `version`, where the watch may not show that yet."""
+        last = self._last.get(pod.uid)
+        if last is None or last.written_at is None:
+            return None if last is None else last.condition
+        is_late = is_older(version, last.version) and self._timing.clock() <= last.written_at + _SEEN_WITHIN
+        return last.condition if is_late else None
 
     def forget(self, pod: Named) -> None:
         """Drop what is known and waiting for a pod that was bound or is gone.

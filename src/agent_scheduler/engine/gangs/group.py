@@ -7,9 +7,9 @@ Three sources: Volcano's PodGroup, a pod that names no group (a group of one), a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -20,8 +20,6 @@ from ..state.batchinfo import GroupKey
 from ..state.labelselector import Labels, LabelSelector, label_selector
 from ..state.podinfo import PodInfo
 from ..state.quotause import QuotaUse, quota_parts
-
-M = TypeVar("M")
 
 #: A number of members, of no more digits than an object may have of them.
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -99,24 +97,6 @@ def effective_minimum(group: Group, present: Collection[str] = ()) -> tuple[int,
         roles = {role: minimum for role, minimum in roles.items() if role not in absent}
         least = least - without if counts else min(least, sum(roles.values()))
     return least, roles if counts else NO_MINIMUMS
-
-
-def needed(
-    members: Iterable[M], *, role_of: Callable[[M], str], more: int, of_roles: Mapping[str, int]
-) -> tuple[list[M], list[M]]:
-    """Those with which a gang has its minimum that lacks `more` members, and so many of some roles, these first; and
-    the rest. Each in the order in which they are given."""
-    lacking = dict(of_roles)
-    first, others = [], []
-    for member in members:
-        role = role_of(member)
-        if lacking.get(role, 0) > 0:
-            lacking[role] -= 1
-            first.append(member)
-        else:
-            others.append(member)
-    left = max(more - len(first), 0)
-    return first + others[:left], others[left:]
 
 
 def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> Group:

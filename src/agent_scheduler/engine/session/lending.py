@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ..gangs.group import needed
+from ..state.asks import needed
 from .demand import requests_of
 from .model import READY, Job, Task, TaskStatus
 

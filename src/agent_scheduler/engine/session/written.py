@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import COMPLETED
 
-from ..gangs.group import needed
 from ..quotas.book import QuotaBook
 from ..quotas.headroom import Headroom
 from ..quotas.vector import Total, Vector, add_to, plus
+from ..state.asks import needed
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import Verdict, Wait, by_nodes, by_queue, of_own_gates, others_gated, too_few

@@ -23,7 +23,7 @@ from agent_scheduler.objects.quantity import QuantityError
 from ..quotas.entries import Standing
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
-from .asks import Ask, Promise, turn_in_gang, turn_of_group
+from .asks import Ask, Promise, needed, turn_in_gang, turn_of_group
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -154,7 +154,7 @@ class Promises:
             return
         begun, says = group.status.phase in _BEGUN, group.spec.min_resources is not None
         if not begun and (says or any(pod.batch and pod.batch.gate_managed for pod in members)):
-            wanted = at_least(wanted, self._of_first(members, group.spec.min_member))
+            wanted = at_least(wanted, self._of_minimum(group, members))
         self._stop_asking(key)
         # What its PriorityClass says is for sessions to know.
         priority = max((pod.priority for pod in members), default=0)
@@ -165,12 +165,18 @@ class Promises:
         self._promise(Ask(key, queue, wanted, members, own, complete=begun))
         self._promises[key].is_settled = begun
 
-    def _of_first(self, members: Iterable[PodInfo], number: int) -> Vector:
-        """What so many members ask for, those first that hold room already."""
+    def _of_minimum(self, group: PodGroup, members: Iterable[PodInfo]) -> Vector:
+        """What the minimum of members asks for, of the group and of its roles: those first that hold room already."""
         there = [pod for pod in members if not pod.finished]
         there.sort(key=lambda pod: (not self._of(pod), turn_in_gang(pod)))
+        first, _ = needed(
+            there,
+            role_of=lambda pod: pod.batch.role if pod.batch is not None else "",
+            more=group.spec.min_member,
+            of_roles=group.spec.min_task_member or {},
+        )
         total: Total = {}
-        for pod in there[:number]:
+        for pod in first:
             add_to(total, self._usage.vector(pod))
         return total
 

@@ -170,7 +170,7 @@ class QueueUsage:
             self._native.add(key)
         else:
             self._native.remove(key)
-        members = [pod for pod in self.gated.reserved.values() if pod.batch and pod.batch.group == key]
+        members = [pod for pod in self.gated.keeping.values() if pod.batch and pod.batch.group == key]
         for pod in members:
             self.reserve(pod)
         if members:
@@ -224,7 +224,7 @@ class QueueUsage:
         self.promises.come_again(asks)
 
     def _reserve_all(self) -> None:
-        for pod in self.gated.reserved.values():
+        for pod in self.gated.keeping.values():
             self.reserve(pod)
         self.kept.count_all()
         self.promises.count_all()
@@ -313,8 +313,8 @@ class QueueUsage:
 
     def removed(self, uid: str) -> None:
         """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
-        pod = self.gated.reserved.get(uid)
-        if pod is None or not self.gated.asks_queues:
+        pod = self.gated.keeping.get(uid)
+        if pod is None:
             self.uncount(uid)
         else:
             self.reserve(pod)
@@ -346,7 +346,7 @@ class QueueUsage:
     def _not_kept(self, uids: Iterable[str]) -> None:
         """These pods have what is reserved for them behind their gate, and nothing else."""
         for uid in uids:
-            if uid not in self.gated.reserved and uid not in self._placements:
+            if uid not in self.gated.keeping and uid not in self._placements:
                 self.uncount(uid)
         self.call()
         self.on_unreserved()
@@ -458,7 +458,7 @@ class QueueUsage:
         else:
             self.wanting.drop(uid)
             frees = self._no_more_called(uid, queue)
-            if uid in self.gated.reserved:
+            if uid in self.gated.keeping:
                 self._over[uid] = None
             else:
                 self.waiting.add(uid, {queue: vector}, turn_of_pod(pod))
@@ -492,7 +492,7 @@ class QueueUsage:
         for pod in pods:
             queue = self.queue_of(pod)
             self._called.pop(pod.uid, None)
-            if pod.uid in self.gated.reserved:
+            if pod.uid in self.gated.keeping:
                 self._over[pod.uid] = None
             elif queue:
                 vector = wanted.get(queue) or self._vector(pod.cls)

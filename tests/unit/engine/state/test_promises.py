@@ -24,7 +24,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.objects.batch import PodGroup
+from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
 from tests.support import objects
 from tests.support.places import ROOT
 
@@ -243,6 +243,15 @@ def test_a_new_process_goes_by_members_that_are_seen_after_their_group() -> None
     world.promises.read_anew([(found, members)])
     world.ask(ask("g", *members, cpu=3))
     assert world.promises.left(key_of("g")) == {"cpu": 3000}
+
+
+def test_a_new_process_promises_what_the_minimums_of_roles_ask_for() -> None:
+    world = Groups(queue("q", "4"))
+    workers = [pod(name, group="g", annotations={TASK_SPEC: "worker"}) for name in "ab"]
+    head = pod("c", cpu="2", group="g", annotations={TASK_SPEC: "head"})
+    found = group("g", "Inqueue", cpu=2, minMember=2, minTaskMember={"head": 1, "worker": 1})
+    world.made(found, members=(*workers, head))
+    assert world.cpu("q") == 3
 
 
 def test_a_group_moves_to_another_queue_without_what_it_was_promised() -> None:
