@@ -132,21 +132,7 @@ _KEPT = {
     "gpus": 9,
     "gpus-batch": 5,
 }
-#: Where there are queues one world in some fifty breaks a promise yet (`open.txt`): new ones are for the soak alone.
-_QUEUES = frozenset(
-    (
-        "batch",
-        "mixed-batch",
-        "batch-claims",
-        "gates",
-        "gates-slow",
-        "gates-native",
-        "gates-shards",
-        "jobs",
-        "gpus-batch",
-    )
-)
-_NEW = {name: 1 for name in _KEPT if name not in _QUEUES or os.environ.get("HYPOTHESIS_PROFILE") == "soak"}
+_NEW = dict.fromkeys(_KEPT, 1)
 #: Scenarios, seeds of worlds there, and the faults that these have alone, which lead to what few worlds reach.
 _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
     ("churn", range(100, 103), "bound_elsewhere recreated gone deleting gated node_vanished sigterm stall"),
