@@ -237,11 +237,14 @@ class Promises:
             self._stand(ask, wanted)
 
     def _has_room_beside_all(self, ask: Ask) -> bool:
-        """Whether there is room for what the group needs beside those who want a node and have no room yet."""
+        """Whether there is room for what the group needs beside those who want a node and have no room yet, and nobody
+        lacks what it would take: by the next session that one may have a node there."""
+        wanted = rest(ask.wanted, self._held(ask.members))
+        if self._is_lacking(ask.queue, wanted):
+            return False
         headroom = self._usage.book.headroom(self.wanted)
         for queue, vector in self._usage.wanting.unreserved():
             headroom.count(queue, vector)
-        wanted = rest(ask.wanted, self._held(ask.members))
         return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
 
     def _is_lacking(self, queue: str, room: Vector) -> bool:

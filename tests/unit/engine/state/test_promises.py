@@ -318,8 +318,10 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     assert not world.promises.give_way(101.0, 30)
     world.promises.lacking = [Shortfall("q", {"cpu": 500})]
     assert world.promises.give_way(102.0, 30)
-    world.ask(lacking)
-    assert world.let_in() == [], "it would have the room again before the session gives it to the other"
+    for _ in range(2):
+        world.ask(lacking)
+        assert world.let_in() == [], "it would have the room again before a session gives it to the other"
+    world.promises.lacking = []
     world.ask(lacking)
     assert world.let_in() == ["g"]
 
