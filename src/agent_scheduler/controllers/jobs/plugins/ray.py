@@ -1,4 +1,4 @@
-"""`ray`: starts a Ray cluster, in containers of these names that have no command, and makes a service for its head."""
+"""The plugin `ray`: starts a Ray cluster in the containers with these names and no command, with a head service."""
 
 from __future__ import annotations
 
