@@ -3,11 +3,11 @@
     result ──> judge each candidate on the live ledger ──> assume ──> POST binding ──> confirm
                   └─ none left: urgent retry                             └─ refused: forget, handle the outcome
 
-Judging, Reserve and assuming happen in one step without an await, in the order of the results, so of two pods that
-need the last capacity exactly one gets it. PreBind follows for the pods that need it (`prebind`). The number of
-concurrent binds is limited, and workers stop popping pods while too many results wait for a bind, so that a pod of
-high priority does not queue behind thousands of decided ones. Most binds are one request that succeeds, for which no
-task is created; the others continue in a task (`open_binds`).
+Judging, Reserve and assuming happen in one step without an await, in the order of the results, so of two pods that need
+the last capacity exactly one gets it. PreBind follows for the pods that need it (`prebind`). The number of concurrent
+binds is limited, and workers stop popping pods while too many results wait for a bind, so that a pod of high priority
+does not queue behind thousands of decided ones. Most binds are one request that succeeds, for which no task is created;
+the others continue in a task (`open_binds`).
 
 Invariant: every submitted result ends in exactly one of: bound, requeued, dropped because the pod no longer waits.
 """
@@ -136,8 +136,7 @@ class Binder:
         """Wait until the binder has no work left except passive waits.
 
         These are binds of unknown outcome, for up to a minute, and pods whose Permit or PreBind waits for something
-        other
-        than the API server.
+        other than the API server.
         """
         await self._idle.wait()
 
@@ -173,8 +172,7 @@ class Binder:
         Returns the reasons of the members that are not assumed, by UID; their owners are not notified.
 
         Each assumed member ends as any result does. If one is not bound in the end, the others, which may be bound
-        already,
-        stay as they are, and the group's owner reports what the group then lacks.
+        already, stay as they are, and the group's owner reports what the group then lacks.
         """
         if self._tasks is None:
             return dict.fromkeys((each.result.pod.uid for each in members), "binds are not sent now")

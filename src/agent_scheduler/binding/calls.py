@@ -43,8 +43,7 @@ class Calls:
         """Create the calls; `rate` limits binds only, and the binder limits their concurrency.
 
         `annotations` maps a pod's UID to the annotations that its bind sets. `may_bind_to` returns whether a bind to a
-        node
-        may be sent now; None allows all.
+        node may be sent now; None allows all.
         """
         budget = Budget(qps=rate.qps or None, burst=rate.burst, timing=timing)
         self.binds = Binds(

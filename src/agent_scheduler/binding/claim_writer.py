@@ -155,8 +155,7 @@ class ClaimWriter:
         """Write the allocations of the reserved claims, and add the pod to their `reservedFor`.
 
         Returns an error message; empty once all is written. `wanted` is called before each request. Raises
-        StoreWentBack if
-        the API server no longer has a write that it had confirmed.
+        StoreWentBack if the API server no longer has a write that it had confirmed.
         """
         for part in reservation.claims:
             async with self._locks.of(part.claim) as lock:
@@ -231,8 +230,8 @@ class ClaimWriter:
         """Remove the pod, which does not use its claims, from their `reservedFor`.
 
         A claim without other consumers is deallocated, since no controller does so when there is no reservation to
-        remove.
-        Best effort: a claim that keeps its reservation is used by the pod's next attempt, or is released with the pod.
+        remove. Best effort: a claim that keeps its reservation is used by the pod's next attempt, or is released with
+        the pod.
         """
         for part in reservation.claims:
             async with self._locks.of(part.claim) as lock:
@@ -291,8 +290,7 @@ class ClaimWriter:
         """Remove a claim's allocation; if it has other consumers, remove only the pod from its `reservedFor`.
 
         Returns None on success, and if the claim has changed, which the watch reports; else the failure. The claim's
-        other
-        writers wait until the outcome is known.
+        other writers wait until the outcome is known.
         """
         failure: Failure | None = None
         async with self._locks.of(claim.key):
@@ -332,8 +330,7 @@ class ClaimWriter:
         """Return a claim that keeps the pod from nodes and that no other pod uses or can use; None if there is none.
 
         A claim that is being written counts too: the watch may have delivered the write before the decision, and no
-        further
-        event would wake the pod.
+        further event would wake the pod.
         """
         return to_deallocate(demand, self._devices, pod_ref(pod))
 

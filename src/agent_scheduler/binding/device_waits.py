@@ -55,7 +55,7 @@ class DeviceWaits:
     def concerns(self, reservation: ReservedClaims) -> bool:
         """Return whether a wait may be needed.
 
-        For a claim that others allocate, this is unknown until the watch delivers the allocation.
+        It is True for a claim that others allocate until the watch delivers the allocation.
         """
         in_memory = reservation.in_memory
         return bool(self._awaited(reservation)) or (

@@ -4,8 +4,8 @@
 
 Guarantees: a pod has at most one such claim, even if a response is lost or the process ends in between
 (`dra.extended_claim`); at most one attempt or removal writes for a pod at a time; a pod is bound only with the claim
-and
-the mapping that belong to its node; the claim of a failed attempt is deleted, at the latest before the next attempt.
+and the mapping that belong to its node; the claim of a failed attempt is deleted, at the latest before the next
+attempt.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ class ExtendedClaims:
         """Create the claim that is assumed for the pod in memory, and write it to the pod's status.
 
         `names` is the claim in the pod's status, which is removed if there is none in memory. Returns an error message;
-        empty
-        once all is written.
+        empty once all is written.
         """
         async with self._locks.of((reservation.pod.namespace, reservation.pod.uid)):
             return await self._write(reservation, names, wanted)

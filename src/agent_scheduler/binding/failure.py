@@ -105,9 +105,7 @@ class FailureHandler:
         `shard_full` is the result of `shard_full` for the pod and those that are placed with it; None if it is alone.
         `together` are the pods with which it needs a node.
 
-        If its queue has no room by now, because other pods took it or may take it since this pod does not need it, the
-        pod
-        waits for its queue and not for nodes.
+        If its queue has no room by now, the pod waits for its queue and not for nodes.
         """
         if self._usage.active:
             self._usage.unplaced(pod.uid)

@@ -1,7 +1,7 @@
 """Judges the members of a group on their chosen nodes and assumes them, at least the minimum or none.
 
     session ──> each member on the live ledger, earlier ones placed ──> at least the minimum: all of them assumed
-                   └─ outdated, refused or unreservable                     └─ fewer: nothing is changed
+                   └─ outdated, refused or unreservable                    └─ fewer: nothing is changed
 
 It is one call without an await, so nothing happens between the first check and the last assumption: no bind of a group
 is sent before its minimum is assumed, and two groups never each hold a part of what they need.
@@ -72,8 +72,7 @@ class GroupBinds:
     """Limits the concurrent binds of groups. Owner: the binder, which counts them.
 
     A session sends the binds of many groups at once, and the server answers in the order of arrival, so each of them
-    that
-    queues there would delay the next bind of the fast path.
+    that queues there would delay the next bind of the fast path.
     """
 
     def __init__(self, pace: Pace, *, go_on: Callable[[], object]) -> None:

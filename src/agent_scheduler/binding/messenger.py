@@ -151,10 +151,8 @@ class Expectations:
     """Writes the node to which a pod is about to be bound, if the bind waits for other writes (KEP-5278).
 
     `status.nominatedNodeName` makes autoscalers keep the node, and the next attempt begins there. It is written once
-    per
-    attempt, and a failure has no effect: the bind names the node a little later, and the API server then clears the
-    field.
-    The patch includes the observed version, so that a delayed patch cannot change a bound pod.
+    per attempt, and a failure has no effect: the bind names the node a little later, and the API server then clears the
+    field. The patch includes the observed version, so that a delayed patch cannot change a bound pod.
     """
 
     def __init__(self, cluster: Cluster, patch: PatchCall) -> None:

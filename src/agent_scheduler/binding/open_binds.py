@@ -39,8 +39,7 @@ class BindCalls(Protocol):
         """Send one bind and determine its outcome; never raises for errors of the network or the server.
 
         `already_sent` is a bind for this pod and node that was sent and failed. `unknown` is what an earlier call for
-        them
-        left open. The result must cover that bind too.
+        them left open. The result must cover that bind too.
         """
 
     def send_bind(
@@ -118,8 +117,7 @@ class OpenBinds:
         """Return whether neither the answer nor the watch has settled the bind.
 
         In the watch, a node or the end of the pod settles it. A deletion that has only begun does not: the capacity
-        stays
-        taken for as long as a finalizer holds the pod.
+        stays taken for as long as a finalizer holds the pod.
         """
         seen = self._cluster.pods.get(pod.uid)
         return answer.outcome is BindOutcome.UNKNOWN and seen is not None and not seen.node_name
@@ -129,8 +127,7 @@ class UnseenBinds:
     """Owner of the binds that were carried out, until the watch had time to deliver them.
 
     A store that went back to an earlier state never delivers a later bind, and nothing else reveals that. Sending the
-    bind
-    again is harmless: its capacity is reserved, and the server accepts one bind per pod.
+    bind again is harmless: its capacity is reserved, and the server accepts one bind per pod.
     """
 
     def __init__(self, cluster: Cluster, open_binds: OpenBinds, timing: Timing) -> None:

@@ -27,7 +27,7 @@ TOLD_BY_THE_WATCH: Final = frozenset(
 
 
 class OtherOutcomes:
-    """Handles other outcomes; stateless."""
+    """Handles the outcomes that are not a simple bind; stateless."""
 
     def __init__(
         self,

@@ -84,8 +84,7 @@ class PodClaims:
         """Undo the writes for the pod, unless it has a node, where it uses its claims, or is being retried.
 
         The watch may be slow to deliver the node, so the API server is asked. A session may retry the pod before this
-        ends;
-        its claims then belong to the new attempt.
+        ends; its claims then belong to the new attempt.
         """
         pod, uid, attempts = attempt.pod, attempt.pod.uid, self._cluster.ledger.placements
         pending = await self._is_pending(pod)

@@ -1,15 +1,15 @@
 """Reserve, Permit and PreBind: the steps before a bind in which plugins reserve, wait or write.
 
     judged ──> reserve, with the judging ──> permit ──> nothing to write or to wait for: the bind
-                  └─> refused: next one        └─> else a task: permitted ──> write ──> wait ──> all ready: the bind
+                   └─> refused: next one        └─> else a task: permitted ──> write ──> wait ──> all ready: the bind
                                                                     └───────────┴─────────┴─> failed: all undone
 
 Reservations use the current state of the cluster, in the step that assumes the pod. Writes, the pod's nominated node
 first, are sent one request at a time and do not count as concurrent binds. The plugins own what is written and what
 happens to it if an attempt fails (`engine.framework.prebind`).
 
-Guarantees: a reservation ends with its task, or with the pod's bind; those that wait for its resources are notified;
-a pod is bound only if all plugins with a reservation for it have agreed.
+Guarantees: a reservation ends with its task, or with the pod's bind; those that wait for its resources are notified; a
+pod is bound only if all plugins with a reservation for it have agreed.
 """
 
 from __future__ import annotations
@@ -273,8 +273,7 @@ class PreBinder:
         """Wait until the standby pod may be bound. Returns an error message, or "".
 
         It fails if the pod no longer waits, has lost its node, or no pod that is to run before it is left. There is no
-        time
-        limit: the other pods of its Job may run for any time.
+        time limit: the other pods of its Job may run for any time.
         """
         pod, cluster = job.result.pod, self._cluster
         if not pod.stands_by:

@@ -6,9 +6,8 @@
 
 A worker calls `attempt` in its cycle, on the snapshot that refused the pod, and continues; tasks of `run` send the
 requests. Meanwhile the pod waits behind `Gate` (kube-scheduler's asynchronous preemption, KEP-4832), since a retry
-would
-only find victims that are about to leave. The victims' end wakes it like any refused pod, and the nomination reserves
-the room until then.
+would only find victims that are about to leave. The victims' end wakes it like any refused pod, and the nomination
+reserves the room until then.
 
 Guarantees: no pod is evicted for a pod that no longer waits for that node; a pod has at most one preemption under way;
 victims whose eviction the watch has not yet delivered count as leaving, so no other pods are evicted in their place.
@@ -296,7 +295,7 @@ class Preemption:
         await self._await_terminations(job.pod, [each for each, how in ended.items() if how in _LEAVES])
 
     def _ungated(self, job: _Job, *, wanted: bool) -> None:
-        """Open the gate, since no request for the pod is under way and none has failed."""
+        """Retry the pod whose gate is open now, because its requests have ended without a failure."""
         queue, uid = self._cluster.queue, job.pod.uid
         self._failed.pop(uid, None)
         kept = queue.nominator.nominated.get(uid, "")
@@ -308,7 +307,7 @@ class Preemption:
             queue.activate((uid,))
 
     async def _await_terminations(self, pod: PodInfo, victims: Collection[str]) -> None:
-        """Query victims whose deletion is not delivered for long, since the watch may be silent.
+        """Verify victims whose deletion is not delivered for long, since the watch may be silent.
 
         Those that stay count as staying again, and the pod is retried.
         """

@@ -1,7 +1,7 @@
 """Removes the queue-capacity gate from pods for which their queue has room.
 
 gated pod observed, or room in a queue ──> GatedPods: fitting pods, whole gangs ──> reserved in the quota book
-                                                                          └─> PATCH that removes the gate
+                                                                                      └─> PATCH that removes the gate
   the watch delivers the ungated pod ──> it is scheduled as any other, and stays reserved until it has a node
 """
 
@@ -83,8 +83,7 @@ class QueueAdmission:
     """Owner of the removals under way.
 
     Invariant, while this process has the turn: for each admitted pod that still has the gate, a removal is sent, waits
-    or
-    is delayed.
+    or is delayed.
     """
 
     def __init__(
@@ -104,10 +103,8 @@ class QueueAdmission:
         """Create the admission, which removes gates during `turn`; None: never.
 
         `workers` is the number of concurrent removals. If not `enabled`, every gate is removed, whatever room the
-        queues have.
-        `cleanups` returns a scheduler's plugins to notify when a reservation ends. `patience` is the time in seconds
-        for which
-        a pod may hold its reserved room without a node; 0 means unlimited.
+        queues have. `cleanups` returns a scheduler's plugins to notify when a reservation ends. `patience` is the time
+        in seconds for which a pod may hold its reserved room without a node; 0 means unlimited.
         """
         self._turn = turn
         self._cluster = cluster

@@ -40,9 +40,9 @@ class Failures(Protocol):
 
 
 class Owner(NamedTuple):
-    """The callbacks of the component that decided on a pod; exactly one is called.
+    """The callbacks of the component that decided on a pod, which are called once with the outcome.
 
-    It is bound (`attempts`), retried (`failures`), or dropped because it no longer waits (`attempts.done`).
+    The pod is bound (`attempts`), retried (`failures`), or dropped because it no longer waits (`attempts.done`).
     """
 
     attempts: Attempts

@@ -1,4 +1,4 @@
-"""Runs controllers that reconcile objects one at a time, each identified by a key.
+"""Runs controllers that reconcile objects, each identified by a key.
 
     watches ─> a reconciler's state ─> its keys in a queue ─> reconcile ─> writes
 

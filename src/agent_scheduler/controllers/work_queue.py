@@ -16,8 +16,7 @@ class WorkQueue:
     """Owner of the waiting keys, and of their numbers of failures.
 
     Invariants: a key waits at most once, and is worked on at most once at a time; a key that is put while it is worked
-    on is
-    worked on again; a failed key waits longer each time, unless it is put meanwhile with a shorter delay.
+    on is worked on again; a failed key waits longer each time, unless it is put meanwhile with a shorter delay.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ class Belongings:
         self._known: dict[str, dict[_Name, Belonging]] = {}
         #: UID of an object -> its key.
         self._keys: dict[str, str] = {}
-        #: UIDs of Jobs, by key: those whose objects, including unlabelled ones, were deleted; and those whose claims
+        #: UIDs of Jobs, by key: those whose objects, including unlabeled ones, were deleted; and those whose claims
         #: that other clients create exist.
         self._gone: dict[str, str] = {}
         self._claimed: dict[str, str] = {}

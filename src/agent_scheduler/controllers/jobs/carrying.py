@@ -1,7 +1,7 @@
 """Reconciles one Job: its pods, group and other objects, and its status.
 
 Before pods of a Job are removed, those pods and the group are marked by an annotation, and then the status gets the new
-phase. Any process deletes marked objects, so a process that is killed in between leaves no partial result.
+phase. Any process deletes marked objects, so the removal is completed even if this process is killed in between.
 """
 
 from __future__ import annotations

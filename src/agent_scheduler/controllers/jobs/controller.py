@@ -244,8 +244,7 @@ class JobController:
         """Return the next event whose timeout has passed.
 
         If there is none, the key is queued again for the first timeout: it may have been queued for an earlier reason,
-        and the
-        queue keeps only one time per key.
+        and the queue keeps only one time per key.
         """
         waiting, now = self._delayed.get(key, []), self._timing.clock()
         for index, (due, happened) in enumerate(waiting):

@@ -82,8 +82,8 @@ def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, Wai
 def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) -> str:
     """Return the text for the group's annotation `ATTAINABLE` on members that it can no longer have.
 
-    It is empty if the group can have all members that it requests. Unless it was set before, it is also empty if
-    no pod has failed, or if all pods run or ran.
+    It is empty if the group can have all members that it requests. Unless it was set before, it is also empty if no pod
+    has failed, or if all pods run or ran.
     """
     is_told = group is not None and ATTAINABLE in (group.metadata.annotations or {})
     is_whole = all(task.minimum <= task.replicas for task in tasks_of(job))
@@ -165,8 +165,7 @@ def waiting_roles(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) 
     """Return the tasks that the group lists as waiting; others may run without them.
 
     These have had fewer pods running than their minimum since the group was created, or lack pods because they wait.
-    Pods
-    from before a restart of the Job, which may still be ending, belonged to another group.
+    Pods from before a restart of the Job, which may still be ending, belonged to another group.
     """
     if all(task.depends_on is None for task in tasks_of(job)):
         return []

@@ -101,9 +101,8 @@ def next_phase(job: Job, status: JobStatus, *, let_in: bool = True, in_vain: int
     """Return the phase that follows without an action.
 
     `status` has the current phase of `job` and the counts of its pods. `let_in` is whether its group is admitted;
-    before
-    that, pods that run or have ended belong to an earlier try. `in_vain` is the number of pods that are never created
-    because they wait for failed ones.
+    before that, pods that run or have ended belong to an earlier try. `in_vain` is the number of pods that are never
+    created because they wait for failed ones.
     """
     phase = status.state.phase
     if phase in ENDING:

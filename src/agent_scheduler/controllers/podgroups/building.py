@@ -30,7 +30,7 @@ from agent_scheduler.objects.workload import MemberPod
 #: The form of UIDs.
 _UID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
-#: The prefix of a workload's annotations that its group gets; a pod's annotations that it gets, of `_BUDGETS` only the
+#: A group gets the annotations of its workload with this prefix, and those below of its pod; of `_BUDGETS` only the
 #: first that is set.
 _VOLCANO: Final = "volcano.sh/"
 _COOLDOWN_TIME: Final = "volcano.sh/cooldown-time"

@@ -73,8 +73,7 @@ def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
     """Decode a pod; of pods that need no group from here, only the metadata's identity is kept.
 
     These pods name another client's group, are being deleted or have ended. A pod in a PodGroup of Kubernetes would
-    leave
-    it if it got one of Volcano.
+    leave it if it got one of Volcano.
     """
     pod = _decode_pod(raw)
     native = pod.spec.scheduling_group
@@ -127,8 +126,7 @@ class PodGroupController:
     """A `Reconciler`, keyed by UIDs of pods that need a group's name, and by namespaces and names of groups.
 
     Owner of the last observed pods whose groups are created here, of these groups, and of the workloads that may be
-    scaled
-    to zero.
+    scaled to zero.
     """
 
     name = "podgroup"

@@ -1,9 +1,8 @@
 """Decides when a shard that the configuration no longer has may be deleted.
 
 The object lists the nodes that its scheduler uses. If it were deleted while these are in use, other schedulers would
-use
-them while binds of its scheduler are under way. So it is emptied first, which makes its scheduler release the nodes,
-and deleted when
+use them while binds of its scheduler are under way. So it is emptied first, which makes its scheduler release the
+nodes, and deleted when
 
 - its scheduler uses no nodes, and the object has not changed for `SETTLED` seconds: decisions that its scheduler made
   before it received the empty shard are complete, or visible in the object;

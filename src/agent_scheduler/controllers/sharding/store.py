@@ -45,7 +45,7 @@ def shard_of(found: NodeShard) -> Shard:
 
 
 class _Unconfirmed(NamedTuple):
-    """Writes without a response: their base version ("" for a creation), their nodes, and their latest execution."""
+    """Writes without a response: their base version ("" for a creation), their nodes, and when they expire."""
 
     version: str
     nodes: frozenset[str]
@@ -56,8 +56,7 @@ class ShardStore:
     """Owner of the known NodeShards, which the watch and the responses to our writes update, in any order.
 
     Invariants: no version replaces a newer one; a write that may still be carried out is recorded for as long as that
-    is
-    possible. Times are of one monotonic clock.
+    is possible. Times are of one monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -126,8 +125,7 @@ class ShardStore:
         """Record a write without a response, which the server may apply until `until` if the shard is at `version`.
 
         Earlier writes to the same version remain possible too. A creation (`version` is "") may be applied whenever the
-        shard
-        does not exist, which includes after its deletion.
+        shard does not exist, which includes after its deletion.
         """
         known = self._shards.get(name)
         if version and (known is None or known.resource_version != version):

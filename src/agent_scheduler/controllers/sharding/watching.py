@@ -32,12 +32,12 @@ def pod_reader() -> PodReader:
 
 
 def set_node(planner: Planner, node: NodeInfo) -> bool:
-    """Pass a node to the planner. Returns whether a plan can change, unlike by most updates, as heartbeats."""
+    """Pass a node to the planner. Returns whether that can affect a plan, which most updates (heartbeats) cannot."""
     return planner.set_node(node_facts(node))
 
 
 def set_pod(planner: Planner, pod: PodInfo) -> bool:
-    """Pass a pod to the planner. Returns whether a plan can change, unlike by most updates, as of conditions."""
+    """Pass a pod to the planner. Returns whether that can affect a plan, which most updates (of conditions) cannot."""
     if pod.finished or not pod.node_name:
         # `ON_NODES` excludes these, but a server may not apply the selector.
         return planner.delete_pod(pod.uid)

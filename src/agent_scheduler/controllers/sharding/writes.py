@@ -229,8 +229,7 @@ def next_step(
 
     `wanted` has the desired nodes of the shards that are still to be written, in order. `held` has the nodes of all
     shards, including other clients'; a shard without an entry is created, even if it gets no nodes. `unconfirmed` has
-    the
-    nodes that each may get by a write without a response.
+    the nodes that each may get by a write without a response.
     """
     partial: Step | None = None
     for shard, nodes in wanted.items():

@@ -1,4 +1,4 @@
-"""The plugin `ray`: starts a Ray cluster in the containers with these names and no command, with a head service."""
+"""The plugin `ray`: sets the commands that start a Ray cluster, and creates a service for its head."""
 
 from __future__ import annotations
 
