@@ -113,7 +113,7 @@ class KubeMessenger:
         self._status.seen(_key(pod), _known(pod), pod.resource_version)
 
     def condition_of(self, pod: PodInfo) -> Condition | None:
-        """As the watch shows it, or else as it was last said to be."""
+        """Return the last reported condition while the watch may be behind it, otherwise that of the watch."""
         said = self._status.unseen(pod, pod.resource_version)
         return (
             pod.condition
@@ -161,8 +161,8 @@ class Expectations:
 
     `status.nominatedNodeName` makes autoscalers keep the node, and the next attempt begins there. It is written once
     per attempt, and a failure has no effect: the bind names the node a little later, and the API server then clears the
-    field. For a pod that stands by it is written until the pod shows it, because a new process has no other record of
-    the reserved room. The patch includes the observed version, so that a delayed patch cannot change a bound pod.
+    field. If the pod waits for a stage, the write is repeated until the watch shows it, because a new process has no other
+    record of the reserved room. The patch includes the observed version, so that a delayed patch cannot change a bound pod.
     """
 
     def __init__(self, cluster: Cluster, patch: PatchCall) -> None:

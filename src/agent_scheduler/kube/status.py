@@ -36,8 +36,8 @@ _log = get_logger(__name__)
 _BEFORE_ALL = "0"
 #: Seconds after a write in which the watch may still show the previous state.
 _WATCH_LAG = 10.0
-#: Seconds after a write in which a watch that is late is waited for. After that the write was undone, as the store went
-#: back, if the watch does not show it.
+#: Maximum seconds by which a watch is assumed to be late. If it does not show a write after that, the write was undone by
+#: a restore of the store.
 _SEEN_WITHIN = 30.0
 
 _encode = msgspec.json.Encoder().encode
@@ -220,7 +220,7 @@ class StatusWriter:
         return condition is not None and condition.status == status
 
     def unseen(self, pod: Named, version: str) -> PodCondition | None:
-        """What was last said of a pod that the watch shows in this `version`, where the watch may not show that yet."""
+        """Return the condition last reported for the pod, if `version`, which the watch shows, may be older than it."""
         last = self._last.get(pod.uid)
         if last is None or last.written_at is None:
             return None if last is None else last.condition
