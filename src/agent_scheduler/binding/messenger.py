@@ -161,8 +161,9 @@ class Expectations:
 
     `status.nominatedNodeName` makes autoscalers keep the node, and the next attempt begins there. It is written once
     per attempt, and a failure has no effect: the bind names the node a little later, and the API server then clears the
-    field. If the pod waits for a stage, the write is repeated until the watch shows it, because a new process has no other
-    record of the reserved room. The patch includes the observed version, so that a delayed patch cannot change a bound pod.
+    field. If the pod waits for a stage, the write is repeated until the watch shows it, because a new process has no
+    other record of the reserved room. The patch includes the observed version, so that a delayed patch cannot change a
+    bound pod.
     """
 
     def __init__(self, cluster: Cluster, patch: PatchCall) -> None:
