@@ -36,7 +36,7 @@ _log = get_logger(__name__)
 _BEFORE_ALL = "0"
 #: Seconds after a write in which the watch may still show the previous state.
 _WATCH_LAG = 10.0
-#: Maximum seconds by which a watch is assumed to be late. If it does not show a write after that, a restore of the store
+#: Maximum seconds by which a watch is assumed to be late. If it does not show a write by then, a restore of the store
 #: has undone the write.
 _SEEN_WITHIN = 30.0
 
