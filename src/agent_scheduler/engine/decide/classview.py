@@ -4,8 +4,7 @@ Invariant: after `refresh`, every kept answer equals the answer of the plugins f
 the best rows by one of three strategies, chosen when it is created:
 
 - `ByKeptScores`: no plugin reads other rows. Takes the heads of the kept ranking; works as `ByFacets` while a
-normalized
-  score tells nodes apart.
+  normalized score tells nodes apart.
 - `ByFacets`: every plugin that reads other rows can name the rows with equal answers (`framework.Faceted`). Asks about
   each class of such rows once; works as `Scan` if there are too many classes.
 - `Scan`: asks about all rows for each pod. It is correct for every class, and the reference for the other two.

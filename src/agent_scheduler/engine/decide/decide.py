@@ -125,11 +125,10 @@ class ConflictPolicy(enum.StrEnum):
     """The rule for candidates whose ledger has changed since the snapshot.
 
     - `revalidate`: accept a candidate whose version is unchanged, or on which the pod still passes every filter on the
-    live
-      ledger. Only a node that has become infeasible is skipped.
+      live ledger. Only a node that has become infeasible is skipped.
     - `strict`: also skip a candidate if a bind to its node was accepted since the version that the worker saw. Other
-      changes of the row are revalidated, because a rule about versions alone would
-      take the room of a foreign pod twice.
+      changes of the row are revalidated, because a rule about versions alone would take the room of a
+      foreign pod twice.
     """
 
     REVALIDATE = "revalidate"

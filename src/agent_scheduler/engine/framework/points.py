@@ -3,8 +3,9 @@
 A profile begins with a base. The profile's own sets are applied to the base point by point (`merged`), and the plugins
 at `multiPoint` are then added to all points that they implement (`expanded`):
 
-1. plugins named at the point and at multiPoint, in the order of the point; 2. plugins of multiPoint that the point
-neither names nor disables, in the order of multiPoint; 3. plugins that only the point names.
+1. plugins named at the point and at multiPoint, in the order of the point;
+2. plugins of multiPoint that the point neither names nor disables, in the order of multiPoint;
+3. plugins that only the point names.
 
 `"*"` among the disabled of a point removes all plugins of multiPoint there. Naming a plugin at multiPoint that is
 already there changes its weight, not its position.

@@ -2,9 +2,9 @@
 
 Rules, order and messages are kube-scheduler's (`framework/preemption`, `plugins/defaultpreemption`):
 
-1. Check whether the pod may preempt at all, or already waits for victims. 2. Skip nodes whose refusal is unresolvable,
-and those without pods of lower priority. 3. Try the others in turn from an offset: does the pod fit without all pods of
-lower priority? Then restore the victims
+1. Check whether the pod may preempt at all, or already waits for victims.
+2. Skip nodes whose refusal is unresolvable, and those without pods of lower priority.
+3. Try the others in turn from an offset: does the pod fit without all pods of lower priority? Then restore the victims
    that can stay: first those whose eviction would violate a PDB, then the rest, always the most important first
    (priority, then the longer running). The search ends after some candidates, one of them without a violated PDB.
 4. The best candidate has the fewest violated PDBs, then the lowest highest priority, the lowest sum of priorities, the

@@ -1,8 +1,8 @@
 """Wraps plugins of other distributions, so that an error names the plugin that caused it.
 
-Plugins of the scheduler itself are called directly. One that was brought by another distribution is wrapped: what it
-raises says whose fault it is, and an answer of a wrong kind or size, which would otherwise break an expression far
-from here or, worse, be broadcast, is refused at once.
+Plugins of the scheduler itself are called directly. A plugin of another distribution is wrapped: its errors name the
+plugin, and an answer of a wrong type or size is rejected immediately; otherwise it could break a distant expression or,
+worse, be broadcast.
 """
 
 from __future__ import annotations
