@@ -87,7 +87,7 @@ class Scan:
     def _added(self, columns: Columns, rows: Rows, classes: FacetClasses | None = None) -> Ints:
         """Return for each of the feasible `rows` the sum that is added to its kept score.
 
-        With `classes`, normalize over all rows of these instead of over `rows`.
+        With `classes`, each of the rows represents its facet class.
         """
         total = np.zeros(rows.shape[0], dtype=np.int64)
         for score in self._scores:

@@ -122,7 +122,7 @@ def _candidates(columns: Columns, rows: Sequence[int]) -> tuple[CandidateNode, .
 
 
 class ConflictPolicy(enum.StrEnum):
-    """The rule for candidates whose ledger has changed since the snapshot.
+    """The rule for candidates if the ledger has changed since the snapshot.
 
     - `revalidate`: accept a candidate whose version is unchanged, or on which the pod still passes every filter on the
       live ledger. Only a node that has become infeasible is skipped.

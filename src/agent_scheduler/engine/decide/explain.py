@@ -131,12 +131,12 @@ def _name(columns: Columns, row: int) -> str:
     return node.name
 
 
-def plain(told: Explanation) -> dict[str, Any]:
+def plain(explanation: Explanation) -> dict[str, Any]:
     """Return the explanation as data that encodes as JSON."""
     return {
-        "nodes": told.nodes,
-        "feasible": told.feasible,
-        "message": told.message,
+        "nodes": explanation.nodes,
+        "feasible": explanation.feasible,
+        "message": explanation.message,
         "plugins": [
             {
                 "plugin": each.plugin,
@@ -145,7 +145,7 @@ def plain(told: Explanation) -> dict[str, Any]:
                 "reasons": dict(each.reasons),
                 "near": [miss._asdict() for miss in each.near],
             }
-            for each in told.plugins
+            for each in explanation.plugins
         ],
-        "best": [ranking._asdict() for ranking in told.best],
+        "best": [ranking._asdict() for ranking in explanation.best],
     }

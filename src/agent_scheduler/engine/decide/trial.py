@@ -109,8 +109,8 @@ class WhatIf:
     def count_anew(self, kinds: Sequence[PodsMatching]) -> None:
         """Apply the journal to columns of these kinds, which were just counted from the ledger.
 
-        A change that the ledger already has, of a pod that was bound or evicted since, is skipped; its row has changed
-        in the ledger, and the next refresh copies it.
+        A change that the ledger already has, of a pod that was bound or evicted since, is skipped here and only undone
+        later; its row has changed in the ledger, so the next refresh copies it.
         """
         columns = self._columns
         for pod, row, sign, *_ in self._journal:

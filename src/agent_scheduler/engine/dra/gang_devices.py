@@ -173,16 +173,16 @@ class GangDevices:
         everything = {
             each: self._everything(each, indices, there) for each in requests if each.option.takes_all
         }
-        told: dict[int, list[RequestData]] = {}
+        selected_by: dict[int, list[RequestData]] = {}
         for request, some in (*candidates.items(), *everything.items()):
             for index in some or ():
-                told.setdefault(index, []).append(request)
+                selected_by.setdefault(index, []).append(request)
         if not self._has_admin:
-            self._classify({index: tuple(by) for index, by in told.items() if index >= first})
-        groups = dict.fromkeys(self._groups[index][0] for index in told if index in self._groups)
+            self._classify({index: tuple(by) for index, by in selected_by.items() if index >= first})
+        groups = dict.fromkeys(self._groups[index][0] for index in selected_by if index in self._groups)
         mine = [group for group in groups if group not in self._common]
         others = [group.kind for group in groups if group in self._common]
-        apart = [index for index in told if index not in self._groups]
+        apart = [index for index in selected_by if index not in self._groups]
         alike = (tuple(sorted(group.kind for group in mine)), tuple(others), tuple(apart))
         return There(claims, candidates, everything, mine, alike)
 
@@ -225,10 +225,10 @@ class GangDevices:
         except Failed:
             return None
 
-    def _classify(self, told: Mapping[int, Hashable]) -> None:
-        """Group new slots; `told` has the requests of each slot, by which slots differ."""
+    def _classify(self, selected_by: Mapping[int, Hashable]) -> None:
+        """Group new slots; `selected_by` has the requests that select each slot, by which slots differ."""
         beside: dict[Hashable, list[int]] = {}
-        for index in told:
+        for index in selected_by:
             slot = self.slots[index]
             sets = {counter_set for (counter_set, _), _ in slot.device.consumes}
             if slot.facts.shared or len(sets) > 1 or (sets and not slot.place.node_name):
@@ -236,9 +236,9 @@ class GangDevices:
             if slot.is_open and slot.has_counters():
                 beside.setdefault((slot.pool.id, *(sets or (index,))), []).append(index)
         for together in beside.values():
-            self._add_group(together, told)
+            self._add_group(together, selected_by)
 
-    def _add_group(self, together: Sequence[int], told: Mapping[int, Hashable]) -> None:
+    def _add_group(self, together: Sequence[int], selected_by: Mapping[int, Hashable]) -> None:
         slots = [self.slots[index] for index in together]
         pool, place = slots[0].pool, slots[0].place
         left = {
@@ -248,7 +248,7 @@ class GangDevices:
         }
         sorts = [
             (
-                told[index],
+                selected_by[index],
                 tuple(map(slot.facts.attribute, self._attributes)),
                 tuple((name, size) for (_, name), size in slot.device.consumes),
             )

@@ -165,7 +165,7 @@ class Score(Protocol):
 
 @runtime_checkable
 class Faceted(Protocol):
-    """A filter or score that depends on the cluster and can name rows with equal answers (`cells`)."""
+    """A filter or score that depends on the cluster and can name rows with equal answers (`facet_classes`)."""
 
     def facets(self, state: Any, nodes: Columns) -> tuple[Ints, ...]:
         """Return arrays of [row] numbers from which, with values shared by all rows, the answer for a row is computed.

@@ -164,7 +164,7 @@ class PreBind(Protocol):
     """Writes or waits before a pod with a reservation of this plugin is bound."""
 
     name: str
-    #: Whether it waits only for components other than the API server.
+    #: Whether `pre_bind` waits for components other than the API server throughout.
     waits_for_others: bool = False
     #: Whether the written changes are undone if the attempt fails. Until then, the reservation stays where a request
     #: may still be applied.

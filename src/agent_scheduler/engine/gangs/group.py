@@ -88,7 +88,7 @@ def effective_minimum(group: Group, present: Collection[str] = ()) -> tuple[int,
 
     Minimums of roles count only if the group's own is at least their sum: a group with a lower total accepts any
     members (`job_info.go`, `CheckTaskReady`). `present` has the roles with members. Roles without members that wait for
-    others are not required; the group's minimum is reduced by theirs.
+    others are not required; the group's minimum is reduced accordingly.
     """
     roles, least = group.role_minimums, group.minimum
     if not roles:

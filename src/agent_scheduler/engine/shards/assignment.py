@@ -49,7 +49,8 @@ class _Shard:
     def __init__(self, number: int, rules: Rules) -> None:
         self.number = number
         self.rules = rules
-        #: [row] its score, doubled so that the bonus of a tie fits between two scores; whether the filters accept it.
+        #: [row] its score, doubled so that the odd bonus of the current shard decides ties; whether the filters accept
+        #: it.
         self.points: Ints = np.zeros(0, dtype=np.int64)
         self.passes: Flags = np.zeros(0, dtype=bool)
         #: The number of its nodes, and its remaining budget by resource, empty without a budget.

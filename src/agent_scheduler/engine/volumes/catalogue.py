@@ -324,22 +324,23 @@ class Catalogue:
         problems += [
             f"{key} has a selected node, but is unknown" for key in self.selected if key not in self.claims
         ]
-        anew = Catalogue()
-        anew.taken, anew.selected = self.taken, self.selected
-        anew.csi_nodes = self.csi_nodes
+        fresh = Catalogue()
+        fresh.taken, fresh.selected = self.taken, self.selected
+        fresh.csi_nodes = self.csi_nodes
         for volume in self.volumes.values():
-            anew._index(volume)
+            fresh._index(volume)
         for capacity in self._capacities.values():
-            anew.capacities.put(capacity)
+            fresh.capacities.put(capacity)
         for each in self._attachments.values():
-            anew._attached_to.setdefault(each.node_name, {})[each.name] = each
+            fresh._attached_to.setdefault(each.node_name, {})[each.name] = each
         for node in self.csi_nodes.values():
-            anew._index_node(node)
+            fresh._index_node(node)
         for index in ("_prebound", "_attached_to", "_limits", "_migrated"):
-            if getattr(self, index) != getattr(anew, index):
+            if getattr(self, index) != getattr(fresh, index):
                 problems.append(f"{index} is out of step with the objects")
         if not (
-            self.free.has_same_candidates(anew.free) and self.capacities.has_same_candidates(anew.capacities)
+            self.free.has_same_candidates(fresh.free)
+            and self.capacities.has_same_candidates(fresh.capacities)
         ):
             problems.append("the candidate indexes are out of step with the objects")
         return problems + self.free.check() + self.capacities.check()

@@ -3,9 +3,9 @@
     reserve ──> due ──> written, a write at a time ──> check_bindings: WAIT ... DONE, then the bind
        └── unreserve, at any time: unwritten assumptions are undone; written ones stay for the next attempt
 
-`reserve` reads the current `Catalogue`, not that of the decision, and takes all or nothing. A write is a JSON merge patch
-with the UID and resourceVersion of the known object, so it is rejected if the object was changed in between; the volume
-controller and the provisioner do the rest, and the bound claim is the sign that they have finished.
+`reserve` reads the current `Catalogue`, not that of the decision, and takes all or nothing. A write is a JSON merge
+patch with the UID and resourceVersion of the known object, so it is rejected if the object was changed in between; the
+volume controller and the provisioner do the rest, and the bound claim is the sign that they have finished.
 """
 
 from __future__ import annotations
