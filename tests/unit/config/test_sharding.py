@@ -185,7 +185,7 @@ MISTAKES = {
         "arguments.resources.cpu.min: found the number 0.7; allowed: at most max (0.6)"
     ),
     rate("minCPUUtil: 0, resources: {cpu: {min: 0.7}}"): (
-        "arguments.resources.cpu: is said by minCPUUtil and maxCPUUtil, too; allowed: one of both"
+        "arguments.resources.cpu: is also set by minCPUUtil and maxCPUUtil; allowed: one of both"
     ),
     policy("warmup", "{warmupLabel: ''}"): "arguments.warmupLabel: found ''; allowed: a label key",
     policy("warmup", "{warmupLabelValue: true}"): "warmupLabelValue: found true; allowed: a string",
