@@ -4,10 +4,10 @@
     python -m tests.project.english --paths  # print the list of source, for `ruff check --select D...`
     python -m tests.project.english FILE...  # check these files or folders instead
 
-The lists are `[tool.plain-english]` in pyproject.toml: in `paths` the source and in `pages` the Markdown that is in plain
-English already. Ruff checks the form of docstrings (`make lint`); this program checks what ruff cannot: first lines
-without a subject or verb, and phrases that are not the field's. Code in backticks, blocks of code and the targets of
-links are not checked.
+The lists are `[tool.plain-english]` in pyproject.toml: in `paths` the source and in `pages` the Markdown that is in
+plain English already. Ruff checks the form of docstrings (`make lint`); this program checks what ruff cannot: first
+lines without a subject or verb, and phrases that are not the field's. Code in backticks, blocks of code and the targets
+of links are not checked.
 """
 
 from __future__ import annotations
