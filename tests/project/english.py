@@ -120,7 +120,7 @@ RULES = (
     ),
     Rule(
         re.compile(
-            r"\b(?:mend(?:s|ed|ing)?|(?:is|are) not there|there (?:is|are) none|(?:comes?|came) to nothing)\b"
+            r"\b(?:mend(?:s|ed|ing)?|(?:is|are) not there|(?:comes?|came) to nothing)\b"
         ),
         "repair or fix; is missing, does not exist",
         frozenset({Kind.PAGE}),
