@@ -119,9 +119,7 @@ RULES = (
         "American spelling, as in Kubernetes' API",
     ),
     Rule(
-        re.compile(
-            r"\b(?:mend(?:s|ed|ing)?|(?:is|are) not there|(?:comes?|came) to nothing)\b"
-        ),
+        re.compile(r"\b(?:mend(?:s|ed|ing)?|(?:is|are) not there|(?:comes?|came) to nothing)\b"),
         "repair or fix; is missing, does not exist",
         frozenset({Kind.PAGE}),
     ),
