@@ -1,12 +1,13 @@
-"""Checks the English of the source: docstrings, comments, log events, help and error texts.
+"""Checks the English of the source and of the pages: docstrings, comments, log events, help and error texts, Markdown.
 
-    python -m tests.project.english          # check the folders in the list, print each finding, exit 1 if there is any
-    python -m tests.project.english --paths  # print the list, for `ruff check --select D...`
+    python -m tests.project.english          # check the files in the lists, print each finding, exit 1 if there is any
+    python -m tests.project.english --paths  # print the list of source, for `ruff check --select D...`
     python -m tests.project.english FILE...  # check these files or folders instead
 
-The list is `[tool.plain-english] paths` in pyproject.toml: the folders and files that are in plain English already.
-Ruff checks the form of their docstrings (`make lint`); this program checks what ruff cannot: first lines without a
-subject or verb, and phrases that are not the field's. Code in backticks is not checked.
+The lists are `[tool.plain-english]` in pyproject.toml: in `paths` the source and in `pages` the Markdown that is in
+plain English already. Ruff checks the form of docstrings (`make lint`); this program checks what ruff cannot: first
+lines without a subject or verb, and phrases that are not the field's. Code in backticks, blocks of code and the targets
+of links are not checked.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Kind(Enum):
     COMMENT = "comment"
     EVENT = "log event"
     STRING = "text"
+    PAGE = "page"
 
 
 class Text(NamedTuple):
@@ -116,11 +118,19 @@ RULES = (
         "|(?:normal|recogn|author|initial|serial|organ|summar|minim|maxim|optim)is(?:e|es|ed|ing|ation)",
         "American spelling, as in Kubernetes' API",
     ),
+    Rule(
+        re.compile(r"\b(?:mend(?:s|ed|ing)?|(?:is|are) not there|(?:comes?|came) to nothing)\b"),
+        "repair or fix; is missing, does not exist",
+        frozenset({Kind.PAGE}),
+    ),
     Rule(re.compile(r"\A[a-z]+(?:_[a-z]+)+\Z"), "words with spaces, no snake_case", frozenset({Kind.EVENT})),
     Rule(re.compile(r"\A[A-Z][a-z]+ |[.!]\Z"), "lower case, without a full stop", frozenset({Kind.EVENT})),
 )
 
 _CODE = re.compile(r"`[^`]*`|https?://\S+")
+_FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+_ITEM = re.compile(r" *(?:[-*]|[0-9]+\.) ")
+_TARGET = re.compile(r"\]\([^)]*\)")
 _DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|pragma|mypy:|ruff:|fmt:|!)")
 #: Finds comments many times faster than tokenize. Strings are matched so that a # in them is no comment.
 _STRING_OR_COMMENT = re.compile(
@@ -133,9 +143,10 @@ _LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical
 
 
 def check(path: Path, source: str, rules: Sequence[Rule] = RULES) -> list[Finding]:
-    """Return each occurrence of a rule's pattern in the prose of a module, in the order of lines."""
+    """Return each occurrence of a rule's pattern in the prose of a module or page, in the order of lines."""
     found = []
-    for text in sorted(texts(source), key=lambda text: text.line):
+    read = paragraphs if path.suffix == ".md" else texts
+    for text in sorted(read(source), key=lambda text: text.line):
         prose = _CODE.sub("`code`", text.prose)
         for rule in rules:
             if text.kind in rule.kinds and (match := rule.pattern.search(prose)):
@@ -165,6 +176,33 @@ def texts(source: str) -> Iterator[Text]:
                     skipped.add(event)
                     yield Text(event.lineno, Kind.EVENT, event.value)
     yield from _comments(source)
+
+
+def paragraphs(page: str) -> Iterator[Text]:
+    """Yield the paragraphs, list items, titles and rows of tables of a Markdown page, each as one line.
+
+    Blocks of code and the targets of links are left out.
+    """
+    lines: list[str] = []
+    begin = 1
+    blank = True
+    for row, line in enumerate(_FENCED.sub(_newlines, page).splitlines(), 1):
+        if lines and (not line.strip() or _ITEM.match(line) or line.startswith(("|", "#"))):
+            yield Text(begin, Kind.PAGE, " ".join(lines))
+            lines = []
+        if blank and line.startswith("    "):
+            continue
+        blank = not line.strip()
+        if not blank:
+            if not lines:
+                begin = row
+            lines.append(_TARGET.sub("]", line).strip())
+    if lines:
+        yield Text(begin, Kind.PAGE, " ".join(lines))
+
+
+def _newlines(block: re.Match[str]) -> str:
+    return "\n" * block[0].count("\n")
 
 
 def _comments(source: str) -> Iterator[Text]:
@@ -214,15 +252,15 @@ def _name(node: ast.AST) -> str:
     return ""
 
 
-def rewritten() -> list[str]:
-    """Return the folders and files that are checked, relative to the root of the checkout."""
+def rewritten(key: str) -> list[str]:
+    """Return the folders and files of a list, `paths` or `pages`, relative to the root of the checkout."""
     with open(ROOT / "pyproject.toml", "rb") as file:
-        paths: list[str] = tomllib.load(file)["tool"]["plain-english"]["paths"]
-    return paths
+        listed: list[str] = tomllib.load(file)["tool"]["plain-english"][key]
+    return listed
 
 
 def files_of(paths: Sequence[str]) -> list[Path]:
-    """Return the Python files in these folders, with the files among them.
+    """Return the Python and Markdown files in these folders, with the files among them.
 
     Raises FileNotFoundError for a path that does not exist, so that a moved folder does not drop out of the check.
     """
@@ -231,18 +269,18 @@ def files_of(paths: Sequence[str]) -> list[Path]:
         path = ROOT / each
         if not path.exists():
             raise FileNotFoundError(f"[tool.plain-english] names {each}, which does not exist")
-        found.update(path.rglob("*.py") if path.is_dir() else [path])
+        found.update((*path.rglob("*.py"), *path.rglob("*.md")) if path.is_dir() else [path])
     return sorted(found)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     if arguments[:1] == ["--paths"]:
-        print(*rewritten(), sep="\n")
+        print(*rewritten("paths"), sep="\n")
         return 0
     found = [
         finding
-        for path in files_of(arguments or rewritten())
+        for path in files_of(arguments or [*rewritten("paths"), *rewritten("pages")])
         for finding in check(path.relative_to(ROOT), path.read_text())
     ]
     print(*found, sep="\n", end="\n" if found else "")

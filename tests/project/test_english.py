@@ -9,8 +9,8 @@ import pytest
 from tests.project import english
 
 
-def found(source: str) -> list[tuple[int, str]]:
-    return [(each.line, each.found) for each in english.check(Path("a.py"), source)]
+def found(source: str, name: str = "a.py") -> list[tuple[int, str]]:
+    return [(each.line, each.found) for each in english.check(Path(name), source)]
 
 
 def test_the_folders_in_the_list_are_in_plain_english() -> None:
@@ -55,6 +55,32 @@ def test_a_banned_pattern_is_found_on_its_line(source: str, expected: tuple[int,
 )
 def test_plain_english_and_code_are_let_pass(source: str) -> None:
     assert found(source) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("# Title\n\nThe queue is\ntold of it.\n", (3, "told")),
+        ("- One pod.\n- The lease lies\n  in kube-system.\n", (2, "lies in")),
+        ("| a | b |\n| --- | --- |\n| `told` | lists it anew |\n", (3, "anew")),
+        ("```sh\necho told\n```\n\nIt is mended.\n", (5, "mended")),
+    ],
+)
+def test_a_banned_pattern_is_found_in_a_page(page: str, expected: tuple[int, str]) -> None:
+    assert found(page, "a.md") == [expected]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```\nit is told\n```\n",
+        "Run\n\n    make told    # anew\n    make anew\n\nand wait.\n",
+        "See [the page](told.md#anew).\n",
+        "Of these, the `told` one waits.\n",
+    ],
+)
+def test_code_and_links_of_a_page_are_let_pass(page: str) -> None:
+    assert found(page, "a.md") == []
 
 
 def test_a_path_that_does_not_exist_is_an_error() -> None:
