@@ -136,6 +136,7 @@ _NEW = dict.fromkeys(_KEPT, 1)
 #: Scenarios, seeds of worlds there, and the faults that these have alone, which lead to what few worlds reach.
 _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
     ("churn", range(100, 103), "bound_elsewhere recreated gone deleting gated node_vanished sigterm stall"),
+    ("churn", range(103, 106), "duplicate cut"),
     ("mixed", range(100, 103), "bound_elsewhere pod_deleted unfair stall sigterm lost_after gone_in_stream"),
     ("preempting", range(100, 106), "preemptor room_taken crash denied held_back bound_elsewhere"),
     (

@@ -118,9 +118,8 @@ class Tiers:
     def in_pending_order(self, job: Job, tasks: Iterable[Task]) -> list[Task]:
         """Tasks of the job that wait: first those with which each role has its minimum, then those beyond. One role's
         surplus would take the room without which another has no minimum, and the gang none. Of both, those come last
-        that stand by: with room that is missing to who runs before them they would wait for ever. Before those with
-        the gate of their queue come those without: of the queue's room theirs is kept for them."""
-        ordered = sorted(self.in_task_order(tasks), key=lambda task: (task.pod.stands_by, task.gated))
+        that stand by: with room that is missing to who runs before them they would wait for ever."""
+        ordered = sorted(self.in_task_order(tasks), key=lambda task: task.pod.stands_by)
         if not job.role_minimums:
             return ordered
         lacking = {role: least - job.in_role(role, _PLACED) for role, least in job.role_minimums.items()}
