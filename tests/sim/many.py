@@ -160,7 +160,7 @@ _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
         "crash queue_changed group_changed members_deleted webhook_down webhook_lies lost_after denied",
     ),
     (
-        *("gates-shards", (106, 109, 112, 116, 118, 122)),
+        *("gates-shards", (104, 106, 109, 112, 116, 118, 122, 132)),
         "crash sigterm lease owner_gone shards_changed webhook_down lost_after stop",
     ),
     ("mixed-batch", (100, 115, 116, 117, 124, 125, 133, 155), "crash denied"),
