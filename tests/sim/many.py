@@ -166,7 +166,7 @@ _RARE: tuple[tuple[str, Iterable[int], str], ...] = (
     ("mixed-batch", (100, 115, 116, 117, 124, 125, 133, 155), "crash denied"),
     ("jobs", range(100, 104), "crash pod_failed job_commanded lost_after"),
     # Gangs are evicted for others, and some evictions fail.
-    ("jobs", (11, 16, 18), "denied failed"),
+    ("jobs", (37, 93, 123), "denied failed"),
     (
         "gpus",
         range(100, 106),
