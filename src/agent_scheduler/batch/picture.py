@@ -39,7 +39,7 @@ StatusOf = Callable[[PodGroup], PodGroupStatus]
 ConditionOf = Callable[[PodInfo], Condition | None]
 
 
-#: For how long a pod of a workload that names no group is left to whoever makes such groups.
+#: Seconds for which a pod of a workload without a group waits for the podgroup controller.
 _UNNAMED_SECONDS: Final = 5.0
 
 
@@ -203,7 +203,7 @@ class Pictures:
         )
 
     def _is_to_be_named(self, pod: PodInfo, now: float) -> bool:
-        """Whether the pod is left to whoever makes groups, as it is not seen for long enough."""
+        """Return whether the pod still waits for the podgroup controller to name its group."""
         groups, uid = self._groups, pod.uid
         if uid not in groups.to_be_named or pod.node_name or uid in self._cluster.ledger.placements:
             return False

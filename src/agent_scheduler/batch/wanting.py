@@ -19,7 +19,7 @@ from agent_scheduler.engine.state.wantingpods import Together
 
 
 class WantingGroups:
-    """Owner of who stands for the pods of a group, so many that one of each kind does."""
+    """Owns the pods that represent their group among those that want nodes: one of each kind."""
 
     def __init__(self, usage: QueueUsage, pods: Mapping[str, PodInfo], due: Callable[[], object]) -> None:
         """`pods`: those that wait, as last seen. `due`: has a session held that looks at all jobs."""

@@ -12,7 +12,7 @@ from agent_scheduler.engine.gangs.group import (
     of_pod_group,
 )
 from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
-from agent_scheduler.engine.state.asks import needed, turn_in_gang, turn_of_pod
+from agent_scheduler.engine.state.asks import needed, role_of, turn_in_gang, turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -49,16 +49,16 @@ class GangChoice:
             for each in members
             if not (each.closed_gates or each.deleting or each.finished or self._holds_room(each, reserved))
         ]
-        there = Counter(map(_role, (*holding, *gated, *loose)))
+        there = Counter(map(role_of, (*holding, *gated, *loose)))
         minimum, roles = effective_minimum(group, there)
         if there.total() < minimum or any(there[role] < least for role, least in roles.items()):
             return None
         first, others = needed(
             sorted((*gated, *loose), key=turn_in_gang),
-            role_of=_role,
+            role_of=role_of,
             more=minimum - len(holding),
             of_roles={
-                role: least - sum(_role(each) == role for each in holding) for role, least in roles.items()
+                role: least - sum(role_of(each) == role for each in holding) for role, least in roles.items()
             },
         )
         return Choice(
@@ -102,10 +102,6 @@ class GangChoice:
         if pod.deleting:
             return False
         return bool(pod.node_name) or pod.uid in reserved or pod.uid in self._cluster.ledger.placements
-
-
-def _role(pod: PodInfo) -> str:
-    return pod.batch.role if pod.batch is not None else ""
 
 
 def _at_least(group: Group, holding: Iterable[PodInfo]) -> Vector:

@@ -50,6 +50,11 @@ def needed(
     return first + others[:left], others[left:]
 
 
+def role_of(pod: PodInfo) -> str:
+    """Return the role of a member in its gang, or an empty text."""
+    return pod.batch.role if pod.batch is not None else ""
+
+
 def turn_of_pod(pod: PodInfo) -> Turn:
     return turn(pod.priority, pod.created, pod.name, pod.uid)
 

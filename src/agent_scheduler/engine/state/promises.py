@@ -23,7 +23,7 @@ from agent_scheduler.objects.quantity import QuantityError
 from ..quotas.entries import Standing
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
-from .asks import Ask, Promise, needed, turn_in_gang, turn_of_group
+from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -171,7 +171,7 @@ class Promises:
         there.sort(key=lambda pod: (not self._of(pod), turn_in_gang(pod)))
         first, _ = needed(
             there,
-            role_of=lambda pod: pod.batch.role if pod.batch is not None else "",
+            role_of=role_of,
             more=group.spec.min_member,
             of_roles=group.spec.min_task_member or {},
         )
