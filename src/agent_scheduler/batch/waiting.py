@@ -444,7 +444,7 @@ def _counts_for_all(event: ClusterEvent) -> bool:
 
 
 def _matters(event: ClusterEvent) -> bool:
-    """Return whether the event of a pod affects sessions, that is, not only fields that the scheduler writes or ignores."""
+    """Return whether a pod event affects sessions: it is not limited to fields that they write or ignore."""
     return event.action is not ActionType.UPDATE_POD_OTHER
 
 
