@@ -296,7 +296,7 @@ class Pictures:
 
 
 def waiting_kinds(view: View) -> Generator[None, None, dict[Kind, PodInfo]]:
-    """Return one pod of each kind that waits for a node; pods of settled groups and pods with closed gates are left out."""
+    """Return one pod of each kind that waits for a node, without pods of settled groups and pods with closed gates."""
     found: dict[Kind, PodInfo] = {}
     for number, (key, pods) in enumerate(view.pods.items()):
         if key in view.settled:
