@@ -117,7 +117,7 @@ class Columns:
 
     @property
     def taints(self) -> Ints:
-        """[row] id of the taint list in `interns.taints`. Read this before `interns.taints`, since this may add to it."""
+        """[row] id of the taint list in `interns.taints`. Read this first, since it may renumber that list."""
         if self._generation != self.interns.generation:
             self._number_anew()
         return self._taints
