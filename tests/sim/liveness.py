@@ -38,7 +38,7 @@ from .nemesis import workers
 from .queue_rest import UNWRITTEN, check_restarts, check_words, until_nobody_rests
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_planned, check_still, unsettled, until_divided, until_handed_over
-from .states import samples
+from .states import SHARD_FULL, samples
 
 #: A waiting pod, and the node on which it fits.
 Unbound = tuple[Json, str]
@@ -281,13 +281,22 @@ async def _check_unwritten(world: World) -> None:
     """Check that for a while our processes write nothing but leases in a cluster in which nothing happens.
 
     Event series are written after this, and a pod may change its report when the flush retries it.
+
+    A cluster does not come to rest if a gang lacks capacity only in its NodeShard and an autoscaler removes the shard's
+    idle nodes: without these the whole cluster lacks capacity, so the gang requests nodes again
+    (docs/sharding.md#modes).
     """
     deadline, moves = world.loop.time() + _FLUSHED, 0
     while True:
         written, before, given = len(world.writes), _positions(world), _nodes_given(world)
+        added, full = _nodes_added(world), world.states.seen[SHARD_FULL]
         await asyncio.sleep(UNWRITTEN)
         found = world.writes[written:]
-        if moves < _MOVES and (before != _positions(world) or given != _nodes_given(world)):
+        if added < _nodes_added(world) and full < world.states.seen[SHARD_FULL]:
+            if world.loop.time() >= deadline:
+                world.states.reached("nodes of a full shard come and go")
+                return
+        elif moves < _MOVES and (before != _positions(world) or given != _nodes_given(world)):
             moves += 1
         elif not found or world.loop.time() >= deadline:
             break
@@ -330,6 +339,11 @@ def _nodes_given(world: World) -> int:
     """Return how often the operator has assigned an autoscaler's nodes to shards."""
     operator = None if world.gates is None else world.gates.operator
     return 0 if operator is None else operator.writes
+
+
+def _nodes_added(world: World) -> int:
+    """Return how many nodes the autoscaler has added."""
+    return 0 if world.gates is None else world.gates.autoscaler._numbers.total()
 
 
 def _positions(world: World) -> dict[str, tuple[str | bool, ...]]:
