@@ -1,0 +1,50 @@
+"""Fixtures of embedded clusters, for who names it in the `conftest.py` at the root of the tests:
+
+    pytest_plugins = ["embedded_kubernetes.pytest_plugin"]
+
+`embedded_cluster` is a cluster for one test, with the options of its mark, if any:
+
+    @pytest.mark.embedded_cluster(nodes=3)
+    def test_nodes(embedded_cluster): ...
+
+`embedded_clusters` starts as many as are asked for: `embedded_clusters(nodes=3)`. All of them end with the test.
+It is no entry point of pytest: a project that merely has this distribution installed gets no fixtures from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .embedded import EmbeddedCluster
+
+MARK = "embedded_cluster"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    text = f"{MARK}(**options): the options of embedded_kubernetes.EmbeddedCluster for the fixture {MARK}"
+    config.addinivalue_line("markers", text)
+
+
+@pytest.fixture
+def embedded_clusters() -> Iterator[Callable[..., EmbeddedCluster]]:
+    """Starts a cluster with the options that it is called with."""
+    from .embedded import EmbeddedCluster
+
+    with ExitStack() as running:
+        yield lambda **options: running.enter_context(EmbeddedCluster(**options))
+
+
+@pytest.fixture
+def embedded_cluster(
+    request: pytest.FixtureRequest, embedded_clusters: Callable[..., EmbeddedCluster]
+) -> EmbeddedCluster:
+    """A cluster that is this test's alone."""
+    options: dict[str, Any] = {}
+    for mark in reversed(list(request.node.iter_markers(MARK))):
+        options.update(mark.kwargs)
+    return embedded_clusters(**options)
