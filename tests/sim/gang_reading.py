@@ -215,6 +215,14 @@ def largest(pods: Iterable[Json]) -> Counter[str]:
     return found
 
 
+def most_of(pods: Iterable[Json], number: int) -> Counter[str]:
+    """What so many of them ask for at most."""
+    asked = [requests(pod) for pod in pods]
+    return Counter(
+        {name: sum(sorted((each[name] for each in asked), reverse=True)[:number]) for name in RESOURCES}
+    )
+
+
 def least_of(pods: Iterable[Json], number: int) -> Counter[str]:
     """What so many of them ask for at least."""
     asked = [requests(pod) for pod in pods]

@@ -143,14 +143,14 @@ class Standing:
         return found
 
     def more(self, group: Json, members: list[Json]) -> Counter[str]:
-        """Of its `minResources`, or of what its minimum of members asks for, what none of these has."""
+        """Of its `minResources`, or of what its minimum of members may ask for, what none of these has."""
         waiting = [pod for pod in members if read.waits(pod)]
         has = {uid_of(pod) for pod in (*self.placed, *self.reserved)}
         holding = [pod for pod in members if uid_of(pod) in has]
         asked = read.amounts((group.get("spec") or {}).get("minResources"))
         if not any(asked.values()):
             return asked
-        asked |= read.least_of([*holding, *waiting], read.minimum(group, members).members)
+        asked |= read.most_of([*holding, *waiting], read.minimum(group, members).members)
         for pod in holding:
             asked.subtract(read.requests(pod))
         return +asked

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent_scheduler.engine.quotas.entries import Standing as Stands
 
@@ -190,19 +189,89 @@ def check_words(world: World, by: Rules) -> None:
 
 # -- a process that begins anew
 
-#: Of a pod: its queue, and whether it is placed there.
-Account = dict[str, tuple[str, bool]]
+
+class _Rest(NamedTuple):
+    """What a restart is to leave as it is. `account`: of each UID and each group that is promised room, its queue, what
+    it counts as, and whether it is placed; of those for whom room is kept, without a difference how. `says`: of pods
+    that have not ended, where they are and what they say, and of groups their phases. `queues`: of both, all queues
+    that count what they ask for, but for the root. `lacking`: groups that have not their minimum of members, and the
+    pods of these."""
+
+    account: dict[str, tuple[str, dict[str, float], bool]]
+    says: dict[str, tuple[str, str]]
+    queues: dict[str, frozenset[str]]
+    lacking: frozenset[str]
+
+    @classmethod
+    def of(cls, world: World, process: Process) -> _Rest:
+        assert world.gangs is not None, "it has queues"
+        assert process.fast_path is not None, "it leads"
+        usage: Any = process.fast_path.ledger.usage
+        pods, groups, queues = world.gangs.pods(), world.gangs.groups(), world.gangs.queues()
+        names = {uid_of(pod): name_of(pod) for pod in pods}
+        account = {
+            names.get(uid, uid.replace("default/", "group ")): (
+                entry.queue,
+                {resource: amount for resource, amount in entry.vector.items() if amount},
+                entry.standing is Stands.BOUND,
+            )
+            for uid, entry in usage.book._entries.items()
+        }
+        members: dict[str, list[Json]] = {}
+        for pod in pods:
+            members.setdefault(read.group_of(pod), []).append(pod)
+        lacking = {name for name, group in groups.items() if _lacks(group, members.get(name, []))}
+        without = [name_of(pod) for pod in pods if read.group_of(pod) in lacking]
+        says = {name_of(pod): _says(pod) for pod in pods if not read.has_ended(pod)}
+        says |= {f"group {name}": ("", read.phase_of_group(group)) for name, group in groups.items()}
+        of = {name_of(pod): read.queue_of(pod, groups.get) for pod in pods}
+        of |= {f"group {name}": read.queue_of_group(group) for name, group in groups.items()}
+        above = {name: frozenset(read.chain(queue, queues)) - {"root"} for name, queue in of.items()}
+        return cls(account, says, above, frozenset((*(f"group {name}" for name in lacking), *without)))
+
+    def changes(self, after: _Rest) -> list[str]:
+        """Those who had given room back after a time have it again, and which of several groups that lack members is
+        let in is nobody's loss: a process forgets which of them have had their turn. Who waits beside such a group has
+        the room meanwhile, or has not. An autoscaler may take a node away, and with it members that have ended."""
+        lacking = self.lacking | after.lacking
+        in_turns = frozenset[str]().union(
+            *(self.queues.get(each, ()) for each in lacking if self._counts_otherwise(after, each))
+        )
+        names = self.account.keys() | after.account.keys() | self.says.keys() | after.says.keys()
+        nothing, nowhere = frozenset[str](), ("", "")
+        compared = [
+            name
+            for name in sorted(names)
+            if not (self.queues.get(name, nothing) | after.queues.get(name, nothing)) & in_turns
+        ]
+        found = []
+        for name in compared:
+            was, now = self.says.get(name, nowhere), after.says.get(name, nowhere)
+            if was[0] != now[0] or (name not in lacking and was != now):
+                found.append(f"{name}: {' '.join(was)}, then {' '.join(now)}")
+        # Of those who have moved the account follows.
+        return found or [
+            f"{name} counts as {self.account.get(name)}, then as {after.account.get(name)}"
+            for name in compared
+            if name not in lacking and self._counts_otherwise(after, name)
+        ]
+
+    def _counts_otherwise(self, after: _Rest, name: str) -> bool:
+        return self.account.get(name) != after.account.get(name)
+
+
+def _lacks(group: Json, members: list[Json]) -> bool:
+    there = [pod for pod in members if not read.is_leaving(pod) and read.phase(pod) != "Failed"]
+    return bool(read.minimum(group, there).lacks(there))
 
 
 async def check_restarts(world: World) -> None:
-    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves. Those
-    who had given room back after a time have it again, and which of several groups that lack members is let in is
-    nobody's loss: a process forgets which of them have had their turn."""
+    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves."""
     if world.shape.gates is not None and world.shape.gates.timeout:
         return
     for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
         world.safety.look("L24")
-        before, stood = _account(process), _standing(world)
+        before = _Rest.of(world, process)
         if world.seed % 2:
             process.kill("killed at rest")
         else:
@@ -211,26 +280,9 @@ async def check_restarts(world: World) -> None:
         if follows is None:
             return
         await asyncio.sleep(_SETTLES)
-        after = _account(follows)
-        for name in _lacking(world):
-            before.pop(f"default/{name}", None)
-            after.pop(f"default/{name}", None)
-        if _standing(world) == stood and before != after:
-            names = (
-                {uid_of(pod): name_of(pod) for pod in world.gangs.pods()} if world.gangs is not None else {}
-            )
-            changed = [
-                f"{names.get(uid, uid)}: {before.get(uid)}, then {after.get(uid)}"
-                for uid in sorted(before.keys() | after.keys())
-                if before.get(uid) != after.get(uid)
-            ]
-            problem = (
-                f"{follows.identity} counts otherwise than {process.name} before: {'; '.join(changed[:3])}"
-            )
-            world.safety.violated("L24", problem)
-        moved = [f"{key}: {was}, then {now}" for key, was, now in _changes(stood, _standing(world))]
-        if moved:
-            world.safety.violated("L24", f"as {process.name} begins anew, {'; '.join(moved[:3])}")
+        changes = before.changes(_Rest.of(world, follows))
+        if changes:
+            world.safety.violated("L24", f"as {process.name} begins anew, {'; '.join(changes[:3])}")
 
 
 async def _follower(world: World, ended: Process) -> Process | None:
@@ -248,49 +300,6 @@ async def _follower(world: World, ended: Process) -> Process | None:
     return None
 
 
-def _account(process: Process) -> Account:
-    """UID -> its queue, and whether it is placed; of those for whom room is kept, without a difference how."""
-    assert process.fast_path is not None, "it leads"
-    usage: Any = process.fast_path.ledger.usage
-    book = usage.book._entries
-    return {uid: (entry.queue, entry.standing is Stands.BOUND) for uid, entry in book.items()}
-
-
-def _standing(world: World) -> dict[str, str]:
-    """What is to stay as it is: where pods are and what they say, and the phases of groups."""
-    assert world.gangs is not None, "it has queues"
-    lacking = _lacking(world)
-    found = {
-        name_of(pod): str(read.node_of(pod)) if read.group_of(pod) in lacking else _says(pod)
-        for pod in world.gangs.pods()
-        if not read.has_ended(pod)
-    }
-    groups = world.gangs.groups().items()
-    return found | {
-        f"group {name}": read.phase_of_group(group) for name, group in groups if name not in lacking
-    }
-
-
-def _lacking(world: World) -> set[str]:
-    """Groups that have not so many members that they could have their minimum."""
-    assert world.gangs is not None, "it has queues"
-    members: dict[str, list[Json]] = {}
-    for pod in world.gangs.pods():
-        if not read.is_leaving(pod) and read.phase(pod) != "Failed":
-            members.setdefault(read.group_of(pod), []).append(pod)
-    return {
-        name
-        for name, group in world.gangs.groups().items()
-        if read.minimum(group, members.get(name, ())).lacks(members.get(name, ()))
-    }
-
-
-def _says(pod: Json) -> str:
+def _says(pod: Json) -> tuple[str, str]:
     where = pod["spec"].get("nodeName") or (pod.get("status") or {}).get("nominatedNodeName") or "no node"
-    return f"{read.phase(pod)} {where} {gates(pod)} {condition_of(pod).get('reason', '')}"
-
-
-def _changes(before: dict[str, str], after: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    for key in sorted(before.keys() | after.keys()):
-        if before.get(key) != after.get(key):
-            yield key, before.get(key, "not there"), after.get(key, "gone")
+    return where, f"{read.phase(pod)} {gates(pod)} {condition_of(pod).get('reason', '')}"

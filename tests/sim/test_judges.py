@@ -284,7 +284,7 @@ _QUICK: dict[str, dict[str, Make]] = {
     "L23 gates from 2: nodes come for pods that wait for members => unused: its gang has": {
         "embedded_kubernetes.autoscaler.is_unschedulable": around(_waits_for_anything)
     },
-    "L24 gates from 4: what was promised is forgotten at a restart => counts otherwise": {
+    "L24 gates from 4: what was promised is forgotten at a restart => counts as": {
         "engine.state.gatedpods.GatedPods.set": forgetful(native_alone=False),
         "tests.sim.gate_safety.GateSafety.look_inside": gives(None),
     },

@@ -21,7 +21,7 @@ from agent_scheduler.engine.session.close import Result
 from agent_scheduler.engine.session.model import Job, Task
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.state.podinfo import PodInfo
-from agent_scheduler.engine.verdicts import by_nodes
+from agent_scheduler.engine.verdicts import HAS_GATES, by_nodes
 from agent_scheduler.kube.eviction import Evicted
 
 
@@ -134,10 +134,15 @@ class GroupCommitter:
 
     def commit(self, members: Sequence[Member], minimum: int) -> Collection[str]:
         refused = self._commit(members, minimum, self._admission)
-        for member in members:
-            if member.result.pod.uid not in refused:
+        for pod in (member.result.pod for member in members):
+            if pod.uid in refused:
+                continue
+            if pod.stands_by:
+                # It has a node now, and an autoscaler need not add one.
+                self._messenger.gated(pod, HAS_GATES)
+            else:
                 # What waits to be said about a refusal must not be said after the bind.
-                self._messenger.binding(member.result.pod)
+                self._messenger.binding(pod)
         if refused:
             self._try_again()
         return refused

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Final
 
+from agent_scheduler.engine.session.close import GroupResult
 from agent_scheduler.engine.session.model import Job, TaskStatus
 from agent_scheduler.engine.session.session import Session
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.objects.batch import PENDING
 
 from .waiting import NO_PLUGINS, Kind, kind_of
 
@@ -37,6 +39,24 @@ def refusals_of(session: Session) -> Generator[None, None, dict[Kind | GroupKey,
 def kept_out_by_quotas(session: Session) -> frozenset[str]:
     """Namespaces of the jobs that a quota has kept from being let in."""
     return frozenset(job.namespace for job in session.fresh if job.quota_refusal)
+
+
+def kept_out_by_cluster(session: Session) -> bool:
+    """Whether groups wait to be let into their queue until the cluster has room for them. They may have no pods yet."""
+    return session.asks_cluster and any(job.is_pending for job in session.fresh)
+
+
+def is_followed(session: Session, groups: Iterable[GroupResult]) -> bool:
+    """Whether another session might let in groups that this one kept out, though nothing else happens.
+
+    Plugins count a group by the phase that it had as the session began: all of its `minResources` while it is Inqueue,
+    beside what its pods have on nodes already, and less when it runs. Volcano holds a session each second in any case.
+    """
+    if session.let_in_late:
+        return True
+    return kept_out_by_cluster(session) and any(
+        each.status.phase != (each.group.status.phase or PENDING) for each in groups
+    )
 
 
 def claimed_room(session: Session) -> dict[str, str]:

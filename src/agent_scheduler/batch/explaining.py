@@ -179,10 +179,11 @@ class BatchExplainer:
 
     def _of_pod(self, pod: PodInfo) -> Verdict | None:
         """What a pod waits for that has no node."""
-        if pod.gates:
-            return of_own_gates(stands_by=not pod.closed_gates)
         last, key = self._last(), self._key_of(pod)
         job = self._job(key)
+        is_known = last is not None and job is not None and pod.uid in job.tasks
+        if pod.closed_gates or (pod.gates and not is_known):
+            return of_own_gates(stands_by=not pod.closed_gates)
         if last is None or job is None or pod.uid not in job.tasks:
             return self._without_session(key)
         group = next((each.verdict for each in last.result.groups if each.group.key == key), None)

@@ -42,7 +42,14 @@ from agent_scheduler.telemetry.logs import get_logger
 from apimachinery.times import time_text
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
-from .conclusions import claimed_room, kept_out_by_quotas, left_alone, refusals_of
+from .conclusions import (
+    claimed_room,
+    is_followed,
+    kept_out_by_cluster,
+    kept_out_by_quotas,
+    left_alone,
+    refusals_of,
+)
 from .explaining import BatchExplainer
 from .measuring import Held, hold
 from .messages import BatchMessages
@@ -219,6 +226,8 @@ class BatchScheduler:
 
     async def schedule(self) -> None:
         """Hold sessions until `stop` has been called, or until cancelled. The binder has to run meanwhile."""
+        # Before anybody asks for room of a queue.
+        self.waiting.groups.read_promises()
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(each.run()) for each in self._messages.writers]
             running.append(tasks.create_task(self._evictions.run()))
@@ -301,7 +310,13 @@ class BatchScheduler:
             trial.reset()
             claims = self._keep_claims(session)
             refused_by = await self._worked_off(refusals_of(session))
-            await self._worked_off(self.waiting.end(refused_by, kept_out_by_quotas(session)))
+            await self._worked_off(
+                self.waiting.end(
+                    refused_by,
+                    kept_out_by_quotas(session),
+                    waits_for_cluster=kept_out_by_cluster(session),
+                )
+            )
             self._settled = result.settled
             self.waiting.wait_until(result.turns_at)
             await self._worked_off(self.waiting.decided(result.groups, result.held.values()))
@@ -310,7 +325,7 @@ class BatchScheduler:
             self.sessions += 1
             earlier, self.last = self.last, Held(session, result, timing.now())
             await self._worked_off(self._messages.tell(result, self._cluster, claims=claims))
-            if session.let_in_late:
+            if is_followed(session, result.groups):
                 self.waiting.due.set()
             self._observer.session_ended(session, result, seconds=timing.clock() - began, spent=spent)
             if earlier is not None:

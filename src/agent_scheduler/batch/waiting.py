@@ -96,7 +96,7 @@ class WaitingPods:
         self._shown: dict[GroupKey, str] = {}
         self._standing_for: dict[Kind, str] = {}
         self._in_flight: dict[str, Entry] = {}
-        #: Whether some wait for no node in particular.
+        #: Whether some wait for no node in particular, or groups without pods for room in the cluster.
         self._some_not_tried = False
         #: While a session begins, pods that become active are no reason for another.
         self._beginning = False
@@ -375,14 +375,17 @@ class WaitingPods:
         self,
         refused_by: Mapping[Kind | GroupKey, frozenset[str]],
         kept_out: frozenset[str] = frozenset(),
+        *,
+        waits_for_cluster: bool = False,
     ) -> Generator[None, None, None]:
         """A session has ended, one representative at a time. `refused_by`: the plugins by which nodes were refused to
-        pods of a kind, and of any kind in a group. `kept_out`: the namespaces of groups that wait for quotas."""
+        pods of a kind, and of any kind in a group. `kept_out`: the namespaces of groups that wait for quotas.
+        `waits_for_cluster`: whether groups, which may have no pods, wait for room in the cluster as a whole."""
         queue, in_flight = self.queue, self._in_flight
         self._kept_out = kept_out
         if kept_out & self._quotas_heard:
             self.due.set()
-        self._some_not_tried = False
+        self._some_not_tried = waits_for_cluster
         kinds = {uid: kind for kind, uid in self._standing_for.items()}
         while in_flight:
             yield

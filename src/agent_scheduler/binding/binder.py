@@ -266,6 +266,9 @@ class Binder:
     def _pre_bound(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
         """PreBind has ended: without a problem the pod is to be bound, else nothing is reserved for it any more."""
         if not problem:
+            if result.pod.stands_by:
+                # What was to be said of it meanwhile is true no more.
+                self._messenger.binding(result.pod)
             self._idle.clear()
             (self._of_groups if result.in_group else self._accepted).append((result, node_name))
             self.send()

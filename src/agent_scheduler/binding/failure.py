@@ -37,6 +37,9 @@ class Messenger(Protocol):
         `nominated`: the node that it waits for from now on, "" for none any more, None for as before.
         """
 
+    def gated(self, pod: PodInfo, message: str, *, nominated: str | None = None) -> None:
+        """PodScheduled=False for its gates, if that is news. `nominated` as for `refused`."""
+
     def binding(self, pod: PodInfo) -> None:
         """A bind is about to be sent: what waits to be said about a refusal must not be said after it."""
 
@@ -113,8 +116,6 @@ class FailureHandler:
             if short is not None:
                 self.queue_full(entry, pod, short, started=started)
                 return False
-            kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
-            self._usage.wants_node(pod, nominated=kept, together=together)
         plugins = () if again else refusal.plugins or {NO_NODES}
         verdict = by_nodes(refusal.message, refusal.plugins)
         given_back = self._usage.gated.given_back.get(pod.uid)
@@ -122,7 +123,11 @@ class FailureHandler:
             verdict = Verdict(Wait.QUEUE, f"{given_back}; {refusal.message}")
         elif why := self.shard_full((pod,)) if shard_full is None else shard_full:
             verdict = Verdict(Wait.SHARD_FULL, f"{refusal.message} {why}.")
-        return self._waits(entry, pod, verdict, plugins=plugins, started=started, nominated=nominated)
+        waits = self._waits(entry, pod, verdict, plugins=plugins, started=started, nominated=nominated)
+        if waits and self._usage.active:
+            kept = pod.uid in self._queue.nominator.nominated if nominated is None else bool(nominated)
+            self._usage.wants_node(pod, nominated=kept, together=together)
+        return waits
 
     def lacks_others(self, entry: Entry, pod: PodInfo, verdict: Verdict, *, started: float) -> None:
         """Its gang has not the members that it needs, and a node would be of no use to it. A member that comes, or
@@ -188,6 +193,7 @@ class FailureHandler:
     ) -> bool:
         """`plugins`: those whose events wake the pod. `label`: of the verdict. Returns whether it still waits."""
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
+        self._usage.wanting.drop(pod.uid)
         if self._usage.active and QUEUE_CAPACITY not in plugins:
             self._usage.unplaced(pod.uid)
         result = "error" if reason == SCHEDULER_ERROR else "unschedulable"

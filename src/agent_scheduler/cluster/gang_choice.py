@@ -12,9 +12,8 @@ from agent_scheduler.engine.gangs.group import (
     of_native,
     of_pod_group,
 )
-from agent_scheduler.engine.quotas.turns import Turn, number_of
 from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
-from agent_scheduler.engine.state.asks import turn_of_pod
+from agent_scheduler.engine.state.asks import turn_in_gang, turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -56,7 +55,7 @@ class GangChoice:
         if there.total() < minimum or any(there[role] < least for role, least in roles.items()):
             return None
         first, others = needed(
-            sorted((*gated, *loose), key=_in_turn),
+            sorted((*gated, *loose), key=turn_in_gang),
             role_of=_role,
             more=minimum - len(holding),
             of_roles={
@@ -103,13 +102,6 @@ class GangChoice:
         if pod.deleting:
             return False
         return bool(pod.node_name) or pod.uid in reserved or pod.uid in self._cluster.ledger.placements
-
-
-def _in_turn(pod: PodInfo) -> tuple[int, bool, int, Turn]:
-    """As sessions take members of one gang: by priority, by the number that a controller gave them, then in turn."""
-    said = pod.batch.priority if pod.batch is not None else None
-    number = number_of(pod.name)
-    return -(pod.priority if said is None else said), number is None, number or 0, turn_of_pod(pod)
 
 
 def _role(pod: PodInfo) -> str:

@@ -6,7 +6,7 @@ group counts the members that have ended, and nothing else does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -92,12 +92,17 @@ class Groups:
     def let_in_by_sessions(self, are: bool) -> None:
         """Whether sessions let groups into their queues."""
         if self._usage is not None:
-            found = [
-                (group.object, group.members.values())
-                for group in self._groups.values()
-                if isinstance(group.object, batch.PodGroup)
-            ]
-            self._usage.promises.ask_for_groups(are, found)
+            self._usage.promises.ask_for_groups(are, self._of_volcano())
+
+    def read_promises(self) -> None:
+        """Sessions are about to begin, and go by what earlier processes have promised to groups."""
+        if self._usage is not None:
+            self._usage.promises.read_anew(self._of_volcano())
+
+    def _of_volcano(self) -> Iterator[tuple[batch.PodGroup, Collection[PodInfo]]]:
+        for group in self._groups.values():
+            if isinstance(group.object, batch.PodGroup):
+                yield group.object, group.members.values()
 
     # ---- questions
 

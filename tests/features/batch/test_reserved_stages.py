@@ -11,7 +11,7 @@ import pytest
 from agent_scheduler.objects.batch import STAGE_GATE
 from agent_scheduler.objects.job import DEPENDS_ON_GANG, RESERVE
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
-from tests.support.embedded import until
+from tests.support.embedded import NODES, until
 from tests.support.whole import Whole, stage, whole
 
 WORKERS = ("j-worker-0", "j-worker-1")
@@ -39,6 +39,14 @@ class Reserved(Whole):
         """Pods whose bind was not answered."""
         fast_path = self.runtime.fast_path
         return 0 if fast_path is None else fast_path.ledger.assumed
+
+    async def names_of_nodes(self) -> set[str]:
+        return {node["metadata"]["name"] for node in await self.items(NODES)}
+
+    async def uses_nodes(self, number: int) -> bool:
+        """Whether there are so many, each with a pod, or for one that stands by."""
+        used = {*(await self.standing_by()).values(), *(await self.placed()).values()}
+        return len(used) == number and used == await self.names_of_nodes()
 
     async def stand_by_on(self, node: str) -> bool:
         return await self.standing_by() == dict.fromkeys(WORKERS, node)
@@ -103,3 +111,22 @@ async def test_those_who_are_to_run_first_are_given_room_that_others_stand_by_wi
 
         await until(lambda: it.is_another("j-master-0", pod))
         await until(lambda: it.only_placed("j-master-0"))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_an_autoscaler_adds_the_nodes_that_all_stages_need_together(number: int) -> None:
+    """With so many nodes of one pod each. A pod that stands by asks for a node until it has one, and not while it keeps
+    that for its turn."""
+    more = ["cpu=1,memory=4Gi,name=more,max=9,delay=4,idle=20"]
+    async with whole(JOB, PODGROUP, QUEUE, made=Reserved, kubelets=False, autoscaler=more) as it:
+        for each in range(number):
+            await it.add_node(f"n{each}", cpu="1")
+        await it.run_job()
+        await until(lambda: it.uses_nodes(3))
+        assert await it.only_placed("j-master-0")
+        nodes = await it.names_of_nodes()
+        await asyncio.sleep(60)
+        assert {(await it.condition(each) or {})["reason"] for each in WORKERS} == {"SchedulingGated"}
+        await it.starts("j-master-0")
+        await until(lambda: it.only_placed("j-master-0", *WORKERS))
+        assert await it.names_of_nodes() == nodes

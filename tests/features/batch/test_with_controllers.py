@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.objects.batch import WAITING_ROLES
+from agent_scheduler.objects.batch import WAITING_ROLES, queue_path
 from agent_scheduler.objects.job import DEPENDS_ON_GANG, RESERVE
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from tests.support.batched import member, owner
 from tests.support.embedded import PODS, until
+from tests.support.installation import samples
 from tests.support.jobs import GROUPS, JOBS
 from tests.support.whole import Whole, stage, whole
 
@@ -65,6 +66,37 @@ async def test_a_job_whose_pods_have_another_gate_becomes_ready_once_that_is_rem
         for name in ("j-only-0", "j-only-1"):
             await it.starts(name)
         await until(lambda: it.runs("j", 2))
+
+
+@pytest.mark.promise("S33")
+async def test_a_job_whose_pods_are_not_made_says_of_its_group_that_its_queue_is_full() -> None:
+    async with whole(JOB, PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu="3")
+        await it.patch(queue_path("default"), {"spec": {"capability": {"cpu": "1"}}})
+        await it.make_job("j", stage("only", 2, 2), minimum=2)
+
+        async def says(*expected: tuple[str, str, str]) -> bool:
+            status = [each.get("status") or {} for each in (await it.groups()).values()]
+            found = [each for group in status for each in group.get("conditions") or ()]
+            return [(each["type"], each["status"], each["reason"]) for each in found] == [*expected]
+
+        await until(lambda: says(("Unschedulable", "True", "QueueFull")))
+        waiting = "agent_scheduler_batch_groups_waiting"
+        assert [name for name, value in samples(it.runtime).items() if waiting in name and value] == [
+            f'{waiting}{{reason="queue"}}'
+        ]
+        full = "queue default has too little capability left: 1 of cpu missing"
+
+        async def is_told() -> bool:
+            notes = await it.items("/apis/events.k8s.io/v1/namespaces/default/events")
+            return any(each["reason"] == "PodGroupPending" and full in each["note"] for each in notes)
+
+        await until(is_told)
+        assert not await it.pods()
+        await it.patch(queue_path("default"), {"spec": {"capability": {"cpu": "2"}}})
+        await until(lambda: it.is_bound("j-only-0", "j-only-1"))
+        now = "tasks in gang are ready to be scheduled"
+        await until(lambda: says(("Unschedulable", "False", now), ("Scheduled", "True", now)))
 
 
 @pytest.mark.promise("S35", "JOB-5")

@@ -20,6 +20,7 @@ from tests.support.batched import COMMANDS, add_queue, command
 from tests.support.controllers import batch_world
 from tests.support.embedded import MERGE, PODS
 from tests.support.jobs import GROUPS, JOBS
+from tests.support.level import until_as, without
 from tests.support.tap import Tap
 from tests.support.whole import Whole, stage
 
@@ -34,12 +35,6 @@ NAME, OUT_OF_SYNC = "volcano.sh/job-name", "volcano.sh/controller-out-of-sync"
 #: Of a status, what tells when.
 TIMES = {"lastTransitionTime", "transitionID", "lastProbeTime", "runningDuration"}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-
-
-def timeless(body: Any) -> Any:
-    if isinstance(body, dict):
-        return {key: timeless(each) for key, each in body.items() if key not in TIMES}
-    return [timeless(each) for each in body] if isinstance(body, list) else body
 
 
 class Installed(Whole):
@@ -94,7 +89,7 @@ def _shown(place: str, each: Any) -> Any:
         case _ if place == SECRETS:
             return found | {"files": sorted(each["data"]), "config": each["data"].get("config")}
         case _ if place == JOBS:
-            return timeless({**each["status"], "conditions": each["status"]["conditions"][-1:]})
+            return without(TIMES, {**each["status"], "conditions": each["status"]["conditions"][-1:]})
         case _ if place == GROUPS:
             return found | {"spec": each["spec"], "phase": each["status"].get("phase")}
     spec = {key: value for key, value in (each.get("spec") or {}).items() if not key.startswith("clusterIP")}
@@ -230,18 +225,6 @@ async def test_what_others_do_to_what_a_job_has_comes_to_nothing(stopped: bool) 
                     await it.patch(f"{path}/status" if place == JOBS else path, body)
             if stopped:
                 it.start_controllers()
-            for _ in range(12):
-                await asyncio.sleep(5)
-                if (found := await it.picture()) == wanted:
-                    break
-            else:
-                wrong += [f"{name}: {each}" for each in differences(wanted, found)]
-                wanted = found
+            wanted, left = await until_as(wanted, it.picture, 60)
+            wrong += [f"{name}: {each}" for each in left]
         assert not wrong, "\n".join(wrong)
-
-
-def differences(wanted: Any, found: Any, at: str = "") -> list[str]:
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        keys = sorted(wanted.keys() | found.keys())
-        return [each for key in keys for each in differences(wanted.get(key), found.get(key), f"{at}/{key}")]
-    return [] if wanted == found else [f"{at[-90:]}: {wanted} is {found}"]

@@ -21,6 +21,7 @@ from tests.support.batched import add_group, add_queue, definition
 from tests.support.controllers import batch_world
 from tests.support.embedded import MERGE, PODS
 from tests.support.jobs import GROUPS
+from tests.support.level import until_as, without
 from tests.support.sharded import CRD, CRDS
 from tests.support.tap import Tap
 from tests.support.virtual import time_of_day
@@ -33,12 +34,6 @@ SAID_ANEW = {
     *("lastTransitionTime", "lastProbeTime", "transitionID", "lastUpdateTime"),
 }
 SMALL = objects.in_queue("small")
-
-
-def timeless(body: Any) -> Any:
-    if isinstance(body, dict):
-        return {key: timeless(each) for key, each in body.items() if key not in SAID_ANEW}
-    return [timeless(each) for each in body] if isinstance(body, list) else body
 
 
 def workload(name: str, *, cpu: str = "1", annotations: Any = None, of_set: Any = None, **more: Any) -> Any:
@@ -70,7 +65,7 @@ batch: {}
     async def picture(self) -> dict[str, Any]:
         places = (PODS, GROUPS, QUEUES, NODE_SHARDS)
         return {
-            f"{at}/{each['metadata']['name']}": timeless(each)
+            f"{at}/{each['metadata']['name']}": without(SAID_ANEW, each)
             for at in places
             for each in await self.items(at)
         }
@@ -210,11 +205,6 @@ async def test_what_others_do_to_what_is_written_comes_to_nothing(stopped: bool)
             await harm(it, wanted)
             if stopped:
                 it.start_all()
-            for _ in range(20):
-                await asyncio.sleep(5)
-                if (found := await it.picture()) == wanted:
-                    break
-            else:
-                wrong += [f"{name}: {path}" for path in wanted if found.get(path) != wanted[path]]
-                wanted = found
+            wanted, left = await until_as(wanted, it.picture, 100)
+            wrong += [f"{name}: {each}" for each in left]
         assert wrong == []

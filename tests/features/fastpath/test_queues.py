@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -238,25 +239,35 @@ async def test_nobody_waits_when_the_last_queue_is_gone() -> None:
 
 
 @pytest.mark.promise("S33")
-@pytest.mark.parametrize("reserved", [True, False])
+@pytest.mark.parametrize("reserved", ["all", "none", "the last, and one has a node while it is tried"])
 async def test_a_gang_that_wants_nodes_does_so_no_more_once_its_queue_has_not_room_for_all(
-    reserved: bool,
+    reserved: str,
 ) -> None:
     async with queues() as found:
         await found.set("a", "3")
-        await found.add_gang("g", 2, "a", opts_in=reserved, nodeSelector={"not": "there"})
+        elsewhere = {"nodeSelector": {"not": "there"}}
+        first = 1 if "last" in reserved else 2
+        await found.add_gang("g", first, "a", minimum=2, opts_in=reserved == "all", **elsewhere)
+        if first == 1:
+            own = {"podGroupName": "g"}
+            await found.add("g-1", "a", opts_in=True, schedulingGroup=own, **elsewhere)
+            await found.cluster.add_node("n2", cpu="1", labels={"not": "there"})
         for number in range(2):
             await found.wants_nodes(f"g-{number}")
-        if reserved:
-            await found.set("a", "1")
-        else:
+        if first == 1:
+            # It has come back from its backoff.
+            await asyncio.sleep(30)
+        if reserved == "none":
             await found.add("one", "a", cpu="2")
             await found.placed("one")
+        else:
+            await found.set("a", "1")
         for number in range(2):
             await found.waits(f"g-{number}")
-        await found.set("a", "4")
-        for number in range(2):
-            await found.wants_nodes(f"g-{number}")
+        if first == 2:
+            await found.set("a", "4")
+            for number in range(2):
+                await found.wants_nodes(f"g-{number}")
 
 
 async def test_a_gang_whose_members_were_kept_out_one_by_one_goes_when_there_is_room_for_all() -> None:

@@ -158,9 +158,10 @@ class Carrying:
         if not await self._keep_belongings(job, wanted) or not await self._keep_group(job, wanted):
             return False
         group = self._cluster.group(job)
+        if group is not None:
+            self._say_unschedulable(job, group)
         if group is None or group.status.phase in NOT_LET_IN:
             return await self._write_status(job, {}, wanted, without_others(job, job.status), let_in=False)
-        self._say_unschedulable(job, group)
         if not await self._correct_pods(job, wanted):
             return False
         return await self._sync_pods(job, wanted, is_answered=is_answered)
@@ -317,7 +318,7 @@ class Carrying:
         return True
 
     def _say_unschedulable(self, job: Job, group: PodGroup) -> None:
-        conditions = group.status.conditions or ()
+        conditions = [each for each in group.status.conditions or () if each.status != "False"]
         if conditions and conditions[-1].type == "Unschedulable":
             place = f"{job.metadata.namespace}:{job.metadata.name}"
             note = f"PodGroup {place} unschedulable, reason: {conditions[-1].message}"

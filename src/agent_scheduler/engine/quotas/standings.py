@@ -49,8 +49,8 @@ MOVES: Final = (
         _GROUP,
         State.PROMISED,
         State.WAITS,
-        "It runs, and no stage of it waits; something else than its queue keeps it out; or it needs more than it was "
-        "promised, its queue has not that much, and no member has room.",
+        "It runs, and no stage of it waits; something else than its queue keeps it out; or its queue has not the room "
+        "for what it needs and its members do not hold.",
     ),
     Move(_POD, None, State.GATED, "It is made with the gate."),
     Move(_POD, None, State.WAITS, "It is made without the gate."),

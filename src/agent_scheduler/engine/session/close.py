@@ -47,6 +47,8 @@ from .written import NOBODY, Told, holds, of_group, of_task
 _SCHEDULED: Final = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _COMPLETED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _INCOMPLETE: Final = (UNKNOWN, PENDING, INQUEUE)
+#: What keeps a group out of its queue that has no pods yet, and is told.
+_KEEPING_OUT: Final = (Wait.QUOTA, Wait.QUEUE)
 #: Statuses of the tasks that are told why they wait.
 _WAITING: Final = (TaskStatus.ALLOCATED, TaskStatus.PENDING, TaskStatus.PIPELINED)
 
@@ -209,10 +211,10 @@ def _group_result(job: Job, verdict: Verdict | None) -> GroupResult:
 
 def _set_conditions(session: Session, job: Job, verdict: Verdict | None, message: str) -> None:
     """What is true, in words of the verdict, and of what was true before that it is so no more."""
-    if verdict is not None and (not job.tasks or (job.is_leaving and not job.is_ready)):
-        # Of a group without pods nothing new is said.
-        if not job.tasks:
-            job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
+    if verdict is not None and not job.tasks:
+        _set_conditions_without_pods(session, job, verdict, message)
+        return
+    if verdict is not None and job.is_leaving and not job.is_ready:
         return
     if verdict is None:
         job.conditions = _with(job.conditions, UNSCHEDULABLE, "False", GANG_READY, session)
@@ -223,6 +225,17 @@ def _set_conditions(session: Session, job: Job, verdict: Verdict | None, message
     job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
     said = _said_of(job, verdict, message)
     job.set_condition(_condition(session, UNSCHEDULABLE, "True", verdict.group_reason, said))
+
+
+def _set_conditions_without_pods(session: Session, job: Job, verdict: Verdict, message: str) -> None:
+    """Pods of a Job are made when its group is let in, so what keeps that out is said of the group. It is told once,
+    and not again as the numbers change, for there may be many of them. That pods are to come is nothing to be told."""
+    job.conditions = _with(job.conditions, SCHEDULED, "False", verdict.group_reason, session)
+    waits = [each for each in job.conditions if each.type == UNSCHEDULABLE and each.status == "True"]
+    is_told = any(each.reason == verdict.group_reason for each in waits)
+    if not is_told and (waits or (job.is_pending and verdict.wait in _KEEPING_OUT)):
+        said = _said_of(job, verdict, message)
+        job.set_condition(_condition(session, UNSCHEDULABLE, "True", verdict.group_reason, said))
 
 
 def _said_of(job: Job, verdict: Verdict, message: str) -> str:

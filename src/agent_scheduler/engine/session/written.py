@@ -47,7 +47,7 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
     not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
     if not job.tasks and job.is_pending:
         # No pods are made of a Job before its group is let in.
-        return Verdict(Wait.ADMISSION, not_let_in)
+        return _hold_of_coming(session, job) or Verdict(Wait.ADMISSION, not_let_in)
     hold = _hold_of(job, held)
     if hold is not None and (hold.is_closed or (job.is_pending and hold.wait in (Wait.QUEUE, Wait.QUOTA))):
         return hold
@@ -66,15 +66,41 @@ def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told
 
 
 def of_task(task: Task, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
-    """Of one that has no node. `group`: what its gang waits for; `message`: what the session says of the task."""
-    if task.pod.gates:
-        return of_own_gates(stands_by=not task.gated)
+    """Of one that has no node. `group`: what its gang waits for; `message`: what the session says of the task.
+
+    One that stands by until others of its Job have run is given a node with these (docs/decisions/0047): as long as it
+    has none, and a node would help, it says so.
+    """
+    if task.gated:
+        return of_own_gates(stands_by=False)
+    found = _of_open(task, group, held, message)
+    if task.pod.stands_by:
+        wants_node = found.wants_nodes and task.status is TaskStatus.PENDING and _has_others_first(task.job)
+        return found if wants_node else of_own_gates(stands_by=True)
+    return found
+
+
+def _has_others_first(job: Job) -> bool:
+    """Whether any of its tasks that run, or still may, is bound before those that stand by: without it these are given
+    no nodes."""
+    return any(not task.pod.stands_by for status in _VALID for task in job.by_status[status].values())
+
+
+def _of_open(task: Task, group: Verdict | None, held: Mapping[str, Verdict], message: str) -> Verdict:
     if group is not None and group.wait in (Wait.MEMBERS, Wait.GATES):
         return group
     if held and task.uid in held:
         return held[task.uid]
     found = task.job.fit_errors.get(task.uid)
     return Verdict(Wait.NODES, message) if found is None else by_nodes(message, found.plugins)
+
+
+def _hold_of_coming(session: Session, job: Job) -> Verdict | None:
+    """What keeps a group out of its queue for which no pods are made yet, if no node would help."""
+    if job.quota_refusal:
+        return Verdict(Wait.QUOTA, job.quota_refusal)
+    short = None if session.promises is None else session.promises.shortfall(job.group.key)
+    return None if short is None else by_queue(short)
 
 
 def _hold_of(job: Job, held: Mapping[str, Verdict]) -> Verdict | None:

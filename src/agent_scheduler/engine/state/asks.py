@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
-from ..quotas.turns import Turn, turn
+from ..quotas.turns import Turn, number_of, turn
 from ..quotas.vector import Total, Vector, add_to, rest, take_from
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
@@ -34,6 +34,13 @@ def turn_of_pod(pod: PodInfo) -> Turn:
     return turn(pod.priority, pod.created, pod.name, pod.uid)
 
 
+def turn_in_gang(pod: PodInfo) -> tuple[int, bool, int, Turn]:
+    """As sessions take members of one gang: by priority, by the number that a controller gave them, then in turn."""
+    said = pod.batch.priority if pod.batch is not None else None
+    number = number_of(pod.name)
+    return -(pod.priority if said is None else said), number is None, number or 0, turn_of_pod(pod)
+
+
 def turn_of_group(
     members: Iterable[PodInfo],
     priority: int,
@@ -55,7 +62,17 @@ def turn_of_group(
 class Promise:
     """Invariant: the book counts for the group what of `wanted` is not in `spent`."""
 
-    __slots__ = ("complete", "incomplete_since", "is_let_in", "queue", "spent", "total", "turn", "wanted")
+    __slots__ = (
+        "complete",
+        "incomplete_since",
+        "is_let_in",
+        "is_settled",
+        "queue",
+        "spent",
+        "total",
+        "turn",
+        "wanted",
+    )
 
     def __init__(self, ask: Ask) -> None:
         self.queue = ask.queue
@@ -64,6 +81,8 @@ class Promise:
         self.complete = ask.complete
         #: Whether the group is let in, or its turn has come and the room is kept until a session has voted.
         self.is_let_in = ask.voted
+        #: Whether a session has said what the group needs; else it is guessed.
+        self.is_settled = True
         #: When it was found first that the group lacks members.
         self.incomplete_since: float | None = None
         #: By UID, what members of the group took of it. It is not given back when they have run.

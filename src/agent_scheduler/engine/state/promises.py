@@ -19,8 +19,8 @@ from apimachinery.quantity import QuantityError
 
 from ..quotas.entries import Standing
 from ..quotas.shortfall import Shortfall
-from ..quotas.vector import EMPTY, Total, Vector, add_to, is_empty, of_resources, rest
-from .asks import Ask, Promise, turn_of_group, turn_of_pod
+from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
+from .asks import Ask, Promise, turn_in_gang, turn_of_group
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -72,12 +72,16 @@ class Promises:
 
     def ask_for_groups(self, asks: bool, groups: Iterable[tuple[PodGroup, Collection[PodInfo]]]) -> None:
         """Whether sessions let groups in from now on. `groups`: all that there are, with their members."""
-        if asks == self.asks:
-            return
-        self.asks = asks
+        if asks != self.asks:
+            self.asks = asks
+            self.read_anew(groups)
+
+    def read_anew(self, groups: Iterable[tuple[PodGroup, Collection[PodInfo]]]) -> None:
+        """Promise what the phases of these groups, all that there are, say that earlier processes have promised. Of
+        those that were seen one by one, members may have come since."""
         self._seen.clear()
         for key in [*self._promises, *(each.key for each in self._asking.values())]:
-            self.end(key)
+            self._end(key)
         for group, members in groups:
             self.see(group, members)
         self._usage.gated.decide_all_anew()
@@ -136,21 +140,23 @@ class Promises:
         except QuantityError:
             # Sessions say so, and let it in no more.
             return
-        if group.spec.min_resources is None and any(pod.batch and pod.batch.gate_managed for pod in members):
-            wanted = self._of_first(members, group.spec.min_member)
+        begun, says = group.status.phase in _BEGUN, group.spec.min_resources is not None
+        if not begun and (says or any(pod.batch and pod.batch.gate_managed for pod in members)):
+            wanted = at_least(wanted, self._of_first(members, group.spec.min_member))
         self._stop_asking(key)
         # What its PriorityClass says is for sessions to know.
         priority = max((pod.priority for pod in members), default=0)
         metadata = group.metadata
         created = metadata.creation_timestamp or ""
         own = turn_of_group(members, priority, created, key.name, metadata.uid, group.status.conditions)
-        # One that has begun has had its minimum, and asks no more; another one is asked by the next session.
-        self._promise(Ask(key, queue, wanted, members, own, complete=group.status.phase in _BEGUN))
+        # One that has begun has had its minimum, and asks no more; of another one the next session says what it needs.
+        self._promise(Ask(key, queue, wanted, members, own, complete=begun))
+        self._promises[key].is_settled = begun
 
     def _of_first(self, members: Iterable[PodInfo], number: int) -> Vector:
         """What so many members ask for, those first that hold room already."""
         there = [pod for pod in members if not pod.finished]
-        there.sort(key=lambda pod: (not self._of(pod), turn_of_pod(pod)))
+        there.sort(key=lambda pod: (not self._of(pod), turn_in_gang(pod)))
         total: Total = {}
         for pod in there[:number]:
             add_to(total, self._usage.vector(pod))
@@ -162,19 +168,25 @@ class Promises:
         promise = self._promises.get(key)
         return promise is not None and promise.is_let_in
 
-    def begin(self) -> None:
-        """Groups are about to ask. Those who wait already, or are about to, come before them."""
+    def begin(self, asks: Iterable[Ask]) -> None:
+        """Groups are about to ask. Those who wait already, or are about to, come before them. What an earlier process
+        has let in was promised what it needs, as far as anybody can tell."""
         self.stands_back = False
+        for ask in asks:
+            promise = self._promises.get(ask.key)
+            if promise is not None and not promise.is_settled:
+                promise.is_settled = True
+                self._set(ask, promise)
         self._usage.gated.admit()
         self._usage.call()
 
     def ask(self, ask: Ask, may_go: Vector = EMPTY) -> None:
         """Let the group in if its queue has room for what it needs, or else have it wait for that. After `begin`.
 
-        A group that is let in, and needs more than it was promised, is promised that too if there is room. Otherwise it
-        gives back what it was promised, unless members of it hold room, and waits for all of it: two such groups would
-        wait for one another. So does one whose queue has become too small for it. `may_go`: what pods of its queue hold
-        that may be evicted for a group without gated pods.
+        A group that is let in keeps what it was promised, and is promised what it needs besides, while its queue has
+        room for that. Otherwise it gives back all that its members do not hold, and waits for it: two groups that keep
+        half of what they need would wait for one another. `may_go`: what pods of its queue hold that may be evicted for
+        a group without gated pods.
         """
         self._kept_out.discard(ask.key)
         if ask.complete:
@@ -241,18 +253,19 @@ class Promises:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
         left = rest(ask.wanted, promise.total)
-        if not (promise.spent and is_empty(rest(ask.wanted, promise.wanted))) and (
-            self._usage.book.headroom().shortfall(ask.queue, left, (), ask.key.text) is not None
-        ):
-            if not promise.spent:
-                self.end(ask.key)
-            return not promise.spent
+        headroom = self._usage.book.headroom()
+        if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
+            self.end(ask.key)
+            return True
         if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
-            promise.wanted, promise.turn = ask.wanted, ask.turn
-            self._count(ask.key, promise)
+            self._set(ask, promise)
             self._usage.gated.group_changed(ask.key)
             self._usage.call()
         return False
+
+    def _set(self, ask: Ask, promise: Promise) -> None:
+        promise.wanted, promise.turn = ask.wanted, ask.turn
+        self._count(ask.key, promise)
 
     def withdraw(self, key: GroupKey) -> None:
         """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
@@ -357,10 +370,13 @@ class Promises:
 
     def end(self, key: GroupKey) -> None:
         """The group is promised nothing any more, and does not wait."""
-        was_let_in = key in self._promises
+        was_let_in, left = key in self._promises, self.left(key)
         self._end(key)
         if was_let_in:
             self._usage.call()
+        if left:
+            # Pods that wait in no line may have it.
+            self._usage.on_unreserved()
 
     def _end(self, key: GroupKey) -> None:
         self._stop_asking(key)

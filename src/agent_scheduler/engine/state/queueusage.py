@@ -45,7 +45,8 @@ class QueueUsage:
         #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
         self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
         #: Called when queues have room of which no event of a pod tells: one without a node has given back what was
-        #: reserved for it, or pods are in another queue by what is said of their group or namespace.
+        #: reserved for it, or a group what is left of what it was promised, or pods are in another queue by what is
+        #: said of their group or namespace.
         self.on_unreserved: Callable[[], object] = lambda: None
         #: Called when what placed pods hold in queues may be another than before.
         self.on_held: Callable[[], object] = lambda: None
@@ -391,11 +392,11 @@ class QueueUsage:
         vector = self._vector(pod.cls)
         short = self.book.shortfall(queue, vector, pod.uid, _group_of(pod)) if queue else None
         uid = pod.uid
-        self.wanting.drop(uid)
         self._over.pop(uid, None)
         if short is None:
             self.waiting.remove(uid)
         else:
+            self.wanting.drop(uid)
             frees = self._no_more_called(uid, queue)
             if uid in self.gated.reserved:
                 self._over[uid] = None

@@ -72,7 +72,7 @@ class Groups(Gates):
 
     def ask(self, *asks: Ask, may_go: Vector = EMPTY) -> None:
         """As a session does."""
-        self.promises.begin()
+        self.promises.begin(asks)
         for each in sorted(asks, key=attrgetter("turn")):
             self.promises.ask(each, may_go)
         self.gated.admit()
@@ -161,6 +161,17 @@ def test_a_group_that_needs_more_than_it_was_promised_has_that_too_or_waits_for_
     assert world.let_in() == ["a", "b"]
 
 
+def test_a_group_that_needs_more_than_its_queue_has_keeps_what_its_members_hold() -> None:
+    world = Groups(queue("q", "2"))
+    member = with_gates(gated("m", group="g"))
+    world.made(group("g"), members=(member,))
+    world.see(member)
+    world.ask(ask("g", member))
+    assert world.let_in() == ["g"] and world.promises.left(key_of("g")) == {"cpu": 1000}
+    world.ask(ask("g", member, cpu=3))
+    assert world.let_in() == [] and world.cpu("q") == 1, "as a new process finds it"
+
+
 @pytest.mark.parametrize(
     ("phase", "roles", "kept"), [("Inqueue", "", 2), ("Running", "", 0), ("Running", "b", 1)]
 )
@@ -172,6 +183,24 @@ def test_a_new_process_finds_what_was_promised(phase: str, roles: str, kept: int
     assert world.cpu("q") == kept
     world.promises.gone(key_of("g"))
     assert world.cpu("q") == 0
+
+
+def test_a_new_process_goes_by_members_that_are_seen_after_their_group() -> None:
+    """Of a group that says less than its members ask for."""
+    world = Groups(queue("q", "4"))
+    found, members = group("g", "Inqueue", cpu=1, minMember=2), [gated(name, group="g") for name in "ab"]
+    world.made(found)
+    assert world.cpu("q") == 1
+    world.promises.read_anew([(found, members)])
+    assert world.cpu("q") == 2
+    # The group was let in for more, and one whose turn is before has come meanwhile.
+    world.see(gated("first", cpu="2", priority=1))
+    world.ask(ask("g", *members, cpu=3))
+    assert world.let_in() == [] and world.cpu("q") == 2
+    world.usage.left("first")
+    world.promises.read_anew([(found, members)])
+    world.ask(ask("g", *members, cpu=3))
+    assert world.promises.left(key_of("g")) == {"cpu": 3000}
 
 
 def test_a_group_moves_to_another_queue_without_what_it_was_promised() -> None:

@@ -16,7 +16,7 @@ from agent_scheduler.objects.batch import GROUP_OF_PODS, INQUEUE, PENDING
 from ...gangs.group import needed
 from ...quotas.accounts import Refusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
-from ...state.asks import Ask, turn_of_group
+from ...state.asks import Ask, turn_in_gang, turn_of_group
 from ...state.promises import Promises
 from ..demand import admitted_minimum, record_refusal
 from ..model import READY, Job, TaskStatus
@@ -84,7 +84,7 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
         asking.append(job)
         yield
     may_go = _may_go(session)
-    promises.begin()
+    promises.begin(asks)
     for ask in sorted(asks, key=attrgetter("turn")):
         promises.ask(ask, may_go.get(ask.queue, EMPTY))
         yield
@@ -134,6 +134,9 @@ def _wanted(job: Job, *, complete: bool) -> Vector:
     waiting = [
         task for task in job.by_status[TaskStatus.PENDING].values() if not task.gated or task.only_queue_gate
     ]
+    if len({id(task.request) for task in waiting}) > 1:
+        # What the first of them ask for is to be the same in whichever order they were seen.
+        waiting.sort(key=lambda task: turn_in_gang(task.pod))
     first, _ = needed(
         waiting,
         role_of=attrgetter("role"),
