@@ -145,7 +145,9 @@ async def run(objects: int, count: int, watchers: int) -> dict[str, tuple[Cost |
     bare = ("--no-kubelets", "--no-tls", "--controllers", "")
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
-        process, transport = await stack.enter_async_context(cluster(case, folder=folder, arguments=bare))
+        process, transport = await stack.enter_async_context(
+            cluster(case.nodes, folder=folder, arguments=bare)
+        )
         server = Server(transport, process.pid)
         await create_all(transport, PODS, (_pod(f"warm-{number}") for number in range(_FEW)))
         figures = {f"{_FEW:,}": await phase(server, "a", count, watchers)}

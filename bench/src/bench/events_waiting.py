@@ -24,6 +24,7 @@ from agent_scheduler.engine.dra import records as dra
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.events import events as ev
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
+from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.profiles.profiles import ProfileSpec, build_profile
 from agent_scheduler.engine.queueing.queue import SchedulingQueue
 from agent_scheduler.engine.queueing.record import NullRecorder
@@ -264,7 +265,7 @@ class Figure:
 def _waiting(kind: Kind, pods: list[PodInfo], *, pre_hints: bool, recorder: Counting) -> Queue:
     """`pods` in the pool, all refused by the plugin."""
     profile = build_profile(ProfileSpec(scheduler_name=PROFILE, base="default-scheduler"))
-    profile = profile.seeing(Ledger(), _devices(len(pods)))
+    profile = profile.seeing(Ledger(), _devices(len(pods)), NativeGroups())
     queue: Queue = SchedulingQueue(
         clock=time.monotonic,
         hint_maps={PROFILE: profile.hint_map()},

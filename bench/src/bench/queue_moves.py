@@ -44,7 +44,7 @@ def _pods(count: int) -> list[PodInfo]:
     return [
         pod_info(
             wire.Pod(
-                metadata=wire.Metadata(namespace="bench", name=f"pod-{index}", uid=f"uid-{index}"),
+                metadata=wire.PodMetadata(namespace="bench", name=f"pod-{index}", uid=f"uid-{index}"),
                 spec=wire.PodSpec(scheduler_name=PROFILE, priority=index % 10),
             ),
             classes,
@@ -122,7 +122,7 @@ def _refused(count: int, hint: QueueingHint) -> SchedulingQueue[PodInfo]:
 def move(count: int, hint: QueueingHint, event: ev.ClusterEvent) -> float:
     """Milliseconds for one event while `count` pods wait."""
     queue = _refused(count, hint)
-    queue.waker.judge.registered(event)  # the first look-up of an event builds its entry in the hint map
+    queue.waker.hints.registered(event)  # the first look-up of an event builds its entry in the hint map
     return _timed(lambda: queue.move_all(event, None, object())) * 1e3
 
 

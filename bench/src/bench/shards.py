@@ -84,7 +84,7 @@ async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
         folder = Path(temporary)
         async with AsyncExitStack() as stack:
             server, transport = await stack.enter_async_context(
-                cluster(case, folder=folder, arguments=("--no-kubelets",))
+                cluster(case.nodes, folder=folder, arguments=("--no-kubelets",))
             )
             shards = await _share(transport, names) if mode != "none" else {}
             for name, track in zip(names, tracks, strict=True):

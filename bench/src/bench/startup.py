@@ -30,7 +30,7 @@ from bench.harness.load import Load
 from bench.harness.manifests import pod_maker
 from bench.harness.measure import Usage, usage
 from bench.harness.model import Batch, Case, Nodes, Template
-from bench.harness.processes import ProcessError, child, free_port
+from bench.harness.processes import Child, ProcessError, child, free_port
 from bench.harness.requests import BULK, NOW, ask, create_all, for_each, retry
 from bench.harness.watching import FreeCapacity, Observer, Track
 from bench.tables import spread, table
@@ -63,7 +63,8 @@ async def start(python: str, transport: Transport, *, folder: Path, pending: int
     await Load(transport, namespace="default", track=track, scheduler_name="agent-scheduler").run()
     observer = Observer(transport, "default", [track], FreeCapacity({}))
     spent: list[Usage | None] = []
-    observer.on_bound = lambda *_: None if spent else spent.append(usage(process.pid))
+    scheduler: list[Child] = []
+    observer.on_bound = lambda *_: None if spent else spent.append(usage(scheduler[0].pid))
     arguments = [
         *("run", "--kubeconfig", str(folder / "kubeconfig"), "--port", str(free_port())),
         *("--log-level", "warning", f"--leader-elect={str(lease).lower()}"),
@@ -76,6 +77,7 @@ async def start(python: str, transport: Transport, *, folder: Path, pending: int
             asyncio.timeout(_PATIENCE),
             child("scheduler", arguments, log=folder / "scheduler.log", grace=20.0, python=python) as process,
         ):
+            scheduler.append(process)
             while track.bound_count < pending:
                 process.check()
                 await asyncio.sleep(0.01)
@@ -109,7 +111,7 @@ async def starts(args: argparse.Namespace) -> dict[tuple[str, bool], list[Start]
     }
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        async with cluster(case, folder=folder, arguments=("--no-kubelets",)) as (_, transport):
+        async with cluster(case.nodes, folder=folder, arguments=("--no-kubelets",)) as (_, transport):
             nodes = msgspec.json.decode(await ask(transport, "GET", "/api/v1/nodes"))["items"]
             makers = [
                 pod_maker(

@@ -85,8 +85,9 @@ class BareTransport:
 
     async def _open(self) -> _Bare:
         url = urlsplit(self._endpoint.base_url)
+        trust = self._endpoint.ssl_context
         _, connection = await asyncio.get_running_loop().create_connection(
-            _Bare, url.hostname or "", url.port or 0, ssl=self._endpoint.ssl_context
+            _Bare, url.hostname or "", url.port or 0, ssl=trust() if callable(trust) else trust
         )
         return connection
 
