@@ -31,6 +31,7 @@ from agent_scheduler.objects.shard import NODE_SHARDS
 from bench.harness.audit import fetch
 from bench.harness.embedded import cluster, scheduler
 from bench.harness.load import Load
+from bench.harness.manifest_files import manifest_file
 from bench.harness.manifests import encode
 from bench.harness.measure import Exposition, usage
 from bench.harness.model import Batch, Case, Nodes, Template
@@ -42,7 +43,8 @@ from bench.tables import spread, table
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_CRD = Path(__file__).resolve().parent.parent / "config/crd/shard.volcano.sh_nodeshards.yaml"
+#: Of the manifests.
+CRD = "crd/shard.volcano.sh_nodeshards.yaml"
 
 #: CPUs of a node, and how many pods fill nine tenths of one.
 _NODE_CPU = 40
@@ -127,7 +129,7 @@ async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
 
 async def _share(transport: Transport, names: Sequence[str]) -> dict[str, set[str]]:
     """A shard of equal size for each, by name."""
-    await ask(transport, "POST", CRDS, body=encode(yaml.safe_load(_CRD.read_text())))
+    await ask(transport, "POST", CRDS, body=encode(yaml.safe_load(manifest_file(CRD).read_text())))
     nodes = sorted(node["metadata"]["name"] for node in await fetch(transport, "/api/v1/nodes"))
     shards = {name: nodes[place :: len(names)] for place, name in enumerate(names)}
     for name, desired in shards.items():

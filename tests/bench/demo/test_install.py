@@ -13,6 +13,8 @@ from agent_scheduler.kube.transport import Endpoint
 from bench.demo import install
 from bench.demo.job_story import KINDS
 from bench.harness.manifest_files import manifest_file
+from bench.harness.site import BATCH_KINDS
+from bench.shards import CRD
 from embedded_kubernetes import EmbeddedCluster
 from tests.support.places import BENCH, ROOT
 
@@ -20,7 +22,7 @@ from tests.support.places import BENCH, ROOT
 def test_the_wheel_carries_what_is_read_in_a_checkout() -> None:
     project = (BENCH / "pyproject.toml").read_text()
     files = [*install.files(install.SCHEDULER), *install.files(install.CONTROLLERS)]
-    for name in (*files, *KINDS):
+    for name in {*files, *KINDS, *BATCH_KINDS, CRD}:
         assert f'"../config/{name}" = "bench/harness/config/{name}"' in project
         assert manifest_file(name) == ROOT / "config" / name
 

@@ -10,19 +10,22 @@ import pytest
 
 from .places import REPOSITORY
 
+#: Custom resources that the recorded servers had.
+CRDS = REPOSITORY / "config" / "crd"
 _FOLDER = REPOSITORY.parent / "shared" / "conformance"
 
 
 def recorded(name: str, variable: str = "") -> list[str]:
     """The lines of the recording `name`, or of the file that the environment's `variable` names instead.
 
-    Without the file the test is skipped; with CI=true it fails. A name that ends in `.gz` is decompressed. Raises
-    FileNotFoundError for a file that the environment names and that does not exist.
+    Without the file, or outside of the repository, the test is skipped; with CI=true it fails. A file whose name ends in
+    `.gz` is decompressed. Raises FileNotFoundError for a file that the environment names and that does not exist.
     """
     given = os.environ.get(variable) if variable else None
     path = Path(given) if given else _FOLDER / name
     if given is None:
         need(path)
+    need(CRDS / "kustomization.yaml")
     data = path.read_bytes()
     return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines()
 

@@ -16,17 +16,14 @@ import yaml
 
 from embedded.support import DEFINITIONS, MERGE, asking, named, pod
 
-from ..places import REPOSITORY
+from ..recordings import CRDS
 from .comparison import collected, compare
 from .doors import Client
 
 _PODS = "/api/v1/namespaces/t/pods"
 _CRDS = (
     Path(__file__).parent / "crds" / "nodeshards.yaml",
-    *(
-        REPOSITORY / "config" / "crd" / f"scheduling.volcano.sh_{plural}.yaml"
-        for plural in ("podgroups", "queues")
-    ),
+    *(CRDS / f"scheduling.volcano.sh_{plural}.yaml" for plural in ("podgroups", "queues")),
 )
 #: Longer than any watch in a recording asks to last.
 _PATIENCE = 10.0
