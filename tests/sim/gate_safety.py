@@ -174,16 +174,10 @@ class GateSafety(Judge):
                 continue
             if not asks(pod) or gates(pod) != [GATE]:
                 self._wrong("S32", process, f"lets {name} past, which has {gates(pod)} and asks: {asks(pod)}")
-            if not self._was_promised(seen, pod) and (problem := self._refuses(seen, pod)):
+            if problem := self._refuses(seen, pod):
                 self._wrong("S32", process, f"lets {name} past, and {problem}")
             if lacks := self._lacks(seen, pod):
                 self._wrong("S32", process, f"lets {name} past, whose gang has {lacks}")
-
-    def _was_promised(self, seen: SeenGangs, pod: Json) -> bool:
-        """Whether its group was let in, and its queue, or who asks for how much, has changed since, maybe."""
-        fired, batch = self.world.plan.fired, getattr(seen.fast_path.cluster.pods[uid_of(pod)], "batch", None)
-        promises, key = seen.fast_path.ledger.usage.promises, getattr(batch, "group", None)
-        return key is not None and promises.is_let_in(key) and any(fired[name] for name in _IRREGULAR)
 
     def _is_past(self, seen: SeenGangs, pod: Json) -> bool:
         """Whether room is kept for it: it has none of its gates, or is to lose its, and has no node."""

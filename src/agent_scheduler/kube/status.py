@@ -57,13 +57,14 @@ class PodCondition:
 
 @dataclass(slots=True)
 class _Report:
-    """`nominated` None leaves nominatedNodeName alone; "" removes it. `transition`: lastTransitionTime moves.
+    """`condition` None says nothing but the nomination, once: what others say of a pod is theirs. `nominated` None
+    leaves nominatedNodeName alone; "" removes it. `transition`: lastTransitionTime moves.
 
     `written_at`: when it was, on the writer's clock; None as long as it is not. `version`: of the object then.
     `restored_at`: when it was to be written again, as something else was seen in its place.
     """
 
-    condition: PodCondition
+    condition: PodCondition | None
     nominated: str | None
     transition: bool
     written_at: float | None = None
@@ -141,7 +142,8 @@ class StatusWriter:
         been given up and was carried out late. `nominated` sets nominatedNodeName, "" removes it, None leaves it alone.
         """
         last = self._last.get(pod.uid)
-        before = last.condition if last is not None and not self._overwritten(last, known) else known
+        said = None if last is None or self._overwritten(last, known) else last.condition
+        before = known if said is None else said
         if condition == before and (nominated is None or (last is not None and last.nominated == nominated)):
             self._count("skipped")
             if last is None:
@@ -164,6 +166,7 @@ class StatusWriter:
         """Whether the watch shows something else than was written, and has had the time to show that."""
         return (
             known is not None
+            and last.condition is not None
             and not _says(known, last.condition)
             and last.written_at is not None
             and self._timing.clock() - last.written_at > _WATCH_LAG
@@ -176,6 +179,7 @@ class StatusWriter:
         last, now = self._last.get(pod.uid), self._timing.clock()
         if last is None or last.written_at is None or not is_older(last.version, version):
             return
+        assert last.condition is not None, "a nomination alone is forgotten when it is written"
         at = max(now, last.restored_at + _WATCH_LAG)
         if (known is not None and _says(known, last.condition)) or (at > now and self._tasks is None):
             return
@@ -195,15 +199,17 @@ class StatusWriter:
     def nominate(self, pod: PodKey, node_name: str, *, known: PodCondition | None = None) -> None:
         """Sets nominatedNodeName, "" removes it, and says nothing else of the pod. `known` as for `report`."""
         last = self._last.get(pod.uid)
-        condition = last.condition if last is not None else known
-        if condition is not None:
+        if last is not None and last.condition is not None:
+            self.report(pod, last.condition, known=known, nominated=node_name)
+        elif known is not None:
             # Without one nothing was ever said of the pod, a nomination neither.
-            self.report(pod, condition, known=known, nominated=node_name)
+            alone = self._last[pod.uid] = _Report(None, node_name, False)
+            self._dispatcher.put(pod, alone)
 
     def says(self, pod: PodKey, status: str, *, known: PodCondition | None = None) -> bool:
         """Whether that is the status of what was last reported of it, or, if nothing was, of `known`."""
         last = self._last.get(pod.uid)
-        condition = known if last is None else last.condition
+        condition = known if last is None or last.condition is None else last.condition
         return condition is not None and condition.status == status
 
     def forget(self, pod: Named) -> None:
@@ -227,19 +233,21 @@ class StatusWriter:
         return await self._dispatcher.drain(timeout)
 
     def _patch(self, pod: PodKey, report: _Report) -> bytes:
-        condition: dict[str, Any] = {
-            "type": report.condition.type,
-            "status": report.condition.status,
-            "reason": report.condition.reason,
-            "message": report.condition.message,
-        }
-        if self._resource == "pods":
-            condition["lastProbeTime"] = None
-        if report.condition.observed_generation:
-            condition["observedGeneration"] = report.condition.observed_generation
-        if report.transition:
-            condition["lastTransitionTime"] = time_text(self._now())
-        status: dict[str, Any] = {"conditions": [condition]}
+        said, status = report.condition, dict[str, Any]()
+        if said is not None:
+            condition: dict[str, Any] = {
+                "type": said.type,
+                "status": said.status,
+                "reason": said.reason,
+                "message": said.message,
+            }
+            if self._resource == "pods":
+                condition["lastProbeTime"] = None
+            if said.observed_generation:
+                condition["observedGeneration"] = said.observed_generation
+            if report.transition:
+                condition["lastTransitionTime"] = time_text(self._now())
+            status["conditions"] = [condition]
         if report.nominated is not None:
             status["nominatedNodeName"] = report.nominated or None
         # The UID is immutable, so naming it makes the patch fail on a pod that was made again under the same name.
@@ -263,6 +271,8 @@ class StatusWriter:
             self._count("written")
             report.version = "" if reply.response is None else version_in(reply.response)
             report.written_at = self._timing.clock()
+            if report.condition is None and self._last.get(pod.uid) is report:
+                del self._last[pod.uid]
         elif failure is _OUTDATED:
             self._count("replaced" if self._dispatcher.waiting(pod) else "dropped")
         elif is_about_another_pod(failure):

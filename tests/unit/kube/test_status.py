@@ -296,6 +296,17 @@ async def test_a_nomination_is_removed_without_saying_anything_else_of_the_pod()
         assert len(bench.sent()) == 2
 
 
+@pytest.mark.promise("L3")
+async def test_who_takes_a_nomination_away_from_anothers_pod_does_not_insist_on_what_that_one_says() -> None:
+    """Two writers would say in turns what each has said, for ever."""
+    async with writing(Answer()) as bench:
+        bench.writer.nominate(POD, "", known=OTHER)
+        await bench.writer.drain(5)
+        assert [each["status"] for each in bench.sent()] == [{"nominatedNodeName": None}]
+        bench.writer.seen(POD, UNFIT, "9")
+        assert len(bench.writer) == 0
+
+
 @pytest.mark.promise("L2")
 async def test_a_condition_that_was_overwritten_is_written_again_once_the_watch_has_caught_up() -> None:
     async with writing(Answer()) as bench:

@@ -17,11 +17,7 @@ from .entries import (
     QueueHeld,
     Standing,
     count_in,
-    covers,
     declared_limits,
-    kept_from_others,
-    missing_of,
-    part_of,
 )
 from .headroom import Headroom
 from .queues import QueueInfo
@@ -183,28 +179,7 @@ class QuotaBook:
         limit by queues. The pod `uid` is not counted twice, and one that is not counted yet has what is promised to its
         `group`; nor does what was kept after it count where that is kept. A queue that does not exist takes nothing.
         """
-        at = self._queues.get(queue)
-        if at is None or at.info is None:
-            return Shortfall(queue, {})
-        if not at.info.open:
-            return Shortfall(queue, {}, at.info.state)
-        own, whose = (self._entries.get(uid), uid) if uid else (None, "")
-        if own is None and group:
-            own, whose = self._entries.get(group), group
-        for each in at.chain:
-            if not each.limits:
-                continue
-            counted = own.vector if own is not None and each in self._queues[own.queue].chain else EMPTY
-            if whose == group:
-                counted = part_of(counted, wanted)
-            missing = missing_of(each, wanted, counted)
-            if missing and own is not None and own.standing in KEPT and covers(counted, wanted):
-                missing = missing_of(
-                    each, wanted, kept_from_others((whose,), each, self._entries, self._queues)
-                )
-            if missing:
-                return Shortfall(each.name, missing)
-        return None
+        return self.headroom().shortfall(queue, wanted, (uid,) if uid else (), group)
 
     def headroom(self) -> Headroom:
         """To be used before anything changes."""

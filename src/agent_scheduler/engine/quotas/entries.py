@@ -104,7 +104,8 @@ def kept_from_others(
     """What is kept in a queue for these pods and promises, and for others after the last of them.
 
     Where more is kept than there is, since a limit was lowered or pods came without a gate, it is for those whose turn
-    is first: else all would wait for one another.
+    is first: else all would wait for one another. Pods come before promises, as members behind a gate are let past when
+    all that pods hold leaves them room.
     """
     own: Total = {}
     later: Total = {}
@@ -113,12 +114,16 @@ def kept_from_others(
         for uid, entry in entries.items()
         if entry.standing in KEPT and queue in queues[entry.queue].chain
     ]
-    for uid, entry in sorted(kept, key=lambda each: each[1].turn):
+    for uid, entry in sorted(kept, key=_in_turn):
         if uid in pods:
             later.clear()
         add_to(own if uid in pods else later, entry.vector)
     add_to(own, later)
     return own
+
+
+def _in_turn(kept: tuple[str, Entry]) -> tuple[bool, tuple[Any, ...]]:
+    return kept[1].standing is Standing.PROMISED, kept[1].turn
 
 
 def part_of(kept: Vector, wanted: Vector) -> Vector:

@@ -91,6 +91,9 @@ def _of_open(task: Task, group: Verdict | None, held: Mapping[str, Verdict], mes
         return group
     if held and task.uid in held:
         return held[task.uid]
+    if group is not None and group.wait == Wait.QUEUE:
+        # Others are held without which the gang has not its minimum: a node would not help this one either.
+        return group
     found = task.job.fit_errors.get(task.uid)
     return Verdict(Wait.NODES, message) if found is None else by_nodes(message, found.plugins)
 

@@ -99,6 +99,8 @@ class GatedPods:
         self._gangs: dict[GroupKey, dict[str, PodInfo]] = {}
         #: Of which it is to be decided anew who is let past next.
         self._due: set[GroupKey] = set()
+        #: Those whose group was let in, and whose queue has not what the group was promised.
+        self._beyond: set[GroupKey] = set()
         #: By the name under which they wait for their queue.
         self._chosen: dict[str, _Chosen] = {}
         #: Gang -> names under which members of it wait, in the order in which they came.
@@ -207,6 +209,12 @@ class GatedPods:
 
     # ---- admission
 
+    def room_came(self) -> None:
+        """Queues hold less than before, or may hold more."""
+        beyond, self._beyond = self._beyond, set()
+        for key in beyond:
+            self.group_changed(key)
+
     def admit(self) -> None:
         """Let past who fits now of the gangs that have changed. Costs nothing where none has."""
         while self._due and self.admits:
@@ -259,12 +267,17 @@ class GatedPods:
         if self.asks_queues and usage.promises.keeps_out(key):
             self._keep_turn(key, choice)
             return
+        if self.asks_queues and usage.promises.shortfall(key) is not None:
+            # A gate that has gone cannot be put back, so members have theirs until the room is there.
+            self._beyond.add(key)
+            return
         turns: list[tuple[str, Sequence[PodInfo]]]
         if choice.needed:
             # Those above the minimum come after those that are needed.
             turns = [(key.text, choice.needed)]
         else:
             turns = [(pod.uid, (pod,)) for pod in choice.others]
+        promised, left = usage.promises.queue_of(key), usage.promises.left(key)
         for name, pods in turns:
             uids = tuple(pod.uid for pod in pods if pod.uid in self.held)
             first = min(pods, key=turn_of_pod)
@@ -278,10 +291,10 @@ class GatedPods:
             for total in wanted.values():
                 for resource, amount in choice.at_least.items():
                     total[resource] = max(total.get(resource, 0), amount)
-            promised = usage.promises.queue_of(key)
             if promised in wanted:
-                # What a group was promised when it was let in is nobody else's.
-                wanted[promised] = rest(wanted[promised], usage.promises.left(key))
+                # What a group was promised when it was let in is nobody else's, and each part of it one member's.
+                asked = wanted[promised]
+                wanted[promised], left = rest(asked, left), rest(left, asked)
                 if is_empty(wanted[promised]):
                     del wanted[promised]
             if usage.active and wanted and self.asks_queues:
@@ -379,7 +392,8 @@ class GatedPods:
             return f"group {key.text} does not exist, or has not its minimum of members"
         if self._usage.promises.keeps_out(key):
             return f"group {key.text} is not let into its queue"
-        return ""
+        short = self._usage.promises.shortfall(key)
+        return "" if short is None else str(short)
 
     def _called(self, name: str) -> str:
         """What people call what waits under this name."""

@@ -18,6 +18,7 @@ from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN,
 from apimachinery.quantity import QuantityError
 
 from ..quotas.entries import Standing
+from ..quotas.headroom import Headroom
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
 from .asks import Ask, Promise, turn_in_gang, turn_of_group
@@ -65,7 +66,7 @@ class Promises:
         #: Groups that have given way, and have not asked since; and whether one did in the last session, in vain.
         self._gave_way: set[GroupKey] = set()
         self.stands_back = False
-        #: How often groups that lack members have given back what they were promised for that.
+        #: Of groups that lack members and have given back what they were promised for that: how often nobody took it.
         self._had_turn: dict[GroupKey, int] = {}
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
@@ -195,12 +196,10 @@ class Promises:
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
             self._end(ask.key)
-        elif promise is not None and not self._adjust(ask, promise):
+        elif promise is not None and not self._adjust(ask, promise, may_go):
             return
         # Whoever waits does so as there is no room for it now: to let in one that fits passes over nobody.
-        headroom = self._usage.book.headroom()
-        if may_go and not any(pod.closed_gates for pod in ask.members):
-            headroom.give(ask.queue, may_go)
+        headroom = self._headroom(ask, may_go)
         wanted = rest(ask.wanted, self._held(ask.members))
         gave_way = ask.key in self._gave_way
         self._gave_way.discard(ask.key)
@@ -213,6 +212,9 @@ class Promises:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
+            if ask.key in self._had_turn:
+                # Somebody took what it gave back.
+                self._had_turn[ask.key] = 0
             self._stand(ask, wanted)
 
     def _is_lacking(self, queue: str, room: Vector) -> bool:
@@ -249,11 +251,17 @@ class Promises:
             # Its gated members are told what they wait for.
             usage.gated.group_changed(ask.key)
 
-    def _adjust(self, ask: Ask, promise: Promise) -> bool:
+    def _headroom(self, ask: Ask, may_go: Vector) -> Headroom:
+        headroom = self._usage.book.headroom()
+        if may_go and not any(pod.closed_gates for pod in ask.members):
+            headroom.give(ask.queue, may_go)
+        return headroom
+
+    def _adjust(self, ask: Ask, promise: Promise, may_go: Vector) -> bool:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
         left = rest(ask.wanted, promise.total)
-        headroom = self._usage.book.headroom()
+        headroom = self._headroom(ask, may_go)
         if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
             self.end(ask.key)
             return True
@@ -275,8 +283,8 @@ class Promises:
     def give_way(self, now: float, patience: float) -> bool:
         """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
         they have done so for `patience` and somebody else who waits would have room then, but for such groups as have
-        given way themselves. Whether any did; they ask again in the next session. Each time it takes twice as long: who
-        had the room may have no use for it either."""
+        given way themselves. Whether any did; they ask again in the next session. It takes twice as long each time that
+        nobody took the room: who waits for it may have no use for it either, as no node will do."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not promise.left():
@@ -292,9 +300,9 @@ class Promises:
         usage = self._usage
         headroom = usage.book.headroom()
         # Pods of a Job are made when its group is let in: who has had no turn yet may well have its members then.
-        lacking = {
+        lacking = [
             name for name, ask in self._asking.items() if not ask.complete and ask.key in self._had_turn
-        }
+        ]
         for number, key in enumerate(keys, 1):
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
@@ -302,9 +310,11 @@ class Promises:
                 promise.queue, promise.left()
             ):
                 for given in keys[:number]:
+                    self._had_turn[given] = self._had_turn.get(given, 0) + 1
+                # Nor are those to have the room that have given way before.
+                for given in (*keys[:number], *(self._asking[name].key for name in lacking)):
                     self._kept_out.add(given)
                     self._gave_way.add(given)
-                    self._had_turn[given] = self._had_turn.get(given, 0) + 1
                     self._end(given)
                 usage.call()
                 return True
@@ -329,13 +339,15 @@ class Promises:
         return name if ask is None else ask.key.text
 
     def shortfall(self, key: GroupKey) -> Shortfall | None:
-        """What a group that waits to be let in lacks; None for others, and for one before which others come."""
-        name = _line_name(key)
-        ask = self._asking.get(name)
-        if ask is None:
+        """What a group that waits to be let in lacks, or one that was let in as more is kept in its queue than that
+        declares; None for others, and for one before which others come."""
+        name, promise, headroom = _line_name(key), self._promises.get(key), self._usage.book.headroom()
+        if name in self._asking:
+            ((queue, wanted),) = self._usage.waiting.wanted(name).items()
+            return headroom.shortfall(queue, wanted)
+        if promise is None or not (promise.is_let_in and self._usage.active):
             return None
-        ((queue, wanted),) = self._usage.waiting.wanted(name).items()
-        return self._usage.book.headroom().shortfall(queue, wanted)
+        return headroom.shortfall(promise.queue, promise.left(), (), key.text)
 
     def before(self, key: GroupKey, queue: str) -> list[str]:
         """Who comes before a group that waits to be let in, of those that wait for `queue`."""

@@ -478,6 +478,7 @@ class QueueUsage:
         if fallen and not self.gated.is_due:
             found = self.waiting.fitting(self.book, fallen) if self.waiting else []
             fallen.clear()
+            self.gated.room_came()
             over, self._over = self._over, {}
             if over:
                 self.on_room([*over])

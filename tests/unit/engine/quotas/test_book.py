@@ -102,6 +102,18 @@ def test_where_more_is_reserved_than_there_is_the_first_goes_first() -> None:
     assert found.shortfall("q", {"cpu": 1000}, "third") is not None
 
 
+def test_what_is_promised_to_a_group_keeps_none_of_its_members_out_where_too_much_is_kept() -> None:
+    """A session and the binder, which ask for one of several and for one pod, come to the same."""
+    found = book(queue_of("above", capability=3000), queue_of("q", "above"), queue_of("beside", "above"))
+    found.set("runs", "q", {"cpu": 1000}, Standing.BOUND)
+    found.set("first", "beside", {"cpu": 1000}, Standing.RESERVED, turn(0, "1", "", ""))
+    for name, standing in (("group", Standing.PROMISED), ("member", Standing.RESERVED)):
+        found.set(name, "q", {"cpu": 1000}, standing, turn(0, "2", "", ""))
+    assert found.headroom().shortfall("q", {"cpu": 1000}, ("member",), "group") is None
+    assert found.shortfall("q", {"cpu": 1000}, "member", "group") is None
+    assert found.shortfall("q", {"cpu": 1000}, "other") is not None
+
+
 def test_queues_in_which_more_may_fit_are_told_of() -> None:
     found = book(queue_of("p"), queue_of("a", "p", capability=1), queue_of("b"))
     found.set("u", "a", {"cpu": 1}, Standing.ASSUMED)

@@ -231,6 +231,17 @@ def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() 
     assert result.held.keys() == {first.uid, second.uid, third.uid}
 
 
+def test_a_member_asks_for_no_node_while_others_are_held_without_which_its_gang_has_not_its_minimum() -> None:
+    """Nodes would have come for it in vain."""
+    made = scene("0", capability=4)
+    first, *_ = made.gang("g", 3, minMember=3, queue="q", phase="Pending")
+    session = made.session(QUEUES, book=made.book())
+    for _ in session.run():
+        pass
+    result = finished(close(session, made.book(), {first.uid: "it gave its room back"}))
+    assert set(told(result).values()) == {("QueueFull", "it gave its room back")}
+
+
 def test_while_it_is_not_known_which_nodes_may_be_used_no_pod_asks_for_any() -> None:
     made = scene("8", capability=1)
     made.more["unready"] = "no shard"

@@ -3,6 +3,8 @@ groups move by the table of `engine.quotas.standings` alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
+from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.quotas.standings import MOVES, State, table
 from agent_scheduler.engine.quotas.vector import EMPTY, Vector
@@ -161,6 +164,34 @@ def test_a_group_that_needs_more_than_it_was_promised_has_that_too_or_waits_for_
     assert world.let_in() == ["a", "b"]
 
 
+def test_members_of_a_group_that_was_let_in_keep_their_gate_while_the_room_is_not_there() -> None:
+    """Another process lets groups in, or binds pods, and did not know who else had the room."""
+    world = Groups(queue("q", "3"))
+    first, second = gated("first", cpu="2"), gated("second", group="g", cpu="2")
+    world.made(group("g"))
+    world.see(first, second)
+    assert world.let == ["first"]
+    world.made(group("g", "Inqueue"), members=(second,))
+    held = world.gated.explain(world.gated.held["second"])
+    assert world.let == ["first"] and held is not None
+    assert held.why == "queue q has too little capability left: 1 of cpu missing"
+    assert world.usage.full(first) is None, "pods that were let past come before groups that were let in"
+    world.usage.left("first")
+    world.gated.admit()
+    assert world.let == ["first", "second"]
+
+
+def test_what_is_promised_to_a_group_lets_one_of_its_members_past_and_no_second() -> None:
+    """A member has left, so that the others are above the minimum, and each waits by itself."""
+    world = Groups(queue("q", "3"))
+    members = [gated(f"m-{number}", group="g", cpu="2") for number in range(2)]
+    world.gated.choose = lambda _key, held, _has: Choice((), sorted(held, key=turn_of_pod))
+    world.made(group("g"))
+    world.ask(ask("g", cpu=1))
+    world.see(*members)
+    assert world.let == ["m-0"] and world.cpu("q") == 2
+
+
 def test_a_group_that_needs_more_than_its_queue_has_keeps_what_its_members_hold() -> None:
     world = Groups(queue("q", "2"))
     member = with_gates(gated("m", group="g"))
@@ -226,6 +257,9 @@ def test_what_jobs_hold_above_their_minimums_lets_a_group_in_that_has_no_gates()
     assert world.let_in() == [], "nobody is evicted for a pod behind its gate"
     world.ask(*[ask("g")], may_go={"cpu": 2000})
     assert world.let_in() == ["g"]
+    kept = world.promises._promises[key_of("g")]
+    world.ask(*[ask("g")], may_go={"cpu": 2000})
+    assert world.promises._promises[key_of("g")] is kept, "each session would have to be followed by another"
 
 
 def test_a_group_that_lacks_members_for_long_gives_way_to_those_who_have_theirs() -> None:
@@ -267,6 +301,39 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     assert world.let_in() == ["g"] and not world.promises.stands_back
 
 
+def test_who_has_its_members_comes_before_all_groups_that_lack_theirs_and_they_wait_no_longer_for_that() -> (
+    None
+):
+    world = Groups(queue("q", "2"))
+    world.made(group("g"), group("h"))
+    lacking = [ask(name)._replace(complete=False) for name in ("g", "h")]
+    world.ask(*lacking)
+    assert [world.promises.give_way(now, 30) for now in (0.0, 30.0)] == [False, True], "to h, once"
+    # One that asked for nothing does not wait in line, and is placed by the next session.
+    world.promises.lacking = [Shortfall("q", {"cpu": 2000})]
+    began = 100.0
+    for _ in range(3):
+        world.ask(*lacking)
+        world.ask(*lacking)
+        assert len(world.let_in()) == 1
+        assert [world.promises.give_way(began + late, 30) for late in (0.0, 30.0)] == [False, True]
+        world.ask(*lacking)
+        assert world.let_in() == [], "both give way"
+        world.ledger.set_pod(pod("ran", "q", cpu="2"), "n")
+        world.ask(*lacking)
+        world.ledger.remove_pod("ran")
+        began += 100.0
+    world.ask(*lacking)
+    assert [world.promises.give_way(began + late, 30) for late in (0.0, 30.0)] == [False, True]
+    for _ in range(2):
+        world.ask(*lacking)
+    assert [world.promises.give_way(200.0 + began + late, 30) for late in (0, 30, 60)] == [
+        False,
+        False,
+        True,
+    ], "nobody took it"
+
+
 def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_stays() -> None:
     world = Groups(queue("q", "2"))
     world.ledger.set_pod(pod("low", "q", cpu="2"), "n")
@@ -295,6 +362,19 @@ class Model(RuleBasedStateMachine):
         self.pods: dict[str, PodInfo] = {}
         self.queues: dict[str, str] = {}
         self.states: dict[str, State] = {}
+        self.world.gated.on_admitted = self._let_past
+
+    def _let_past(self, pods: Sequence[PodInfo]) -> None:
+        """No gate goes beyond what there is, whoever has used how much."""
+        book = self.world.usage.book
+        for name in {self.world.usage.queue_of(each) for each in pods}:
+            for info, limits in book.upwards(name):
+                kept = [
+                    entry.vector
+                    for _, entry in book.entries()
+                    if entry.standing is not Standing.PROMISED and book.reaches(entry.queue, (info.name,))
+                ]
+                assert sum(each.get("cpu", 0) for each in kept) <= limits.get("cpu", inf)
 
     def _members(self, name: str) -> tuple[PodInfo, ...]:
         return tuple(each for each in self.pods.values() if each.batch and each.batch.group == key_of(name))
@@ -325,6 +405,18 @@ class Model(RuleBasedStateMachine):
         if uid not in self.pods:
             self.pods[uid] = (gated if has_gate else pod)(uid, "left")
             self.world.see(self.pods[uid])
+
+    @rule(number=st.integers(0, 1))
+    def be_bound_by_others(self, number: int) -> None:
+        uid = f"other-{number}"
+        self.pods[uid] = pod(uid, "right", cpu="3")
+        self.world.ledger.set_pod(self.pods[uid], "n")
+
+    @rule(name=st.sampled_from(_NAMES))
+    def be_let_in_by_others(self, name: str) -> None:
+        if name in self.queues:
+            named = self.queues[name]
+            self.world.made(group(name, "Inqueue", named=named), members=self._members(name))
 
     @rule()
     def lose_gates(self) -> None:
@@ -379,8 +471,7 @@ class Model(RuleBasedStateMachine):
         self.states = now
 
     @invariant()
-    def no_queue_keeps_more_than_it_declares(self) -> None:
-        assert list(self.world.usage.book.above_capability()) == []
+    def the_ledger_is_of_one_mind(self) -> None:
         assert contradictions(self.world.ledger) == []
 
     @invariant()
@@ -391,7 +482,8 @@ class Model(RuleBasedStateMachine):
             if key is None:
                 assert usage.book.shortfall(usage.queue_of(held), usage.vector(held)) is not None
             else:
-                assert not usage.promises.is_let_in(key), "whoever is let in is let past"
+                short = usage.promises.shortfall(key)
+                assert short is not None or not usage.promises.is_let_in(key), "whoever is let in is let past"
         for name in self.queues:
             if usage.promises.asks_for(key_of(name)):
                 assert usage.promises.shortfall(key_of(name)) is not None
