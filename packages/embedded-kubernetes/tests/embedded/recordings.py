@@ -19,7 +19,7 @@ def recorded(name: str, variable: str = "") -> list[str]:
     """The lines of the recording `name`, or of the file that the environment's `variable` names instead.
 
     Without the file, or outside of the repository, the test is skipped; with CI=true it fails. A name that ends in
-    `.gz` is of a compressed file. Raises FileNotFoundError for a file that the environment names and that does not exist.
+    `.gz` is of a compressed file. Raises FileNotFoundError where the environment names a file that does not exist.
     """
     given = os.environ.get(variable) if variable else None
     path = Path(given) if given else _FOLDER / name
