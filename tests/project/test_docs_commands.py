@@ -150,16 +150,20 @@ def _docker(command: Command) -> str:
 
 
 def _pip(command: Command) -> str:
-    projects = {
-        project["name"]: set(project.get("optional-dependencies", ()))
-        for folder in SOURCES
-        for project in [tomllib.loads((folder.parent / "pyproject.toml").read_text())["project"]]
-    }
-    asked = re.fullmatch(r"([\w-]+|\.)(?:\[([\w,]+)\])?", command.words[-1])
-    extras = asked and projects.get(asked[1].replace(".", "agent-scheduler"))
-    if not asked or extras is None:
-        return "no distribution of this repository"
-    return "" if set((asked[2] or "").split(",")) - {""} <= extras else "no extra of the project's"
+    """Distributions of this repository, by name or by folder, each with its extras."""
+    projects = {}
+    for folder in (source.parent for source in SOURCES):
+        about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        extras = set(about.get("optional-dependencies", ()))
+        projects |= {about["name"]: extras, str(folder.relative_to(ROOT)): extras}
+    asked = [word for word in command.words[2:] if not word.startswith("-")]
+    for word in asked:
+        name, _, chosen = word.removesuffix("]").partition("[")
+        if name not in projects:
+            return f"{name} is no distribution of this repository"
+        if unknown := sorted(set(filter(None, chosen.split(","))) - projects[name]):
+            return f"{name} has no extra {', '.join(unknown)}"
+    return "" if asked else "installs nothing"
 
 
 def _helm(command: Command) -> str:
@@ -241,6 +245,8 @@ def test_a_block_is_of_a_language_that_is_looked_into(page: Path) -> None:
         ("python -m bench --only", "not understood"),
         ("python -m bench.none", "there is no module"),
         ("pip install 'agent-scheduler[none]'", "no extra"),
+        ("pip install -e packages/none", "there is no packages/none"),
+        ("pip install -e bench -e docs", "no distribution"),
         ("helm upgrade it --set no.such=1", "the chart has no value no.such"),
         ("brew tea", "no test knows"),
         ("echo | agent-scheduler job --none", "not understood"),
