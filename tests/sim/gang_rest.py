@@ -15,6 +15,7 @@ from .allocations import is_gated
 from .api import NODES, Body, Json, condition_of, content, name_of, node_of, uid_of
 from .device_reading import allocation_of, device_of, extended, is_made, owner_of, usable
 from .gangs import GangCluster
+from .gate_cluster import asks
 from .kinds import World
 from .legality import attachable, claims_of, has_its_volumes
 from .loads import MADE
@@ -106,6 +107,17 @@ class Standing:
     def _takes(self, node: Json, *pods: Json) -> bool:
         return all(refusal(pod, node, self._cluster, self._by) is None for pod in pods)
 
+    def left_on(self, node: Json, resources: Iterable[str]) -> Counter[str]:
+        """What is left of these on a node, and how many pods more."""
+        name, allocatable = name_of(node), node["status"]["allocatable"]
+        left = Counter(
+            {
+                each: resource_value(each, allocatable.get(each, "0")) - self._used[name][each]
+                for each in resources
+            }
+        )
+        return Counter({**left, "pods": int(allocatable["pods"]) - self._on[name]})
+
     def _fits(self, pending: list[Json], needed: int, *, anywhere: bool = False) -> bool:
         """Whether so many find room, however they are laid out: each is taken to be as large as the largest.
         `anywhere`: on ready nodes outside of their shard, too."""
@@ -120,12 +132,11 @@ class Standing:
                 continue
             if not self._takes(node, *pending):
                 continue
-            allocatable = node["status"]["allocatable"]
-            left = [int(allocatable["pods"]) - self._on[name]]
-            for resource, amount in largest.items():
-                if amount:
-                    free = resource_value(resource, allocatable[resource]) - self._used[name][resource]
-                    left.append(free // amount)
+            free = self.left_on(node, largest)
+            left = [
+                free["pods"],
+                *(free[resource] // amount for resource, amount in largest.items() if amount),
+            ]
             left += places_by_claims(self._world, pending, node, self.placed)
             by_gpus = places_by_gpus(pending, node, self.placed)
             if by_gpus is not None:
@@ -143,12 +154,13 @@ class Standing:
         return found
 
     def more(self, group: Json, members: list[Json]) -> Counter[str]:
-        """Of its `minResources`, or of what its minimum of members may ask for, what none of these has."""
+        """Of its `minResources`, or of what its minimum of members may ask for, what none of these has. Nothing of a
+        group that says nothing of resources, and of which no member takes part in gates."""
         waiting = [pod for pod in members if read.waits(pod)]
         has = {uid_of(pod) for pod in (*self.placed, *self.reserved)}
         holding = [pod for pod in members if uid_of(pod) in has]
         asked = read.amounts((group.get("spec") or {}).get("minResources"))
-        if not any(asked.values()):
+        if not any(asked.values()) and not any(map(asks, members)):
             return asked
         asked |= read.most_of([*holding, *waiting], read.minimum(group, members).members)
         for pod in holding:
@@ -216,9 +228,9 @@ class Standing:
         return not any(read.above_limits(holds[name], self.queues[name]) for name in above)
 
     def _is_offered(self, queue: str, pending: list[Json], needed: int) -> bool:
-        """Where the cluster is divided by capacity, whether all nodes offer as much as the queue would hold with so
-        many more of the batch scheduler's."""
-        if self.divides != "capacity" or not read.is_batch(pending[0]):
+        """Where the cluster is divided among queues, whether all nodes offer as much as the queue would hold with so
+        many more of the batch scheduler's: pods that run on nodes which have shrunk may hold all of that."""
+        if self.divides not in ("capacity", "proportion") or not read.is_batch(pending[0]):
             return True
         total, held = self._total(), self.holds(without=pending)[queue]
         asked = read.largest(pending).items()

@@ -87,8 +87,19 @@ class Waiting(Standing):
         self, queue: str, mine: list[Json], wanted: Counter[str], name: str, *, is_complete: bool = True
     ) -> str:
         """What the queue, or one above, lacks for so much beside those who are not `mine`, nor of the group `name`. For
-        one that lacks members itself no promise is given back."""
-        holds = self._above(queue, without=[pod for pod in mine if read.waits(pod)])
+        one that lacks members itself no promise is given back, and it comes after all others who wait for nodes."""
+        without, first = [pod for pod in mine if read.waits(pod)], list[Json]()
+        if not is_complete:
+            own = set(map(uid_of, mine))
+            first = [
+                pod
+                for pod in filter(is_ours, read.pending(self.pods))
+                if uid_of(pod) not in own and not self.lacks(pod)
+            ]
+        holds = self._above(queue, without=[*without, *first])
+        for pod in first:
+            for above in holds.keys() & read.chain(self.queue_of(pod), self.queues):
+                holds[above].update(read.requests(pod))
         self.add_promises(holds, (self._kept if is_complete else self.promised.keys()) - {name})
         return read.is_above(holds, self.queues, wanted)
 
@@ -123,13 +134,15 @@ class Waiting(Standing):
         if self.is_let_in(name, group) or self.fault or (not members and name.startswith("podgroup-")):
             return False
         least, queue = read.minimum(group, members), read.queue_of_group(group)
-        waiting = list(filter(_may_go, members))
-        largest, needed = read.largest(waiting), least.members - sum(map(read.is_ready, members))
+        waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
+        largest, needed = read.largest(waiting), least.members - len(ready)
         asked = self.more(group, members)
         asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
         if not asked or not read.is_open(self.queues.get(queue)):
             return False
-        return not self._lacks_beside(queue, members, asked, name, is_complete=not least.lacks(members))
+        return not self._lacks_beside(
+            queue, members, asked, name, is_complete=not least.lacks([*waiting, *ready])
+        )
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
         said = [condition_of(pod).get("message", "") for pod in waiting]
@@ -137,14 +150,45 @@ class Waiting(Standing):
             each.get("message", "")
             for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
         ]
-        is_lent_nothing = self.divides == "proportion" and any(_KEPT in each for each in said)
+        is_kept = self.divides == "proportion" and any(_KEPT in each for each in said)
         return (
-            not is_lent_nothing
+            not (is_kept and self._is_needed(waiting, needed))
             and self._fits(waiting, needed)
             and self._gpus_are_enough(waiting, needed)
             and self.leaves_room(waiting, needed, name)
             and self._is_offered(self.queue_of(waiting[0]), waiting, needed)
         )
+
+    def _is_needed(self, waiting: list[Json], needed: int) -> bool:
+        """Whether others who wait may need what these would take, on each node that they fit on: of something that they
+        ask for there would be less than the others want in all. Only of single pods that ask for room and nothing
+        else."""
+        if needed > 1 or not all(map(_asks_for_room, waiting)):
+            return True
+        wanted, name = read.largest(waiting), read.gang_of(waiting[0])
+        others = [self._next(group, pods) for group, pods in self.members.items() if group not in ("", name)]
+        others += [[pod] for pod in self.members.get("", ()) if _may_go(pod) and pod not in waiting]
+        for node in self.nodes:
+            left = self.left_on(node, wanted) if self._takes(node, *waiting) else Counter()
+            if not left or any(left[each] < amount for each, amount in wanted.items()):
+                continue
+            if not any(_would_lack(pods, left, wanted) for pods in others):
+                return False
+        return True
+
+    def _next(self, name: str, members: list[Json]) -> list[Json]:
+        """As many of those that wait as a group wants together, and the largest of them; none of one that lacks
+        members."""
+        waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
+        if name not in self.groups:
+            return waiting[:1]
+        least = read.minimum(self.groups[name], members)
+        if least.lacks([*waiting, *ready]):
+            return []
+        number = read.needed(least, len(ready), waiting)
+        return sorted(waiting, key=lambda pod: sum(read.requests(pod).values()), reverse=True)[
+            : max(number, 1)
+        ]
 
     def misled(self) -> list[str]:
         """Pods that say that nodes are missing, and wait for something else."""
@@ -158,6 +202,28 @@ class Waiting(Standing):
 def _may_go(pod: Json) -> bool:
     """Whether it waits, and for no gate but that of its queue's capacity."""
     return is_ours(pod) and read.waits(pod) and (not gates(pod) or (asks(pod) and gates(pod) == [GATE]))
+
+
+#: Parts of a spec by which more than room is asked for, and by which pods speak of one another.
+_MORE = ("volumes", "resourceClaims")
+_OF_PODS = ("affinity", "topologySpreadConstraints")
+
+
+def _asks_for_room(pod: Json) -> bool:
+    spec = pod["spec"]
+    ports = any(each.get("ports") for each in spec["containers"])
+    return (
+        not ports
+        and not any(map(spec.get, (*_MORE, *_OF_PODS)))
+        and not any("/" in each for each in read.requests(pod))
+    )
+
+
+def _would_lack(pods: list[Json], left: Counter[str], taken: Counter[str]) -> bool:
+    if any(any(map(pod["spec"].get, _OF_PODS)) for pod in pods):
+        return True
+    total = sum(map(read.requests, pods), Counter[str]())
+    return any(left[each] - amount < total[each] for each, amount in taken.items() if total[each])
 
 
 def _wants_a_node(pod: Json) -> bool:

@@ -385,8 +385,8 @@ _WIDE: dict[str, dict[str, Make]] = {
     "S32 gates-native from 42: a gang asks one of its queues alone => would have": {
         "engine.state.queueusage.QueueUsage.wait_for": around(_wait_for_one)
     },
-    "L17 gates-native with queue_changed from 76: words of a gang are left that are not true any longer"
-    " => has no room for its gang": {"binding.messenger.KubeMessenger.refused": around(_refuse_others)},
+    "L17 gates-native with queue_changed from 3: words of a gang are left that are not true any longer"
+    " => has no room": {"binding.messenger.KubeMessenger.refused": around(_refuse_others)},
     "L17 gates-native from 15: no node comes for a gang of kubernetes own => of scheduling.k8s.io/": {
         "binding.failure.FailureHandler.unschedulable": around(_tell_others)
     },
@@ -414,12 +414,12 @@ _WIDE: dict[str, dict[str, Make]] = {
         "cluster.gang_choice.GangChoice.__call__": half_of(True)
     },
     "L17 gates with webhook_down from 11: pods wait for one another's reservations => nodes to come": {
-        "engine.quotas.book._covers": gives(False)
+        "engine.quotas.headroom.covers": gives(False),
     },
     "L17 gates: no node comes => to come": {
         "embedded_kubernetes.autoscaler.Autoscaler._scale_up": gives(None)
     },
-    "S33 gates-native with any from 70: a gang of the fast path is not asked as a whole => and of its gang queue": {
+    "S33 gates-native with any from 48: a gang of the fast path is not asked as a whole => and of its gang queue": {
         "engine.state.queueusage.QueueUsage.gang_full": gives(None)
     },
     "L17 gates-native: gates are left on a gang of Kubernetes' own => of scheduling.k8s.io/": {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from math import inf
 from operator import is_
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -35,6 +36,10 @@ from .waiting import Kind, kind_of
 #: As of `ClusterObserver.malformed`.
 Malformed = Callable[[str, str, str], None]
 StatusOf = Callable[[PodGroup], PodGroupStatus]
+
+
+#: For how long a pod of a workload that names no group is left to whoever makes such groups.
+_UNNAMED_SECONDS: Final = 5.0
 
 
 class _Shown(NamedTuple):
@@ -134,9 +139,14 @@ class Pictures:
         self._read_groups: dict[GroupKey, tuple[object, Group | str]] = {}
         self._read_queues: dict[str, tuple[Queue, QueueInfo]] = {}
         self._shown: Mapping[GroupKey, _Shown] = {}
+        #: UID -> until when a pod is to be named, in seconds of the epoch.
+        self._to_be_named: dict[str, float] = {}
+        #: When another view would have other pods than the last one though nothing else had changed; the same.
+        self.changes_at = inf
 
-    def view(self, settled: Mapping[GroupKey, Settled]) -> Generator[None, None, View]:
-        """A group at a time. Those of the `settled` stand in it whose objects are those of the last view."""
+    def view(self, settled: Mapping[GroupKey, Settled], now: float) -> Generator[None, None, View]:
+        """A group at a time. Those of the `settled` stand in it whose objects are those of the last view. `now`: in
+        seconds of the epoch."""
         made = _Making(self._shown, settled)
         objects = 0
         for key, known in list(self._groups.groups.items()):
@@ -160,7 +170,12 @@ class Pictures:
             for key in self._read_groups.keys() - self._groups.groups.keys():
                 del self._read_groups[key]
         yield
+        self.changes_at = inf
+        for uid in [uid for uid in self._to_be_named if uid not in self._groups.to_be_named]:
+            del self._to_be_named[uid]
         for pod in list(self._groups.bare.values()):
+            if self._is_to_be_named(pod, now):
+                continue
             queue = self._cluster.ledger.usage.queue_of(pod)
             stands = made.stands(GroupKey(pod.namespace, pod.uid), (pod,), None, queue)
             if not stands:
@@ -183,6 +198,18 @@ class Pictures:
             priorities={each.metadata.name: each.value for each in classes},
             default_priority=max((each.value for each in classes if each.global_default), default=0),
         )
+
+    def _is_to_be_named(self, pod: PodInfo, now: float) -> bool:
+        """Whether the pod is left to whoever makes groups, as it is not seen for long enough."""
+        groups, uid = self._groups, pod.uid
+        if uid not in groups.to_be_named or pod.node_name or uid in self._cluster.ledger.placements:
+            return False
+        until = self._to_be_named.setdefault(uid, now + _UNNAMED_SECONDS)
+        if now < until:
+            self.changes_at = min(self.changes_at, until)
+            return True
+        groups.leave_unnamed(uid)
+        return False
 
     def _waiting(self, members: Iterable[PodInfo]) -> list[PodInfo]:
         """Those of them that a session would find nodes for."""

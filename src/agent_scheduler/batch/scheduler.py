@@ -56,6 +56,7 @@ from .messages import BatchMessages
 from .picture import Pictures, waiting_kinds
 from .settings import BatchSettings
 from .waiting import WaitingPods
+from .wanting import WantingGroups
 
 T = TypeVar("T")
 
@@ -142,6 +143,7 @@ class BatchScheduler:
         waiting.tell(messenger.settled, messenger.group_gone, messenger.seen, queues_due)
         cluster.on_group_seen.append(messenger.group_seen)
         cluster.ledger.usage.on_held = queues_due
+        self._wanting = WantingGroups(cluster.ledger.usage, waiting.pods, waiting.activate)
         self._evictions = Evictions(cluster, evict, observer, try_again=try_again)
         self._committer = self._committing(binder)
         cluster.ledger.usage.default_queue = settings.default_queue
@@ -273,6 +275,7 @@ class BatchScheduler:
         began = timing.clock()
         self._evictions.see()
         self._messages.statuses.see()
+        self._wanting.begin()
         try:
             settled = await self._worked_off(self.waiting.open(self._settled))
             now = timing.now()
@@ -280,7 +283,7 @@ class BatchScheduler:
             # By which devices may be late to become ready.
             self._cluster.devices.now = now.timestamp()
             trial.reset()
-            view = await self._worked_off(self._pictures.view(settled))
+            view = await self._worked_off(self._pictures.view(settled, now.timestamp()))
             if self._shared is not None:
                 view = replace(view, unready=self._shared.unready, shard_full=self._shard_full)
             kinds = await self._worked_off(waiting_kinds(view))
@@ -318,8 +321,10 @@ class BatchScheduler:
                 )
             )
             self._settled = result.settled
-            self.waiting.wait_until(result.turns_at)
+            self.waiting.wait_until(min(result.turns_at, self._pictures.changes_at))
             await self._worked_off(self.waiting.decided(result.groups, result.held.values()))
+            await self._worked_off(self._wanting.see(session, result))
+            self._cluster.ledger.usage.promises.wanted = result.wanted
             self._deallocate(session)
             self._cluster.standing_by.left_alone(await self._worked_off(left_alone(session)))
             self.sessions += 1
@@ -413,7 +418,7 @@ class BatchScheduler:
             queue.flush_unschedulable_leftovers()
             queue.go_on()
             if self._cluster.ledger.usage.promises.give_way(self._timing.clock(), _MEMBERS_SECONDS):
-                # With the one that has given way, whose phase says otherwise.
+                # With those that have given way, whose phase says otherwise, or that may be let in again.
                 self.waiting.activate()
             self._messages.statuses.look()
             self._messages.queues.due.set()

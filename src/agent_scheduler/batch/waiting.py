@@ -262,9 +262,6 @@ class WaitingPods:
                 yield
         self._decided = decided
         promises.lacking = lacking
-        if promises.stands_back:
-            # Others have what it gave up by now, or do not take it.
-            self.activate()
 
     def queue_changed(self, name: str) -> None:
         self._queue_seen()

@@ -74,7 +74,8 @@ class GangChoice:
         """The gang and its members; no gang for pods that are let past one by one. None: it is not there yet."""
         named = any(pod.batch is not None and pod.batch.group is not None for pod in gated)
         if not named:
-            return None, ()
+            is_left = self._groups is not None and any(pod.uid in self._groups.to_be_named for pod in gated)
+            return None if is_left else (None, ())
         if key.native:
             native = self._cluster.groups.get(key)
             if native is None:

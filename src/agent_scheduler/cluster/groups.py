@@ -26,6 +26,10 @@ POD_GROUP: Final = "PodGroup"
 NATIVE_POD_GROUP: Final = "PodGroup.scheduling.k8s.io"
 
 
+#: On pods of Kubernetes' Jobs.
+_JOB_UID: Final = "batch.kubernetes.io/controller-uid"
+
+
 class GroupsObserver(Protocol):
     """Is told of each change after it was taken in. What was there before is not told."""
 
@@ -79,6 +83,8 @@ class Groups:
         self._group_of: dict[str, GroupKey] = {}
         #: Pods of the batch scheduler's that name no group and have not ended, by UID.
         self._bare: dict[str, PodInfo] = {}
+        #: UIDs of those of them that are workloads' and have no node: their group may be about to be made and named.
+        self._to_be_named: set[str] = set()
         self._queues: dict[str, batch.Queue] = {}
         self._priority_classes: dict[str, batch.PriorityClass] = {}
         #: By namespace and name.
@@ -116,6 +122,20 @@ class Groups:
         return self._bare
 
     @property
+    def to_be_named(self) -> Collection[str]:
+        """UIDs of those of them that are left to whoever makes groups of workloads' pods. Placed, or let past the gate
+        of their queue, before that is done, they would be without the others that their workload needs as well."""
+        return self._to_be_named
+
+    def leave_unnamed(self, uid: str) -> None:
+        """The pod was left to whoever makes groups for long enough, and is on its own."""
+        pod = self._bare.get(uid)
+        if pod is not None and uid in self._to_be_named:
+            self._to_be_named.remove(uid)
+            if self._usage is not None:
+                self._usage.gated.group_changed(GroupKey(pod.namespace, uid))
+
+    @property
     def queues(self) -> Mapping[str, batch.Queue]:
         return self._queues
 
@@ -145,6 +165,8 @@ class Groups:
         elif pod.finished or pod.scheduler_name not in self._schedulers:
             self._drop_bare(pod.uid)
         else:
+            if pod.uid not in self._bare and not pod.node_name and _is_of_workload(pod):
+                self._to_be_named.add(pod.uid)
             self._bare[pod.uid] = pod
             self._observer.bare_pod_changed(pod.uid)
 
@@ -177,6 +199,7 @@ class Groups:
 
     def _drop_bare(self, uid: str) -> None:
         if self._bare.pop(uid, None) is not None:
+            self._to_be_named.discard(uid)
             self._observer.bare_pod_changed(uid)
 
     # ---- groups
@@ -362,3 +385,8 @@ def pod_groups(
 def _key(found: batch.PodGroup | batch.NativePodGroup) -> GroupKey:
     metadata = found.metadata
     return GroupKey(metadata.namespace, metadata.name, native=isinstance(found, batch.NativePodGroup))
+
+
+def _is_of_workload(pod: PodInfo) -> bool:
+    """Whether it is one of several pods that a workload makes alike."""
+    return pod.controller is not None or _JOB_UID in pod.labels

@@ -80,3 +80,14 @@ async def test_who_waits_for_a_queue_goes_when_a_pod_stops_counting_there(way: s
         await world.rest()
         await leaves(world)
         await until(lambda: world.is_bound("gated", "agent", "gang-0"))
+
+
+async def test_a_pod_that_wants_a_node_says_of_a_full_queue_that_it_moves_to_that_it_is_full() -> None:
+    async with gated(cpu="3") as world:
+        await world.add_node("n", cpu="8")
+        await agent(world)
+        about: Any = {"annotations": objects.in_queue("q"), **NOWHERE}
+        await world.add(PODS, objects.pod("wants", cpu="600m", **about))
+        await until(lambda: world.says("wants", "Unschedulable"))
+        await world.patch(f"{PODS}/wants", {"metadata": {"annotations": objects.in_queue("full")}})
+        await until(lambda: world.says("wants", "QueueFull"))

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.embedded import PODS, until
-from tests.support.installation import BOTH, NOWHERE, Installation, samples
-from tests.support.native import GROUPS, native_gangs
+from embedded_kubernetes.builtin import ALPHA, BUILTIN
+from tests.support.batched import install
+from tests.support.embedded import PODS, embedded_cluster, until
+from tests.support.installation import BOTH, EACH, NOWHERE, OTHER, Installation, process, samples
+from tests.support.native import GROUPS, NativeGangs, native_gangs
 
 
 @asynccontextmanager
@@ -63,6 +65,41 @@ async def test_one_that_has_not_its_minimum_any_more_is_not_let_past_when_room_c
             await world.delete(f"{GROUPS}/g")
         await world.end_pod("first")
         await world.stays_held("g-0", "g-1")
+
+
+async def _lacks_members(world: NativeGangs) -> None:
+    await asyncio.sleep(5)
+    assert await world.says("g-0", "NotEnoughPods")
+    assert (await world.said("g") or ("", ""))[1] == "NotEnoughPods"
+
+
+@EACH
+@pytest.mark.promise("S33")
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("last", ["members", "room"])
+async def test_one_that_lacks_members_and_room_says_the_same_whatever_came_last_and_in_a_new_process(
+    scheduler: str, gated: bool, last: str
+) -> None:
+    async with embedded_cluster(kinds=(*BUILTIN, *ALPHA)) as cluster:
+        await install(cluster)
+        async with process(cluster) as runtime:
+            world = NativeGangs(cluster, runtime)
+            await world.queue("default")
+            await group(world, "g", 2)
+            for number in range(2):
+                await member(world, f"g-{number}", scheduler, gates=(), annotation="false")
+            await until(lambda: world.says("g-0", "Unschedulable"))
+            for lost in ("room", "members") if last == "members" else ("members", "room"):
+                if lost == "room":
+                    await world.set_capability("default", cpu="1")
+                else:
+                    await world.end_pod("g-1")
+                if lost == "members" and gated:
+                    await member(world, "g-1", scheduler, gates=(OTHER,), annotation="false")
+                await asyncio.sleep(5)
+            await _lacks_members(world)
+        async with process(cluster) as runtime:
+            await _lacks_members(NativeGangs(cluster, runtime))
 
 
 async def test_groups_of_either_kind_may_have_one_name() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.objects.batch import WAITING_ROLES, queue_path
+from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, WAITING_ROLES, queue_path
 from agent_scheduler.objects.job import DEPENDS_ON_GANG, RESERVE
 from agent_scheduler.process.controller_flags import JOB, PODGROUP, QUEUE
 from tests.support.batched import member, owner
@@ -41,6 +41,54 @@ async def test_pods_of_a_workload_are_bound_when_its_minimum_fits_and_its_queue_
         await until(told)
         (group,) = (await it.groups()).values()
         assert (group["status"]["phase"], group["status"]["running"]) == ("Running", 2)
+
+
+async def test_a_pod_of_a_workload_waits_for_others_though_its_group_is_made_later() -> None:
+    """Sessions may see it before the podgroup controller does. Where there is none the pod is on its own in the end."""
+    async with whole(QUEUE) as it:
+        await it.add_node("n1", cpu="4")
+        uid = await workload(it, minimum=2)
+        await it.add(PODS, member("a", "ReplicaSet", uid))
+        await asyncio.sleep(3)
+        assert await it.only_placed()
+        controller = it.start(PODGROUP)
+        await asyncio.sleep(10)
+        assert await it.only_placed()
+        await it.add(PODS, member("b", "ReplicaSet", uid))
+        await until(lambda: it.only_placed("a", "b"))
+        await it.stop(controller)
+        await it.add(PODS, member("c", "ReplicaSet", uid))
+        await until(lambda: it.only_placed("a", "b", "c"))
+
+
+async def _gated_member(it: Whole, name: str, workload: str, uid: str) -> None:
+    body = member(name, "ReplicaSet", uid)
+    body["metadata"]["ownerReferences"][0]["name"] = workload
+    body["metadata"]["annotations"] = {QUEUE_ALLOCATION_GATE: "true"}
+    body["spec"]["schedulingGates"] = [{"name": QUEUE_ALLOCATION_GATE}]
+    await it.add(PODS, body)
+
+
+async def test_of_two_workloads_behind_the_gate_one_is_let_past_whole_though_groups_are_made_after_pods() -> (
+    None
+):
+    """With a pod of each they would wait for one another. Where nobody makes groups each pod is on its own."""
+    async with whole(PODGROUP, QUEUE) as it:
+        await it.add_node("n1", cpu="8")
+        await it.patch(queue_path("default"), {"spec": {"capability": {"cpu": "2"}}})
+        path, body = owner("ReplicaSet", annotations={"scheduling.volcano.sh/group-min-member": "2"})
+        made = [await it.add(path, {**body, "metadata": {**body["metadata"], "name": name}}) for name in "ab"]
+        uids = [str(each["metadata"]["uid"]) for each in made]
+        for number in range(2):
+            for name, uid in zip("ab", uids, strict=True):
+                await _gated_member(it, f"{name}{number}", name, uid)
+        await until(lambda: it.only_placed("a0", "a1"))
+        await it.end()
+        await it.patch(queue_path("default"), {"spec": {"capability": {"cpu": "3"}}})
+        await _gated_member(it, "c", "c", "00000000-0000-0000-0000-00000000000c")
+        await asyncio.sleep(3)
+        assert not await it.is_bound("c")
+        await until(lambda: it.is_bound("c"))
 
 
 async def _of_groups(it: Whole) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from agent_scheduler.serving.explanation import render
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from embedded_kubernetes.store import Event
 from tests.sim.api import condition_of, content, name_of
+from tests.support import objects
 from tests.support.batched import add_group
 from tests.support.embedded import NODES, PODS, until
 from tests.support.installation import OTHER, installed, samples
@@ -186,6 +187,11 @@ GANGS = {
         do("set_capability", "full", cpu="1"),
         *(*FULL, "QueueFull"),
     ),
+    "not let in, of no minimum": Row(
+        do("group", 0, {}, queue="full", minResources={"cpu": "1"}),
+        do("set_capability", "full", cpu="1"),
+        *("QueueFull", "queue full has too little capability left", "queue", "QueueFull"),
+    ),
     "nodes for all": Row(do("group", 2, {}, {}), do("node"), *WANT_NODES, "NotEnoughResources"),
     "nodes for the rest": Row(
         do("group", 2, {}, {"cpu": "3"}, first=("node", "3")),
@@ -274,3 +280,30 @@ async def test_a_pod_whose_profile_is_not_there_is_told_unless_another_scheduler
         await it.member("later", "", scheduler="nobody")
         await until(lambda: it.says("later", "ProfileNotFound"))
         assert len(await it.items(NODES)) == 1 and it.given == {"ProfileNotFound"}
+
+
+@pytest.mark.promise("S33")
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("minimum", [1, 2])
+async def test_members_that_want_nodes_do_so_no_more_when_others_take_what_their_queue_has_left(
+    minimum: int, native: bool
+) -> None:
+    """Pods of the fast path have that room, and no session follows by itself: they help nobody."""
+    async with installed(made=Words, queue="default", kinds=(*BUILTIN, *ALPHA)) as it:
+        it.scheduler = "volcano"
+        await it.set_capability("default", cpu="3")
+        await it.add_node("a", cpu="1")
+        await it.add_node("b", labels={"of": "others"}, unschedulable=True)
+        members: tuple[dict[str, Any], ...] = ({"cpu": "1"}, {"cpu": "1"})
+        await (it.native(minimum, *members) if native else it.group(minimum, *members, queue="default"))
+        waiting = ["p1"] if minimum == 1 else ["p0", "p1"]
+        for name in waiting:
+            await until(lambda name=name: it.says(name, "Unschedulable"))
+        await it.rest()
+        cpu = "1500m" if minimum == 1 else "2"
+        await it.add(PODS, objects.pod("other", cpu=cpu, node="b", annotations={QUEUE_NAME: "default"}))
+        for name in waiting:
+            await until(lambda name=name: it.says(name, "QueueFull"))
+        await it.end_pod("other")
+        for name in waiting:
+            await until(lambda name=name: it.says(name, "Unschedulable"))

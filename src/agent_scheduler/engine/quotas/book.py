@@ -19,7 +19,7 @@ from .entries import (
     count_in,
     declared_limits,
 )
-from .headroom import Headroom
+from .headroom import NOTHING, Headroom
 from .queues import QueueInfo
 from .shortfall import Shortfall
 from .vector import EMPTY, Total, Vector, add_to
@@ -181,9 +181,9 @@ class QuotaBook:
         """
         return self.headroom().shortfall(queue, wanted, (uid,) if uid else (), group)
 
-    def headroom(self) -> Headroom:
-        """To be used before anything changes."""
-        return Headroom(self._queues, self._entries)
+    def headroom(self, taken: Mapping[str, Vector] = NOTHING) -> Headroom:
+        """To be used before anything changes. `taken`: as that of another one."""
+        return Headroom(self._queues, self._entries, taken)
 
     def reaches(self, queue: str, above: Collection[str]) -> bool:
         """Whether the queue or an ancestor of it is among these."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from .entries import KEPT, Entry, QueueHeld, Standing, covers, kept_from_others, missing_of, part_of
 from .shortfall import Shortfall
 from .vector import EMPTY, Total, Vector, add_to, minus, plus, take_from
+
+NOTHING: Final[Mapping[str, Vector]] = MappingProxyType({})
 
 
 class Taken(NamedTuple):
@@ -22,20 +25,29 @@ class Taken(NamedTuple):
 class Headroom:
     """What is left in the queues while nothing changes, for several pods beside one another."""
 
-    def __init__(self, queues: Mapping[str, QueueHeld], entries: Mapping[str, Entry]) -> None:
+    def __init__(
+        self,
+        queues: Mapping[str, QueueHeld],
+        entries: Mapping[str, Entry],
+        taken: Mapping[str, Vector] = NOTHING,
+    ) -> None:
+        """`taken`: as `taken` of another one says."""
         self._queues = queues
         self._entries = entries
         #: By queue, what was taken here, less what it counts in the queue for whom it was taken.
-        self._taken: dict[str, Total] = {}
+        self._taken: dict[str, Total] = {queue: dict(amount) for queue, amount in taken.items()}
         #: By group, what was taken here of what is promised to it.
         self._promised: dict[str, Total] = {}
 
     def copy(self) -> Headroom:
         """One in which as much is left; what is taken of either is not taken of the other."""
-        found = Headroom(self._queues, self._entries)
-        found._taken = {queue: dict(taken) for queue, taken in self._taken.items()}
+        found = Headroom(self._queues, self._entries, self._taken)
         found._promised = {group: dict(taken) for group, taken in self._promised.items()}
         return found
+
+    def taken(self) -> dict[str, Vector]:
+        """By queue, what was taken here of it and of those below it, of what it does not hold."""
+        return {queue: dict(taken) for queue, taken in self._taken.items()}
 
     def shortfall(
         self, queue: str, wanted: Vector, uids: Iterable[str] = (), group: str = ""

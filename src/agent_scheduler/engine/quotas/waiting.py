@@ -127,13 +127,9 @@ class WaitingPods:
         self._lines.clear()
         return uids
 
-    def would_fit(self, headroom: Headroom, but: Collection[str]) -> bool:
-        """Whether there is room for one of those that wait, `but` these."""
-        these = set(but)
-        return any(
-            not line.turns.keys() <= these and take_all(headroom, line.wanted) is None
-            for line in self._lines.values()
-        )
+    def would_fit(self, headroom: Headroom) -> bool:
+        """Whether there is room for one of those that wait. Takes it from `headroom`."""
+        return any(take_all(headroom, line.wanted) is None for line in self._lines.values())
 
     def fitting(self, book: QuotaBook, fallen: Collection[str]) -> list[tuple[str, str]]:
         """Takes out those that fit beside one another now, in their turn, of queues among `fallen` or below one; each

@@ -106,6 +106,8 @@ class Result(Struct, frozen=True, kw_only=True):
     gauges: Mapping[str, Mapping[str, float]]
     #: UID -> what keeps a pod back that no node would help; empty where the book was not asked.
     held: Mapping[str, Verdict]
+    #: By queue, what pods that are not held want there and in queues below it, for which no room is kept.
+    wanted: Mapping[str, Vector]
     #: Jobs that later sessions need not look at while nothing about them changes; none where no book was asked.
     settled: Mapping[GroupKey, Settled]
     #: When a session would come to something else though nothing else had changed, in seconds of the epoch.
@@ -120,7 +122,7 @@ def close(
     With the book of queues all is said by what is waited for (`written`), else as Volcano says it.
     """
     mapped = book is not None
-    held = {} if book is None else (yield from holds(session, book, given_back))
+    held, wanted = ({}, {}) if book is None else (yield from holds(session, book, given_back))
     told: Told = {event.group: event.message for event in session.events}
     closings = session.tiers.every("job_closed")
     may_settle = mapped and settles(session.conf)
@@ -185,6 +187,7 @@ def close(
         shares=session.shares,
         gauges=gauges,
         held=held,
+        wanted=wanted,
         settled=settled,
         turns_at=min((turns_at() for turns_at in session.tiers.every("turns_at")), default=inf),
     )

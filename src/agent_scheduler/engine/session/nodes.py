@@ -32,6 +32,7 @@ from ..state.podinfo import PodInfo
 from .fit import FitErrors, first_short, fit_message
 from .model import Job, Task, TaskStatus
 from .nominated import Nominated
+from .sparing import Spared
 
 #: Of a search for devices, until it is given up: no other task has a turn meanwhile.
 _PORTIONS: Final = 8
@@ -85,8 +86,8 @@ class SessionNodes:
         self._waiting_pods: dict[int, int] = {}
         #: Row -> UID -> task of a job that is there, or has a claim there; None until it is asked for.
         self._tasks: dict[int, dict[str, Task]] | None = None
-        #: Rows that nobody is given for the time being, though they may have room.
-        self._spared: Sequence[int] = ()
+        #: Room that nobody is given for the time being.
+        self._spared: Sequence[Spared] = ()
         #: Resources that they ask for.
         self.asked: Collection[str] = ()
         #: Jobs of the session by name, as it has them.
@@ -273,10 +274,10 @@ class SessionNodes:
 
     def _best(self, task: Task, view: ClassView) -> int | None:
         if self._elsewhere:
-            row = self._best_beside(task, view, [*self._elsewhere, *self._spared])
+            row = self._best_beside(task, view, [*self._elsewhere, *self._left_out(task)])
             if row is not None and self.has_room(task, row):
                 return row
-        return self._best_beside(task, view, self._spared)
+        return self._best_beside(task, view, self._left_out(task))
 
     def _best_beside(self, task: Task, view: ClassView, left_out: Sequence[int]) -> int | None:
         """Of the rows that are not `left_out`, nor are others' by nomination."""
@@ -362,9 +363,16 @@ class SessionNodes:
     def keeps(self) -> bool:
         return bool(self._spared)
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """From now on nobody is given these; until others are named."""
-        self._spared = rows
+    def keep(self, room: Sequence[Spared]) -> None:
+        """From now on nobody is given this, until other room is named."""
+        self._spared = room
+
+    def _left_out(self, task: Task) -> Sequence[int]:
+        """Rows on which it would take of what is kept."""
+        found: set[int] = set()
+        for each in self._spared:
+            found.update(each.hindered_by(task, self.columns).tolist())
+        return sorted(found)
 
     def _if_pods_left(self, view: ClassView) -> Rows:
         """Rows that no filter refuses for what would stay if pods left; room is not looked at."""
@@ -388,7 +396,7 @@ class SessionNodes:
         if with_nominated is not None:
             return with_nominated
         if self._spared:
-            return self._explain(view, room=room)
+            return self._explain(view, room=room, left_out=self._left_out(task))
         position = self._snapshot.touched.end
         if position != self._kept_at:
             self._kept_at = position
@@ -398,7 +406,7 @@ class SessionNodes:
             found = self._kept[view.pod, room] = self._explain(view, room=room)
         return found
 
-    def _explain(self, view: ClassView, *, room: bool) -> FitErrors:
+    def _explain(self, view: ClassView, *, room: bool, left_out: Sequence[int] = ()) -> FitErrors:
         columns = self.columns
         rows = np.flatnonzero(columns.present[: columns.size])
         counts: dict[str, int] = {}
@@ -410,8 +418,8 @@ class SessionNodes:
         self._ask(view.filters, rows[~late], counts, plugins, room=room)
         # Their taints say why nobody goes there, as in the fast path's words; whether there would be room does not.
         self._ask(sorted(view.filters, key=_is_room), rows[late], counts, plugins, room=room)
-        if self._spared:
-            kept = int(np.count_nonzero(view.ranked(columns)[self._spared] != REFUSED))
+        if left_out:
+            kept = int(np.count_nonzero(view.ranked(columns)[left_out] != REFUSED))
             counts |= {_KEPT: kept} if kept else {}
         return FitErrors(fit_message(rows.size, counts), frozenset(plugins))
 

@@ -8,7 +8,7 @@ cluster is in use does want nodes (docs/decisions/0032, 0060).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -42,14 +42,17 @@ Told = Mapping[GroupKey, str]
 def of_group(session: Session, job: Job, held: Mapping[str, Verdict], told: Told) -> Verdict | None:
     """None for a gang that has its minimum, or has ended. `held`: as of `holds`."""
     tiers = session.tiers
+    hold = _hold_of(job, held) if job.is_pending else None
+    if hold is not None and hold.wait in (Wait.QUEUE, Wait.QUOTA):
+        return hold
     if job.phase == COMPLETED or (job.tasks and tiers.job_ready(job)):
         return None
     not_let_in = told.get(job.group.key, "its turn to be let into the queue has not come")
     if not job.tasks and job.is_pending:
         # No pods are made of a Job before its group is let in.
         return _hold_of_coming(session, job) or Verdict(Wait.ADMISSION, not_let_in)
-    hold = _hold_of(job, held)
-    if hold is not None and (hold.is_closed or (job.is_pending and hold.wait in (Wait.QUEUE, Wait.QUOTA))):
+    hold = hold or _hold_of(job, held)
+    if hold is not None and hold.is_closed:
         return hold
     invalid = tiers.invalid(job)
     if invalid is not None:
@@ -149,10 +152,26 @@ def _of_nodes(session: Session, job: Job) -> Verdict:
     return by_nodes(refusals.most_common(1)[0][0], plugins)
 
 
+def wanting_nodes(
+    job: Job, verdict: Verdict | None, held: Container[str], reserved: Container[str]
+) -> list[tuple[str, Vector]]:
+    """UIDs of pods that say that they want nodes, one of all that are alike, and what their queue is to have room for
+    beside what is `reserved`, for else they would not: the minimum of their gang, or, where it has that, the pod."""
+    if verdict is not None and not verdict.wants_nodes:
+        return []
+    asking = [task for task in _waiting(job) if task.uid not in held and task.uid not in reserved]
+    if verdict is None:
+        return list({id(task.request): (task.uid, task.request) for task in asking}.values())
+    first, _ = _needed(job, asking)
+    return [(first[0].uid, _wanted(job, first))] if first else []
+
+
 def holds(
     session: Session, book: QuotaBook, given_back: Mapping[str, str] = NOBODY
-) -> Generator[None, None, dict[str, Verdict]]:
-    """UID -> what keeps the task back that no node would help, of those that wait, when the actions are done.
+) -> Generator[None, None, tuple[dict[str, Verdict], Mapping[str, Vector]]]:
+    """UID -> what keeps the task back that no node would help, of those that wait, when the actions are done. And what
+    those of the others that are in jobs which were let in want in their queues and in those above these, where no room
+    is kept for them.
 
     A gang is held if its queue has not what its members lack of the minimum, or there is a fault in the tree of queues;
     else those members are that are above the minimum and do not fit. Gangs that were let into their queue come first,
@@ -180,7 +199,10 @@ def holds(
         elif book and _may_wait(job) and headroom.limits(job.queue):
             limited.append(job)
     key_of = session.tiers.job_key
+    wanted: Mapping[str, Vector] | None = None
     for job in sorted(limited, key=lambda each: (each.is_pending, _lacks_members(each), key_of(each))):
+        if job.is_pending and wanted is None:
+            wanted = headroom.taken()
         found.update(_held_by_queue(session, job, headroom))
         yield
     for uid, why in given_back.items():
@@ -191,7 +213,7 @@ def holds(
             found.update(held)
             if held:
                 yield
-    return found
+    return found, headroom.taken() if wanted is None else wanted
 
 
 def _held_by_shard(

@@ -260,7 +260,7 @@ class GatedPods:
             choice = _alone(key, members.values(), ())
         usage = self._usage
         if choice is None:
-            if self.asks_queues and usage.promises.is_unseen(key):
+            if self.asks_queues and key.name not in members and usage.promises.is_unseen(key):
                 # The podgroup controller makes a group first, but another watch tells of it.
                 self._keep_turn(key, Choice([*members.values()]), complete=False)
             return
@@ -389,6 +389,8 @@ class GatedPods:
         if self._waits_as.get(key):
             return "its gang's minimum comes first"
         if self.choose(key, self._gangs[key].values(), self.reserved.keys()) is None:
+            if key.name in self._gangs[key]:
+                return "its workload's group is about to be made"
             return f"group {key.text} does not exist, or has not its minimum of members"
         if self._usage.promises.keeps_out(key):
             return f"group {key.text} is not let into its queue"

@@ -53,6 +53,13 @@ class KeptRoom:
             self._count(pod)
         return over
 
+    def count(self, uid: str) -> bool:
+        """Nothing is reserved for the pod any more. Whether its room is kept all the same."""
+        pod = self.pods.get(uid)
+        if pod is not None:
+            self._count(pod)
+        return pod is not None
+
     def count_all(self) -> None:
         for pod in self.pods.values():
             self._count(pod)

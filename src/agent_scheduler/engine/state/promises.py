@@ -11,14 +11,13 @@ A group in phase Inqueue that an earlier process, or another one, has let in has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
 from apimachinery.quantity import QuantityError
 
 from ..quotas.entries import Standing
-from ..quotas.headroom import Headroom
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
 from .asks import Ask, Promise, turn_in_gang, turn_of_group
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 #: Of groups that keep what they were promised while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
-#: How often the time is doubled after which a group gives way.
-_DOUBLED: Final = 8
+#: Seconds for which a group that has given way, and lacks members still, comes after all others.
+_LAST_FOR: Final = 3600.0
 
 
 def _line_name(key: GroupKey) -> str:
@@ -43,8 +42,9 @@ class Promises:
     """Owner of which groups are let in, and of who waits for that. Told by `Groups` of each PodGroup, by the queues'
     usage of each member that takes room, and by sessions of who asks.
 
-    Invariants: a group is let in, waits in line, or neither. While queues are counted and groups are asked for, what is
-    left of each promise stands in the book under the name of its group, as promised.
+    Invariants: a group is let in, waits in line, or neither; both, and is promised nothing, if others may be evicted
+    for it. While queues are counted and groups are asked for, what is left of each promise stands in the book under the
+    name of its group, as promised.
     """
 
     def __init__(self, usage: QueueUsage) -> None:
@@ -63,11 +63,15 @@ class Promises:
         #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
         #: session.
         self.lacking: list[Shortfall] = []
-        #: Groups that have given way, and have not asked since; and whether one did in the last session, in vain.
-        self._gave_way: set[GroupKey] = set()
-        self.stands_back = False
-        #: Of groups that lack members and have given back what they were promised for that: how often nobody took it.
-        self._had_turn: dict[GroupKey, int] = {}
+        #: By queue, what pods want there and in queues below it, by the last session, that found no node and for which
+        #: no room is kept.
+        self.wanted: Mapping[str, Vector] = {}
+        #: Whether groups have given way since a session began, and before the one that is held.
+        self._gave_way = self._stands_back = False
+        #: When groups gave way that lack members still.
+        self._had_turn: dict[GroupKey, float] = {}
+        #: Those of them for which the last session found no room beside all others.
+        self._last: dict[GroupKey, Ask] = {}
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
 
@@ -125,8 +129,8 @@ class Promises:
     def gone(self, key: GroupKey) -> None:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
-        self._gave_way.discard(key)
         self._had_turn.pop(key, None)
+        self._last.pop(key, None)
         self._kept_out.discard(key)
         self.end(key)
 
@@ -172,7 +176,7 @@ class Promises:
     def begin(self, asks: Iterable[Ask]) -> None:
         """Groups are about to ask. Those who wait already, or are about to, come before them. What an earlier process
         has let in was promised what it needs, as far as anybody can tell."""
-        self.stands_back = False
+        self._stands_back, self._gave_way = self._gave_way, False
         for ask in asks:
             promise = self._promises.get(ask.key)
             if promise is not None and not promise.is_settled:
@@ -187,35 +191,46 @@ class Promises:
         A group that is let in keeps what it was promised, and is promised what it needs besides, while its queue has
         room for that. Otherwise it gives back all that its members do not hold, and waits for it: two groups that keep
         half of what they need would wait for one another. `may_go`: what pods of its queue hold that may be evicted for
-        a group without gated pods.
+        a group without gated pods: it is let in, and has its room in its turn, or as they leave.
+
+        One that has given way, and lacks members still, is let in if its queue has room for it beside all who wait for
+        nodes; it does not stand in line.
         """
         self._kept_out.discard(ask.key)
+        self._last.pop(ask.key, None)
         if ask.complete:
             self._had_turn.pop(ask.key, None)
         promise = self._promises.get(ask.key)
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
             self._end(ask.key)
-        elif promise is not None and not self._adjust(ask, promise, may_go):
+        elif promise is not None and not self._adjust(ask, promise):
             return
         # Whoever waits does so as there is no room for it now: to let in one that fits passes over nobody.
-        headroom = self._headroom(ask, may_go)
+        headroom = self._usage.book.headroom()
         wanted = rest(ask.wanted, self._held(ask.members))
-        gave_way = ask.key in self._gave_way
-        self._gave_way.discard(ask.key)
-        if gave_way and not ask.complete:
-            # For one session, in which those may have it for whom it has given way.
+        # The session may be about to place those for whom groups have given way.
+        if ask.key in self._had_turn and (self._stands_back or not self._has_room_beside_all(ask)):
             self._stop_asking(ask.key)
             self._kept_out.add(ask.key)
-            self.stands_back = True
+            self._last[ask.key] = ask
         elif is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None:
             self._stop_asking(ask.key)
             self._promise(ask)
         else:
-            if ask.key in self._had_turn:
-                # Somebody took what it gave back.
-                self._had_turn[ask.key] = 0
+            if may_go and not any(pod.closed_gates for pod in ask.members):
+                headroom.give(ask.queue, may_go)
+                if headroom.shortfall(ask.queue, wanted) is None:
+                    self._promise(ask._replace(wanted=EMPTY))
             self._stand(ask, wanted)
+
+    def _has_room_beside_all(self, ask: Ask) -> bool:
+        """Whether there is room for what the group needs beside those who want a node and have no room yet."""
+        headroom = self._usage.book.headroom(self.wanted)
+        for queue, vector in self._usage.wanting.unreserved():
+            headroom.count(queue, vector)
+        wanted = rest(ask.wanted, self._held(ask.members))
+        return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
 
     def _is_lacking(self, queue: str, room: Vector) -> bool:
         """Whether somebody who does not wait in line would have what is lacking with so much of this queue."""
@@ -251,21 +266,16 @@ class Promises:
             # Its gated members are told what they wait for.
             usage.gated.group_changed(ask.key)
 
-    def _headroom(self, ask: Ask, may_go: Vector) -> Headroom:
-        headroom = self._usage.book.headroom()
-        if may_go and not any(pod.closed_gates for pod in ask.members):
-            headroom.give(ask.queue, may_go)
-        return headroom
-
-    def _adjust(self, ask: Ask, promise: Promise, may_go: Vector) -> bool:
+    def _adjust(self, ask: Ask, promise: Promise) -> bool:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
         left = rest(ask.wanted, promise.total)
-        headroom = self._headroom(ask, may_go)
+        headroom = self._usage.book.headroom()
         if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
             self.end(ask.key)
             return True
         if (promise.wanted, promise.turn) != (ask.wanted, ask.turn):
+            self._stop_asking(ask.key)
             self._set(ask, promise)
             self._usage.gated.group_changed(ask.key)
             self._usage.call()
@@ -278,44 +288,46 @@ class Promises:
     def withdraw(self, key: GroupKey) -> None:
         """A group that asked, or was let in, is not to be: something else than its queue keeps it out."""
         self._kept_out.add(key)
+        self._last.pop(key, None)
         self.end(key)
 
     def give_way(self, now: float, patience: float) -> bool:
         """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
-        they have done so for `patience` and somebody else who waits would have room then, but for such groups as have
-        given way themselves. Whether any did; they ask again in the next session. It takes twice as long each time that
-        nobody took the room: who waits for it may have no use for it either, as no node will do."""
+        they have done so for `patience` and somebody else who waits would have room then. Whether any did, or may be
+        let in that had given way: they are to ask in a session."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not promise.left():
                 promise.incomplete_since = None
             elif promise.incomplete_since is None:
                 promise.incomplete_since = now
-            elif now >= promise.incomplete_since + patience * 2 ** min(self._had_turn.get(key, 0), _DOUBLED):
+            elif now >= promise.incomplete_since + patience:
                 ended.append(key)
-        return self._give_way(sorted(ended, key=lambda key: self._promises[key].turn, reverse=True))
+        gave = self._give_way(sorted(ended, key=lambda key: self._promises[key].turn, reverse=True), now)
+        for key in [key for key, at in self._had_turn.items() if now >= at + _LAST_FOR]:
+            del self._had_turn[key]
+        may_ask = [
+            key
+            for key, ask in self._last.items()
+            if key not in self._had_turn or self._has_room_beside_all(ask)
+        ]
+        for key in may_ask:
+            del self._last[key]
+        return gave or bool(may_ask)
 
-    def _give_way(self, keys: Sequence[GroupKey]) -> bool:
+    def _give_way(self, keys: Sequence[GroupKey], now: float) -> bool:
         """As many of these groups, in their order, as it takes for somebody to have room."""
         usage = self._usage
         headroom = usage.book.headroom()
-        # Pods of a Job are made when its group is let in: who has had no turn yet may well have its members then.
-        lacking = [
-            name for name, ask in self._asking.items() if not ask.complete and ask.key in self._had_turn
-        ]
         for number, key in enumerate(keys, 1):
             promise = self._promises[key]
             headroom.give(promise.queue, promise.left())
-            if usage.waiting.would_fit(headroom.copy(), lacking) or self._is_lacking(
-                promise.queue, promise.left()
-            ):
+            if usage.waiting.would_fit(headroom.copy()) or self._is_lacking(promise.queue, promise.left()):
                 for given in keys[:number]:
-                    self._had_turn[given] = self._had_turn.get(given, 0) + 1
-                # Nor are those to have the room that have given way before.
-                for given in (*keys[:number], *(self._asking[name].key for name in lacking)):
+                    self._had_turn[given] = now
                     self._kept_out.add(given)
-                    self._gave_way.add(given)
                     self._end(given)
+                self._gave_way = True
                 usage.call()
                 return True
         return False

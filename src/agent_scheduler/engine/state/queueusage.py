@@ -44,6 +44,8 @@ class QueueUsage:
         self._placements = placements
         #: Called with pods that may try again, since more fits into their queues: as many as fit beside one another.
         self.on_room: Callable[[Sequence[str]], object] = lambda uids: None
+        #: The same, of pods of sessions that say that they want nodes, and would not be taken by their queue any more.
+        self.on_not_taken: Callable[[Collection[str]], object] = lambda uids: None
         #: Called when queues have room of which no event of a pod tells: one without a node has given back what was
         #: reserved for it, or a group what is left of what it was promised, or pods are in another queue by what is
         #: said of their group or namespace.
@@ -72,6 +74,8 @@ class QueueUsage:
         #: the order in which they came.
         self._over: dict[str, None] = {}
         self.wanting = WantingPods(self)
+        #: Rises whenever a queue holds more than before.
+        self.taken = 0
         #: Of placed pods that are not the batch scheduler's: UID -> queue and vector, and queue -> their sum.
         self._others: dict[str, tuple[str, Vector]] = {}
         self._held_by_others: dict[str, Total] = {}
@@ -170,15 +174,21 @@ class QueueUsage:
 
     def _ask_who_wants_nodes(self) -> None:
         """Have those tried again of which it is not true any more that their queue would take them."""
-        told = self.wanting.refused()
-        if told and self.active:
-            self.on_room(told)
+        if self.active:
+            self._not_taken(self.wanting.refused())
 
     def _holds_more(self, queue: str) -> None:
         """The same, where the queue holds more than before."""
-        told = self.wanting.refused_since(queue)
-        if told:
-            self.on_room(told)
+        self.taken += 1
+        self._not_taken(self.wanting.refused_since(queue))
+
+    def _not_taken(self, told: Collection[str]) -> None:
+        of_sessions = [uid for uid in told if self.wanting.scheduler_of(uid) in self.batch_schedulers]
+        others = [uid for uid in told if uid not in of_sessions] if of_sessions else [*told]
+        if others:
+            self.on_room(others)
+        if of_sessions:
+            self.on_not_taken(of_sessions)
 
     def _ask_again(self) -> None:
         over, self._over = self._over, {}
@@ -261,10 +271,14 @@ class QueueUsage:
             self.gated.drop(pod.uid)
         if pod.uid in self.kept.pods:
             self.stand_by(pod)
+        wanted_one_in = self.wanting.queue_of(pod.uid)
         self.wanting.look_again(pod.uid, pod)
         if not self.active:
             return
         queue = self.queue_of(pod)
+        if wanted_one_in and wanted_one_in != queue:
+            # It says that its queue would take it, and is in another one by now.
+            self._not_taken([pod.uid])
         if self._called.get(pod.uid, queue) != queue:
             self._no_more_called(pod.uid, queue)
         if len(self.book.fallen) > fallen:
@@ -336,9 +350,10 @@ class QueueUsage:
             self._over[pod.uid] = None
 
     def unreserve(self, uid: str) -> None:
-        """The pod counts no more, unless it is placed."""
+        """The pod counts no more, unless it is placed or its room is kept for another reason."""
         if uid not in self._placements:
-            self._remove(uid)
+            if not self.kept.count(uid):
+                self._remove(uid)
             self.wanting.look_again(uid)
             self.call()
             self.on_unreserved()

@@ -6,7 +6,7 @@ has what was left, it is to be tried again, to say so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..quotas.book import QuotaBook
@@ -118,6 +118,31 @@ class WantingPods:
         return list(dict.fromkeys((*found, *others)))
 
     # ---- questions
+
+    def scheduler_of(self, uid: str) -> str:
+        """By which name a pod that says so asks for its scheduler."""
+        return self._pods[uid].scheduler_name
+
+    def unreserved(self) -> Iterator[tuple[str, Vector]]:
+        """What those want in their queue that have no room reserved, each pod or gang once. Pods of sessions are left
+        out: sessions say themselves what these want."""
+        told: set[tuple[int, str]] = set()
+        for kind, alike in self._kinds.items():
+            if kind.reserved or not kind.queue:
+                continue
+            vector = dict(kind.wanted)
+            for uid in alike:
+                together = self._together.get(uid)
+                if self.scheduler_of(uid) in self._usage.batch_schedulers:
+                    continue
+                if together is None or (id(together), kind.queue) not in told:
+                    told.add((id(together), kind.queue))
+                    yield kind.queue, vector
+
+    def queue_of(self, uid: str) -> str:
+        """The queue that takes a pod which wants a node, as far as is known; empty for one that wants none."""
+        kind = self._kind_of.get(uid)
+        return "" if kind is None else kind.queue
 
     def refused(self) -> list[str]:
         """Those whose queue would not take them any more."""

@@ -70,6 +70,45 @@ def test_nodes_are_kept_for_jobs_within_their_queues_share_that_cannot_take_them
     assert ("more" in whose(bound(session))) is expected
 
 
+GPU = "nvidia.com/gpu"
+#: From pods with a label, on its node.
+AWAY = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "expected"),
+    [
+        ({"cpu": "1"}, {"cpu": "2"}, True),
+        ({"cpu": "3"}, {"cpu": "2"}, True),
+        ({"cpu": "4"}, {"cpu": "2"}, False),
+        ({"cpu": "1"}, {"cpu": "5"}, False),
+        ({"cpu": "1"}, {"cpu": "1", GPU: "1"}, False),
+        ({"cpu": "1", "affinity": AWAY}, {"cpu": "2"}, False),
+    ],
+)
+def test_what_somebody_within_the_share_needs_of_a_node_is_kept_and_the_rest_is_lent(
+    of_a: dict[str, Any], of_b: dict[str, Any], expected: bool
+) -> None:
+    """Of 10 cpus and 4 GPUs each queue has a right to half. b has 5 and 3 of them; pods of a wait for 2 GPUs each."""
+    made = sized(10, extended={GPU: "4"})
+    made.queues += [queue_of("a", "root"), queue_of("b", "root")]
+    held = [{"requests": {"cpu": "1", **({GPU: "1"} if each < 3 else {})}, "node": "n0"} for each in range(5)]
+    terms = {"affinity": of_a["affinity"]} if "affinity" in of_a else {}
+    made.holding(
+        has("held", *held, queue="b", phase="Running"),
+        has("large", *[{"requests": {"cpu": of_a["cpu"], GPU: "2"}, **terms}] * 5, queue="a"),
+        has("more", {"requests": of_b}, queue="b"),
+    )
+    session, _ = made.run(how())
+    assert ("more" in whose(bound(session))) is expected
+
+
 def test_who_is_kept_from_nodes_is_told_so() -> None:
     made = scene(HELD, waits("large", 1, queue="a", **LARGE), waits("more", queue="b", cpu="2"), cpus=(6, 4))
     _, result = made.run(how())

@@ -256,10 +256,14 @@ def test_what_jobs_hold_above_their_minimums_lets_a_group_in_that_has_no_gates()
     world.ask(*[ask("h", held)], may_go={"cpu": 2000})
     assert world.let_in() == [], "nobody is evicted for a pod behind its gate"
     world.ask(*[ask("g")], may_go={"cpu": 2000})
-    assert world.let_in() == ["g"]
-    kept = world.promises._promises[key_of("g")]
+    assert world.let_in() == ["g"] and world.cpu("q") == 2, "nothing is kept of what others hold"
+    told: list[bool] = []
+    world.usage.on_unreserved = lambda: told.append(True)
     world.ask(*[ask("g")], may_go={"cpu": 2000})
-    assert world.promises._promises[key_of("g")] is kept, "each session would have to be followed by another"
+    assert world.let_in() == ["g"] and told == [], "each session would have to be followed by another"
+    world.promises.gone(key_of("h"))
+    world.ledger.remove_pod("low")
+    assert world.promises.left(key_of("g")) == {"cpu": 2000} and not world.promises.asks_for(key_of("g"))
 
 
 def test_a_group_that_lacks_members_for_long_gives_way_to_those_who_have_theirs() -> None:
@@ -296,42 +300,35 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     assert world.promises.give_way(102.0, 30)
     world.ask(lacking)
     assert world.let_in() == [], "it would have the room again before the session gives it to the other"
-    assert world.promises.stands_back
     world.ask(lacking)
-    assert world.let_in() == ["g"] and not world.promises.stands_back
+    assert world.let_in() == ["g"]
 
 
-def test_who_has_its_members_comes_before_all_groups_that_lack_theirs_and_they_wait_no_longer_for_that() -> (
-    None
-):
+def test_a_group_that_has_given_way_comes_after_all_who_have_their_members_for_an_hour() -> None:
     world = Groups(queue("q", "2"))
     world.made(group("g"), group("h"))
     lacking = [ask(name)._replace(complete=False) for name in ("g", "h")]
     world.ask(*lacking)
-    assert [world.promises.give_way(now, 30) for now in (0.0, 30.0)] == [False, True], "to h, once"
-    # One that asked for nothing does not wait in line, and is placed by the next session.
-    world.promises.lacking = [Shortfall("q", {"cpu": 2000})]
-    began = 100.0
-    for _ in range(3):
-        world.ask(*lacking)
-        world.ask(*lacking)
-        assert len(world.let_in()) == 1
-        assert [world.promises.give_way(began + late, 30) for late in (0.0, 30.0)] == [False, True]
-        world.ask(*lacking)
-        assert world.let_in() == [], "both give way"
-        world.ledger.set_pod(pod("ran", "q", cpu="2"), "n")
-        world.ask(*lacking)
-        world.ledger.remove_pod("ran")
-        began += 100.0
+    assert [world.promises.give_way(now, 30) for now in (0.0, 30.0)] == [False, True]
     world.ask(*lacking)
-    assert [world.promises.give_way(began + late, 30) for late in (0.0, 30.0)] == [False, True]
+    assert world.let_in() == ["h"]
+    # One that comes now is after both, and has the room: it says that it wants a node.
+    single = pod("single", "q")
+    assert world.usage.full(single) is not None
+    assert [world.promises.give_way(now, 30) for now in (31.0, 61.0)] == [False, True]
+    assert world.called == ["single"] and world.usage.full(single) is None
     for _ in range(2):
         world.ask(*lacking)
-    assert [world.promises.give_way(200.0 + began + late, 30) for late in (0, 30, 60)] == [
-        False,
-        False,
-        True,
-    ], "nobody took it"
+        assert world.let_in() == [], "neither is to have it while the other has given way"
+        world.usage.wants_node(single, nominated=False)
+    assert not world.promises.give_way(3600.0, 30)
+    # Members of sessions want nodes, too.
+    world.usage.left("single")
+    world.promises.wanted = {"q": {"cpu": 1000}}
+    assert not world.promises.give_way(3629.0, 30)
+    assert world.promises.give_way(3630.0, 30), "the first of them has its turn again"
+    world.ask(*lacking)
+    assert world.let_in() == ["g"]
 
 
 def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_stays() -> None:
@@ -346,8 +343,10 @@ def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_s
     assert world.let == ["late"], "the rest is kept for the one for which another left"
     world.usage.claim([late])
     assert world.let == ["late", "later"]
+    world.gated.give_back("late", "it had no node for too long")
+    assert world.cpu("q") == 2 and contradictions(world.ledger) == [], "others leave for it"
     world.usage.claim([])
-    assert world.cpu("q") == 2 and contradictions(world.ledger) == []
+    assert world.cpu("q") == 1 and contradictions(world.ledger) == []
 
 
 _NAMES = ("a", "b", "c")

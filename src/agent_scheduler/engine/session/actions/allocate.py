@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import cmp_to_key, partial
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from ..fit import FitErrors
 from ..lending import has_nominated, lent, may_hold, wanted_next
 from ..model import READY, Job, SubJob, Task, TaskStatus
 from ..settled import STRIDE
+from ..sparing import Keeping, Spared
 from ..statement import Statement
 from ..together import place_together
 from ..worklist import Worklist
@@ -259,8 +260,8 @@ def _needed(session: Session, job: Job) -> set[str]:
 
 
 def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
-    """Nodes that no job within its queue's share waits for, to jobs beyond it: in the order of queues, of two that are
-    alike to the oldest job. What queues may hold at most holds for them, too. `short`: jobs that nodes alone
+    """Room on nodes that no job within its queue's share waits for, to jobs beyond it: in the order of queues, of two
+    that are alike to the oldest job. What queues may hold at most holds for them, too. `short`: jobs that nodes alone
     refused."""
     tiers, nodes = session.tiers, session.nodes
     if not (session.conf.work_conserving and tiers.every("lending") and nodes.count):
@@ -276,7 +277,7 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
             wanted[job.uid] = tasks
     if not beyond:
         return
-    kept = yield from _kept_nodes(session, wanted)
+    kept = yield from _kept_room(session, wanted)
     for jobs in beyond.values():
         jobs.sort(key=tiers.job_key, reverse=True)
     with lent(session):
@@ -338,31 +339,31 @@ def _takes_back(session: Session, job: Job, tasks: Sequence[Task]) -> bool:
     return not job.is_pending and session.tiers.starving(job) and all(task.pod.preempts for task in tasks)
 
 
-def _kept_nodes(
+def _kept_room(
     session: Session, beyond: Collection[str]
-) -> Generator[None, None, tuple[Sequence[int], Sequence[int]]]:
-    """Rows of nodes that may be of use to others than jobs `beyond` their queue's share; and of these the ones that are
-    kept even from such jobs as give back what they are lent."""
+) -> Generator[None, None, tuple[Sequence[Spared], Sequence[Spared]]]:
+    """Room on nodes that may be of use to others than jobs `beyond` their queue's share; and of it what is kept even
+    from such jobs as give back what they are lent."""
     nodes = session.nodes
-    kept: tuple[set[int], set[int]] = set(), set()
+    kept, firmly = Keeping(), Keeping()
     seen = set()
     for number, job in enumerate(session.jobs.values()):
-        if len(kept[True]) == nodes.count:
-            break
         if not (number + 1) % STRIDE:
             yield
         tasks = () if job.uid in beyond or _stays_outside(session, job) else _waits_for_room(session, job)
         if not tasks or not may_hold(session, job, tasks):
             continue
         waits = _takes_back(session, job, tasks)
-        for task in tasks:
-            alike = (waits, task.pod.cls, task.pod.claims)
-            if alike not in seen:
-                seen.add(alike)
-                rows = nodes.of_use(task)
-                kept[False].update(rows)
-                kept[True].update(() if waits else rows)
-    return sorted(kept[False]), sorted(kept[True])
+        kinds = {(task.pod.cls, task.pod.claims): task for task in tasks}
+        alike = (waits, frozenset(Counter((task.pod.cls, task.pod.claims) for task in tasks).items()))
+        if alike in seen:
+            continue
+        seen.add(alike)
+        rows = {row for task in kinds.values() for row in nodes.of_use(task)}
+        kept.add(rows, tasks)
+        if not waits:
+            firmly.add(rows, tasks)
+    return kept.parts(), firmly.parts()
 
 
 def _compare(session: Session, waiting: Mapping[str, Sequence[Job]], left: str, right: str) -> int:

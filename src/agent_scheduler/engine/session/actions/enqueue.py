@@ -73,9 +73,9 @@ def _by_account(session: Session, promises: Promises) -> Iterator[None]:
         if not job.group.is_object or not (job.is_pending or job.is_inqueue):
             continue
         if not job.tasks and job.name.startswith(GROUP_OF_PODS):
-            # It was made for pods that do not name it yet, and may have their room.
-            if not promises.is_let_in(job.group.key):
-                job.phase = PENDING
+            # It was made for a pod that does not name it yet, or is gone.
+            promises.end(job.group.key)
+            job.phase = PENDING
             continue
         if promises.is_let_in(job.group.key) or _is_let_in(session, job):
             asks.append(_ask(session, job))
