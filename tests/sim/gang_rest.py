@@ -47,7 +47,8 @@ class Standing:
             if node_of(pod) in there and not read.has_ended(pod)
         ]
         gates = world.gates
-        self.reserved = [] if gates is None else list(filter(gates.has_room_reserved, self.pods))
+        reserved = [] if gates is None else filter(gates.has_room_reserved, self.pods)
+        self.reserved = [pod for pod in reserved if self._may_be_placed(pod)]
         #: What keeps sessions from placing anybody who asks for anything, as in Volcano; empty if nothing does. It may
         #: be left by a store that went back to between a queue's end and its return.
         self.fault = self._fault() if self.divides == "tree" else ""
@@ -77,6 +78,12 @@ class Standing:
 
     def queue_of(self, pod: Json) -> str:
         return read.queue_of(pod, self.groups.get)
+
+    def _may_be_placed(self, pod: Json) -> bool:
+        """Whether its group is there, and its queue takes pods: else no room is kept for it."""
+        name, queue = read.gang_of(pod), self.queue_of(pod)
+        is_there = not name or name in self.groups
+        return is_there and (not self.queues or not queue or read.is_open(self.queues.get(queue)))
 
     def is_stopped(self, pending: Iterable[Json], group: Json | None = None) -> bool:
         """Whether a fault of the queues keeps members from being placed: those that ask for nothing are asked of no
@@ -149,7 +156,8 @@ class Standing:
         """Group that is let into its queue -> what it was promised there and none of its members has."""
         found: dict[str, Counter[str]] = {}
         for name, group in self.groups.items():
-            if self._enqueues and read.phase_of_group(group) == "Inqueue":
+            is_let_in = self._enqueues and read.phase_of_group(group) == "Inqueue"
+            if is_let_in and read.is_open(self.queues.get(read.queue_of_group(group))):
                 found[name] = self.more(group, self.members.get(name, []))
         return found
 

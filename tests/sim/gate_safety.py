@@ -185,7 +185,7 @@ class GateSafety(Judge):
         gated = ledger.usage.gated
         if uid in ledger.placements or not read.waits(pod) or not asks(pod):
             return False
-        if uid in gated.given_back or not gated.asks_queues:
+        if uid in gated.given_back or not gated.asks_queues or not seen.can_place(pod):
             return False
         let_past = self._let_past.get(seen.process.identity, ())
         return not gates(pod) or (gates(pod) == [GATE] and uid in let_past)
@@ -269,7 +269,8 @@ class GateSafety(Judge):
     # -- inside
 
     def look_inside(self, process: Process, fast_path: FastPath) -> None:
-        """Each that was let past or never held, and has no node, is reserved and counts so; nobody else is."""
+        """Each that was let past or never held, and has no node, is reserved; it counts so if anybody may place it, and
+        nobody else does."""
         usage, placements = fast_path.ledger.usage, fast_path.ledger.placements
         if not usage.gated.asks_queues:
             return
@@ -288,7 +289,10 @@ class GateSafety(Judge):
                     self._wrong("S34", process, f"counts {name} as reserved, which has given its room back")
             elif is_reserved(pod) and not placed:
                 queue = seen.queue_of(pod) if usage.active else ""
-                if uid not in usage.gated.reserved or (queue and not counts):
+                can_be_placed = seen.can_place(pod)
+                if counts and not can_be_placed:
+                    self._wrong("S34", process, f"keeps room for {name}, which nobody can place")
+                if uid not in usage.gated.reserved or (queue and can_be_placed and not counts):
                     self._wrong("S34", process, f"keeps no room for {name}, which was let past")
             elif counts and (placed or not asks(pod)):
                 self._wrong("S34", process, f"counts {name} as reserved, which is placed: {placed}")

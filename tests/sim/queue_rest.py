@@ -327,7 +327,12 @@ class _Rest(NamedTuple):
 
 
 def _lacks(group: Json, members: list[Json]) -> bool:
-    there = [pod for pod in members if not read.is_leaving(pod) and read.phase(pod) != "Failed"]
+    """Whether it has not its minimum of members that no gates of others hold."""
+    there = [
+        pod
+        for pod in members
+        if not read.is_leaving(pod) and read.phase(pod) != "Failed" and (_may_go(pod) or not gates(pod))
+    ]
     return bool(read.minimum(group, there).lacks(there))
 
 

@@ -34,7 +34,7 @@ from agent_scheduler.objects.batch import INQUEUE, PENDING
 from .api import condition_of, pod
 from .gang_load import DEPENDS_ON_GANG, JOB_VERSION, JOBS_PATH, SHIPPED
 from .many import found
-from .world import Options, World, run
+from .world import Options, Verdict, World, run
 
 #: Makes of what stands at a place what stands there in a broken product.
 Make = Callable[[Any], Any]
@@ -502,23 +502,20 @@ _WIDE: dict[str, dict[str, Make]] = {
     "L19 jobs with job_commanded: no command is carried out => command": {
         "controllers.jobs.controller.JobController._next_command": gives(None)
     },
-    "L5 jobs with any from 4004692: pods stand by with room that their first stage lacks => binds are in flight": {
-        "engine.session.tiers.Tiers.in_pending_order": lambda _was: (
-            lambda self, _job, tasks: self.in_task_order(tasks)
-        ),
-        "engine.session.plugins.gang._somebody_runs": gives(True),
-        "cluster.standing_by.StandingBy.left_alone": gives(None),
-    },
 }
 CASES = [_case(head, places, wide=rows is _WIDE) for rows in (_QUICK, _WIDE) for head, places in rows.items()]
 
 
-@pytest.mark.parametrize("broken", CASES)
-def test_a_judge_sees_that(monkeypatch: pytest.MonkeyPatch, broken: Broken) -> None:
-    for place, make in broken.places.items():
+def _break(monkeypatch: pytest.MonkeyPatch, places: dict[str, Make]) -> None:
+    for place, make in places.items():
         whole = place if place.startswith(("embedded_kubernetes.", "tests.")) else f"agent_scheduler.{place}"
         owner, _, name = whole.rpartition(".")
         monkeypatch.setattr(whole, make(getattr(resolve_name(owner), name)))
+
+
+@pytest.mark.parametrize("broken", CASES)
+def test_a_judge_sees_that(monkeypatch: pytest.MonkeyPatch, broken: Broken) -> None:
+    _break(monkeypatch, broken.places)
     head, drawn = broken.head, broken.head["faults"]
     faults = None if drawn == "any" else tuple((drawn or "").replace(",", " ").split())
     codes = tuple(f"{code}:" if code[1:] else code for code in head["promises"].split())
@@ -552,23 +549,48 @@ def _task(name: str, replicas: int, *, cpu: int, **more: Any) -> dict[str, Any]:
     return {"name": name, "replicas": replicas, "template": template, **more}
 
 
-@pytest.mark.promise("L5", "L19")
-def test_pods_may_stand_by_with_room_for_as_long_as_others_run_before_them() -> None:
+def _with_one_job(*tasks: dict[str, Any]) -> Verdict:
+    """In a world of two nodes of four cpus each; its later stages are reserved room."""
     world = World(Options(seed=3, scenario="jobs", faults=(), set_up=SHIPPED))
     world.shape.pods.clear()
-    tasks = [
-        # Some of these run for ever, and the others fit nowhere.
-        _task("a", 10 * len(world.shape.nodes), cpu=900),
-        _task("b", 1, cpu=50, dependsOn={"name": ["a"], "iteration": "all"}),
-    ]
     job = {
         "apiVersion": JOB_VERSION,
         "kind": "Job",
         "metadata": {"name": "j", "annotations": {DEPENDS_ON_GANG: "reserve"}},
-        "spec": {"schedulerName": "volcano", "queue": "default", "minAvailable": 1, "tasks": tasks},
+        "spec": {"schedulerName": "volcano", "queue": "default", "minAvailable": 1, "tasks": [*tasks]},
     }
     world.shape.acts[:] = [each for each in world.shape.acts if "/jobs" not in each[2]]
     world.shape.acts.append((2.0, "POST", JOBS_PATH, job))
-    verdict = world.run()
+    return world.run()
+
+
+@pytest.mark.promise("L5", "L19")
+def test_pods_may_stand_by_with_room_for_as_long_as_others_run_before_them() -> None:
+    verdict = _with_one_job(
+        # Some of these run for ever, and the others fit nowhere.
+        _task("a", 20, cpu=900),
+        _task("b", 1, cpu=50, dependsOn={"name": ["a"], "iteration": "all"}),
+    )
     assert verdict.violations == []
     assert verdict.states["pod stands by at rest"]
+
+
+@pytest.mark.promise("L5", "L19")
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_judge_sees_that_pods_stand_by_with_room_that_their_first_stage_lacks(
+    monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
+    places: dict[str, Make] = {
+        "engine.session.tiers.Tiers.in_pending_order": lambda _was: (
+            lambda self, _job, tasks: self.in_task_order(tasks)
+        ),
+        "engine.session.plugins.gang._somebody_runs": gives(True),
+        "cluster.standing_by.StandingBy.left_alone": gives(None),
+    }
+    if is_broken:
+        _break(monkeypatch, places)
+    later = _task("b", 20, cpu=900, dependsOn={"name": ["a"], "iteration": "all"})
+    # They come first of those that wait.
+    later["template"]["spec"]["priorityClassName"] = "greater"
+    violations = _with_one_job(_task("a", 1, cpu=4000), later).violations
+    assert any("binds are in flight" in each for each in violations) is is_broken

@@ -299,6 +299,7 @@ class Cluster:
     def set_native_group(self, group: NativeGroup) -> None:
         """A PodGroup was added or changed."""
         old = self.groups.get(group.key)
+        self.ledger.usage.set_native_group(group.key, exists=True)
         self.ledger.usage.gated.group_changed(group.key)
         for seen in self.on_group_seen:
             seen(group)
@@ -308,6 +309,7 @@ class Cluster:
     def delete_native_group(self, group: NativeGroup) -> None:
         """A PodGroup is gone. What of its members is bound stays so, and the others wait for another one."""
         self.groups.delete(group)
+        self.ledger.usage.set_native_group(group.key, exists=self.groups.get(group.key) is not None)
         self.ledger.usage.gated.group_changed(group.key)
         self._group_gone(group)
 

@@ -85,6 +85,8 @@ class Groups:
         self._bare: dict[str, PodInfo] = {}
         #: UIDs of those of them that are workloads' and have no node: their group may be about to be made and named.
         self._to_be_named: set[str] = set()
+        #: Whether the last of these that was waited for was left in vain: no podgroup controller runs.
+        self._nobody_names = False
         self._queues: dict[str, batch.Queue] = {}
         self._priority_classes: dict[str, batch.PriorityClass] = {}
         #: By namespace and name.
@@ -128,9 +130,11 @@ class Groups:
         return self._to_be_named
 
     def leave_unnamed(self, uid: str) -> None:
-        """The pod was left to whoever makes groups for long enough, and is on its own."""
+        """The pod was left to whoever makes groups for long enough, and is on its own. Pods that come from now on are
+        not left to anybody, until one is named."""
         pod = self._bare.get(uid)
         if pod is not None and uid in self._to_be_named:
+            self._nobody_names = True
             self._to_be_named.remove(uid)
             if self._usage is not None:
                 self._usage.gated.group_changed(GroupKey(pod.namespace, uid))
@@ -156,6 +160,8 @@ class Groups:
         if before is not None and before != key:
             self._leave(pod.uid, before)
         if key is not None:
+            if pod.uid in self._bare:
+                self._nobody_names = False
             self._drop_bare(pod.uid)
             self._group_of[pod.uid] = key
             self._group(key).members[pod.uid] = pod
@@ -165,7 +171,8 @@ class Groups:
         elif pod.finished or pod.scheduler_name not in self._schedulers:
             self._drop_bare(pod.uid)
         else:
-            if pod.uid not in self._bare and not pod.node_name and _is_of_workload(pod):
+            is_new = pod.uid not in self._bare
+            if is_new and not (pod.node_name or self._nobody_names) and _is_of_workload(pod):
                 self._to_be_named.add(pod.uid)
             self._bare[pod.uid] = pod
             self._observer.bare_pod_changed(pod.uid)

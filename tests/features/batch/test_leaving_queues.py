@@ -1,4 +1,7 @@
-"""Every way in which a pod stops counting in its queue, or counts as less there, wakes all that wait for that queue."""
+"""Every way in which a pod stops counting in its queue, or counts as less there, wakes all that wait for that queue.
+
+So does every way in which one comes to be that nobody can place.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.objects.batch import pod_group_path
+from agent_scheduler.engine.quotas.entries import Standing
+from agent_scheduler.objects.batch import pod_group_path, queue_path
 from tests.support import objects
 from tests.support.batched import add_group
-from tests.support.embedded import PODS, until
-from tests.support.installation import NOWHERE, Installation, gated
+from tests.support.embedded import NODES, PODS, until
+from tests.support.installation import CONFIGURATION, NOWHERE, Installation, gated
 
 #: The pod that has all 3 CPUs of the queue `full`; a group and a namespace that it may be in.
 HOLDER, GROUP, NAMESPACE = f"{PODS}/holder", pod_group_path("default", "g"), "/api/v1/namespaces/default"
@@ -80,6 +84,83 @@ async def test_who_waits_for_a_queue_goes_when_a_pod_stops_counting_there(way: s
         await world.rest()
         await leaves(world)
         await until(lambda: world.is_bound("gated", "agent", "gang-0"))
+
+
+async def test_a_pod_whose_node_is_gone_counts_until_it_is_collected() -> None:
+    """As in kube-scheduler: its node may come back under its name, and with it the pod goes on."""
+    async with gated(cpu="1") as world:
+        await world.add_node("n")
+        await world.agent("holder", "full")
+        await until(lambda: world.is_bound("holder"))
+        await world.add_node("other")
+        await world.delete(f"{NODES}/n")
+        await world.pod("gated", queue="full")
+        await world.stays_held("gated")
+        assert world.standing("holder") is Standing.BOUND
+        # As the pod garbage collector does after a while.
+        await world.end_pod("holder")
+        await until(lambda: world.is_bound("gated"))
+
+
+#: Ways in which a pod past its gate comes to be that nobody can place; how that ends; and what the pod says meanwhile.
+STUCK: dict[str, tuple[Does, Does, str]] = {
+    "its group goes": (
+        lambda world: world.delete(GROUP),
+        lambda world: add_group(world, "g", minMember=1, queue="child"),
+        "PodGroup default/g does not exist",
+    ),
+    "its group moves to a queue that is closed": (
+        patched(GROUP, {"spec": {"queue": "closed"}}),
+        patched(GROUP, {"spec": {"queue": "child"}}),
+        "queue closed takes no pods: its state is Closed",
+    ),
+    "its group moves to a queue that is not there": (
+        patched(GROUP, {"spec": {"queue": "missing"}}),
+        patched(GROUP, {"spec": {"queue": "child"}}),
+        "queue missing does not exist",
+    ),
+    "its queue is closing": (
+        lambda world: world.set_state("child", "Closing"),
+        lambda world: world.set_state("child", "Open"),
+        "queue child takes no pods: its state is Closing",
+    ),
+    "its queue goes": (
+        lambda world: world.delete(queue_path("child")),
+        lambda world: world.queue("child", parent="full"),
+        "queue child does not exist",
+    ),
+}
+WITHOUT_ENQUEUE = CONFIGURATION.replace("{schedulePeriod", "{actions: 'allocate, backfill', schedulePeriod")
+
+
+@pytest.mark.parametrize("text", [CONFIGURATION, WITHOUT_ENQUEUE], ids=["enqueue", "without enqueue"])
+@pytest.mark.parametrize("way", STUCK)
+async def test_room_that_nobody_can_use_is_others_until_somebody_can_again(way: str, text: str) -> None:
+    stops, goes_on, why = STUCK[way]
+    async with gated(text, cpu="3") as world:
+        await world.add_node("n", cpu="8")
+        for name in ("child", "sibling", "closed"):
+            await world.queue(name, parent="full")
+        await world.set_state("closed", "Closed")
+        await add_group(world, "g", minMember=1, queue="child")
+        await world.pod("holder", cpu="3", group="g", queue="child", **NOWHERE)
+        await until(lambda: world.says("holder", "Unschedulable"))
+        await world.pod("gated", cpu="600m", queue="sibling")
+        await world.agent("agent", "sibling", cpu="600m")
+        await world.gang("gang", 1, cpu="600m", queue="sibling")
+        await until(lambda: world.says("agent", "QueueFull"))
+        await stops(world)
+        await until(lambda: world.is_bound("gated", "agent", "gang-0"))
+        await world.rest()
+        condition = await world.condition("holder")
+        assert condition is not None and condition["reason"] != "Unschedulable"
+        assert why in condition["message"] and world.standing("holder") is None
+        await goes_on(world)
+        await world.stands("holder", Standing.RESERVED)
+        await until(lambda: world.says("holder", "QueueFull"))
+        for name in ("gated", "agent", "gang-0"):
+            await world.end_pod(name)
+        await until(lambda: world.says("holder", "Unschedulable"))
 
 
 async def test_a_pod_that_wants_a_node_says_of_a_full_queue_that_it_moves_to_that_it_is_full() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.quotas.entries import Standing
 from embedded_kubernetes.builtin import ALPHA, BUILTIN
 from tests.support.batched import install
 from tests.support.embedded import PODS, embedded_cluster, until
@@ -65,6 +66,21 @@ async def test_one_that_has_not_its_minimum_any_more_is_not_let_past_when_room_c
             await world.delete(f"{GROUPS}/g")
         await world.end_pod("first")
         await world.stays_held("g-0", "g-1")
+
+
+@EACH
+async def test_room_of_one_that_is_gone_is_others_until_it_is_there_again(scheduler: str) -> None:
+    async with gated("1") as world:
+        await world.add_node("a")
+        await group(world, "g", 1)
+        await member(world, "g-0", scheduler, **NOWHERE)
+        await until(lambda: world.says("g-0", "Unschedulable"))
+        await world.pod("late", queue="default")
+        await world.stays_held("late")
+        await world.delete(f"{GROUPS}/g")
+        await until(lambda: world.is_bound("late"))
+        await group(world, "g", 1)
+        await world.stands("g-0", Standing.RESERVED)
 
 
 async def _lacks_members(world: NativeGangs) -> None:

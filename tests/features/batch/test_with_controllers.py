@@ -59,6 +59,9 @@ async def test_a_pod_of_a_workload_waits_for_others_though_its_group_is_made_lat
         await it.stop(controller)
         await it.add(PODS, member("c", "ReplicaSet", uid))
         await until(lambda: it.only_placed("a", "b", "c"))
+        await it.add(PODS, member("d", "ReplicaSet", uid))
+        await asyncio.sleep(1)
+        assert await it.only_placed("a", "b", "c", "d"), "without a podgroup controller each pod waited"
 
 
 async def _gated_member(it: Whole, name: str, workload: str, uid: str) -> None:

@@ -46,7 +46,7 @@ class Shown(World):
     def view(self, before: View | None = None) -> View:
         """With all groups of the view before settled."""
         settled = {} if before is None else {group.key: of(group) for group in before.groups}
-        return finished(self.pictures.view(settled))
+        return finished(self.pictures.view(settled, 1e9))
 
 
 def of(group: Any) -> Settled:
@@ -132,7 +132,7 @@ def test_a_view_pauses_though_all_groups_stand() -> None:
         world.waiting.groups.set_group(msgspec.convert(body, batch.PodGroup))
     first = world.view()
     settled = {group.key: of(group) for group in first.groups}
-    assert sum(1 for _ in world.pictures.view(settled)) >= 5
+    assert sum(1 for _ in world.pictures.view(settled, 1e9)) >= 5
     second = world.view(first)
     assert len(second.settled) == 5 * STRIDE + 1
     assert sum(1 for _ in waiting_kinds(second)) >= 5

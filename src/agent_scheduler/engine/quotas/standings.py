@@ -1,7 +1,8 @@
 """Who has room of a queue, and how it is promised, taken and given back: one table.
 
 `docs/gates.md` shows it, and tests hold that pods and groups move by it alone. What counts in a queue is what is
-promised, kept for one that is let in or stands by, or placed.
+promised, kept for one that is let in or stands by, or placed. Nothing is kept in a queue that takes no pods, as it is
+closed or not there, nor for a pod whose group is not there: nobody could be placed in that room.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class State(Enum):
     STANDS_BY = "stands by"
     #: A node is chosen for it, or it is on one.
     PLACED = "placed"
-    #: It was let in, and had no node for too long.
+    #: It was let in, and its room is others': it had no node for too long, or cannot be placed.
     GIVEN_BACK = "given back"
 
 
@@ -72,7 +73,13 @@ MOVES: Final = (
     ),
     Move(_POD, State.LET_IN, State.PLACED, "A node is chosen for it."),
     Move(_POD, State.LET_IN, State.STANDS_BY, "A node is chosen for it, and its stage has not come."),
-    Move(_POD, State.LET_IN, State.GIVEN_BACK, "It has had no node for queueReservationTimeout."),
+    Move(
+        _POD,
+        State.LET_IN,
+        State.GIVEN_BACK,
+        "It has had no node for queueReservationTimeout; its queue takes no pods; or its group is not there.",
+    ),
+    Move(_POD, State.GIVEN_BACK, State.LET_IN, "Its queue takes pods again, or its group is there again."),
     Move(_POD, State.GIVEN_BACK, State.PLACED, "A node is chosen for it, and its queue has room."),
     Move(_POD, State.WAITS, State.PLACED, "A node is chosen for it, and its queue has room."),
     Move(_POD, State.WAITS, State.STANDS_BY, "The same, and its stage has not come."),
@@ -85,7 +92,12 @@ MOVES: Final = (
     ),
     Move(_POD, State.STANDS_BY, State.LET_IN, "The same, of one that was let past a gate."),
     Move(_POD, State.PLACED, State.LET_IN, "Its bind has failed, and it was let past a gate."),
-    Move(_POD, State.PLACED, State.GIVEN_BACK, "Its bind has failed, and it had given its room back."),
+    Move(
+        _POD,
+        State.PLACED,
+        State.GIVEN_BACK,
+        "Its bind has failed, and it had given its room back, or cannot be placed any more.",
+    ),
     Move(_POD, State.PLACED, State.WAITS, "Its bind has failed, and it never had a gate."),
 )
 

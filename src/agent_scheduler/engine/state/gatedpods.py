@@ -68,8 +68,8 @@ class GatedPods:
     """Owner of who is held and who is reserved. Told by the cluster of each pod that asks for this and has no node.
 
     Invariants: a UID is in `held`, in `reserved`, or in neither. While queues are counted, each of `reserved` without a
-    placement stands in the book as reserved. What waits in `usage.waiting` under the name of a gang is a choice of
-    members that are all held.
+    placement that can be placed stands in the book as reserved. What waits in `usage.waiting` under the name of a gang
+    is a choice of members that are all held.
     """
 
     def __init__(self, usage: QueueUsage) -> None:
@@ -285,10 +285,12 @@ class GatedPods:
             self._waits_as.setdefault(key, {})[name] = None
             wanted: dict[str, Total] = {}
             for pod in pods:
-                if queue := usage.queue_of(pod):
+                # A group that is let in keeps nothing for a member that has given its room back.
+                gave_back = bool(promised) and pod.uid in self.given_back
+                if not gave_back and (queue := usage.queue_of(pod)):
                     add_to(wanted.setdefault(queue, {}), usage.vector(pod))
-            # Where a group says this, all its members are in the queue that it names.
-            for total in wanted.values():
+            # Where a group says this, all its members are in the queue that it names. It is in what it was promised.
+            for total in wanted.values() if not promised else ():
                 for resource, amount in choice.at_least.items():
                     total[resource] = max(total.get(resource, 0), amount)
             if promised in wanted:

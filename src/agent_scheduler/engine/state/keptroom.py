@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class KeptRoom:
-    """Owner of who they are. Invariant: while queues are counted, each of `pods` stands in the book, as standing by, or
-    reserved if it was let past its queue's gate."""
+    """Owner of who they are. Invariant: while queues are counted, each of `pods` that can be placed stands in the book,
+    as standing by, or reserved if it was let past its queue's gate."""
 
     def __init__(self, usage: QueueUsage) -> None:
         self._usage = usage
@@ -66,6 +66,10 @@ class KeptRoom:
 
     def _count(self, pod: PodInfo) -> None:
         usage = self._usage
-        if usage.active and pod.uid not in usage.gated.reserved and (queue := usage.queue_of(pod)):
+        if not usage.active or pod.uid in usage.gated.reserved:
+            return
+        if queue := usage.keeping_queue(pod):
             usage.book.set(pod.uid, queue, usage.vector(pod), Standing.STANDS_BY, turn_of_pod(pod))
             usage.promises.spend(pod, usage.vector(pod))
+        else:
+            usage.uncount(pod.uid)

@@ -44,7 +44,7 @@ class Promises:
 
     Invariants: a group is let in, waits in line, or neither; both, and is promised nothing, if others may be evicted
     for it. While queues are counted and groups are asked for, what is left of each promise stands in the book under the
-    name of its group, as promised.
+    name of its group, as promised, if its queue takes pods.
     """
 
     def __init__(self, usage: QueueUsage) -> None:
@@ -297,7 +297,7 @@ class Promises:
         let in that had given way: they are to ask in a session."""
         ended = []
         for key, promise in self._promises.items():
-            if promise.complete or not promise.left():
+            if promise.complete or not self._left(promise):
                 promise.incomplete_since = None
             elif promise.incomplete_since is None:
                 promise.incomplete_since = now
@@ -446,7 +446,7 @@ class Promises:
         usage = self._usage
         if not usage.active:
             return
-        left = promise.left()
+        left = self._left(promise)
         if left:
             usage.book.set(key.text, promise.queue, left, Standing.PROMISED, promise.turn)
         else:
@@ -460,7 +460,11 @@ class Promises:
     def left(self, key: GroupKey) -> Vector:
         """What is promised to the group, and none of its members holds."""
         promise = self._promises.get(key)
-        return EMPTY if promise is None else promise.left()
+        return EMPTY if promise is None else self._left(promise)
+
+    def _left(self, promise: Promise) -> Vector:
+        """What is kept of it: nothing while its queue takes no pods."""
+        return promise.left() if self._usage.keeps_room(promise.queue) else EMPTY
 
     def queue_of(self, key: GroupKey) -> str:
         """The queue that a group was let into; empty if it was into none."""
@@ -496,4 +500,4 @@ class Promises:
 
     def promises(self) -> Iterable[tuple[GroupKey, str, Vector]]:
         """Each group for which room is kept, its queue, and how much is left of it."""
-        return [(key, promise.queue, promise.left()) for key, promise in self._promises.items()]
+        return [(key, promise.queue, self._left(promise)) for key, promise in self._promises.items()]

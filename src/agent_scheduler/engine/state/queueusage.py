@@ -35,8 +35,8 @@ class QueueUsage:
     """Owner of the quota book and of the pods that wait for a queue. Told by the ledger of each placement.
 
     Invariant, while there are queues: a placed pod of a queue stands in the book, assumed or bound as its placement is;
-    of the others those do that were let past the gate of their queue, and those that stand by where an earlier process
-    kept room for them. Besides, what is promised to groups stands there.
+    of the others those that can be placed do if they were let past the gate of their queue, or stand by where an
+    earlier process kept room for them. Besides, what is promised to groups stands there.
     """
 
     def __init__(self, placements: Mapping[str, Placement]) -> None:
@@ -66,6 +66,8 @@ class QueueUsage:
         self._namespaces: dict[str, str] = {}
         #: Group of Volcano's -> the queue that it names, of those that are known.
         self._groups: dict[GroupKey, str] = {}
+        #: Groups of Kubernetes' own that are known.
+        self._native: set[GroupKey] = set()
         self._vectors: dict[PodClass, Vector] = {}
         #: Pods that were called since more fitted into their queues, and neither were placed nor failed since. Each had
         #: the room counted as its own that it was called for.
@@ -88,8 +90,9 @@ class QueueUsage:
         """A queue was added or changed. Returns what cannot be read of it."""
         problems: list[str] = []
         before = self.book.info(queue.name)
+        was_open = self.keeps_room(queue.name)
         self.book.set_queue(queue_info(queue, problems))
-        self._queues_changed()
+        self._queues_changed(recount=was_open != self.keeps_room(queue.name))
         after = self.book.info(queue.name)
         if after != before:
             self._ask_who_wants_nodes()
@@ -98,8 +101,9 @@ class QueueUsage:
         return problems
 
     def delete_queue(self, name: str) -> None:
+        was_open = self.keeps_room(name)
         self.book.remove_queue(name)
-        self._queues_changed()
+        self._queues_changed(recount=was_open)
         self._ask_who_wants_nodes()
         self._say_anew(name)
 
@@ -113,7 +117,8 @@ class QueueUsage:
         if told:
             self.on_room(told)
 
-    def _queues_changed(self) -> None:
+    def _queues_changed(self, *, recount: bool) -> None:
+        """`recount`: a queue takes pods from now on, or none any more."""
         was_active, self.active = self.active, bool(self.book)
         if self.active and not was_active:
             self.wanting.look_at_all_again()
@@ -128,6 +133,10 @@ class QueueUsage:
             self._held_by_others.clear()
         if self.active != was_active:
             self.on_active()
+        elif recount:
+            self._reserve_all()
+            self.gated.decide_all_anew()
+            self.promises.come_again(self.promises.step_aside())
         if not self.active:
             self._ask_again()
         self.call()
@@ -153,6 +162,21 @@ class QueueUsage:
         else:
             self._groups[key] = queue
         self._recount(self._placements[uid] for uid in members if uid in self._placements)
+
+    def set_native_group(self, key: GroupKey, *, exists: bool) -> None:
+        """Whether there is this group of Kubernetes' own."""
+        if exists == (key in self._native):
+            return
+        if exists:
+            self._native.add(key)
+        else:
+            self._native.remove(key)
+        members = [pod for pod in self.gated.reserved.values() if pod.batch and pod.batch.group == key]
+        for pod in members:
+            self.reserve(pod)
+        if members:
+            self.call()
+            self.on_unreserved()
 
     def _recount(self, placements: Iterable[Placement]) -> None:
         """These pods may be in another queue than before, and so may any that waits."""
@@ -292,14 +316,14 @@ class QueueUsage:
         """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
         pod = self.gated.reserved.get(uid)
         if pod is None or not self.gated.asks_queues:
-            self._remove(uid)
+            self.uncount(uid)
         else:
             self.reserve(pod)
         self._set_other(uid, None)
         self.call()
         self.on_held()
 
-    def _remove(self, uid: str) -> None:
+    def uncount(self, uid: str) -> None:
         """The pod counts no more. Where it was bound it has run, and its group is promised nothing for it again; nor is
         it for one that has given its room back."""
         entry = self.book.entry(uid)
@@ -324,7 +348,7 @@ class QueueUsage:
         """These pods have what is reserved for them behind their gate, and nothing else."""
         for uid in uids:
             if uid not in self.gated.reserved and uid not in self._placements:
-                self._remove(uid)
+                self.uncount(uid)
         self.call()
         self.on_unreserved()
 
@@ -332,7 +356,7 @@ class QueueUsage:
 
     def reserve(self, pod: PodInfo) -> None:
         """Count a pod that was let past the gate of its queue, if it is not placed."""
-        queue = self.queue_of(pod)
+        queue = self.keeping_queue(pod)
         if not (self.active and self.gated.asks_queues) or pod.uid in self._placements:
             return
         before = self.book.entry(pod.uid)
@@ -340,7 +364,7 @@ class QueueUsage:
             self.book.set(pod.uid, queue, self.vector(pod), Standing.RESERVED, turn_of_pod(pod))
             self.promises.spend(pod, self.vector(pod))
         else:
-            self._remove(pod.uid)
+            self.uncount(pod.uid)
         self.wanting.look_again(pod.uid)
         if queue and (before is None or (before.queue, before.vector) != (queue, self.vector(pod))):
             self._holds_more(queue)
@@ -353,7 +377,7 @@ class QueueUsage:
         """The pod counts no more, unless it is placed or its room is kept for another reason."""
         if uid not in self._placements:
             if not self.kept.count(uid):
-                self._remove(uid)
+                self.uncount(uid)
             self.wanting.look_again(uid)
             self.call()
             self.on_unreserved()
@@ -372,9 +396,9 @@ class QueueUsage:
             return State.STANDS_BY if pod.stands_by else State.PLACED
         if uid in self.gated.held:
             return State.GATED
-        if uid in self.gated.reserved:
+        if uid in self.gated.reserved and self.keeping_queue(pod) == self.queue_of(pod):
             return State.LET_IN
-        return State.GIVEN_BACK if uid in self.gated.given_back else State.WAITS
+        return State.GIVEN_BACK if uid in self.gated else State.WAITS
 
     def state_of_group(self, key: GroupKey) -> State:
         return State.PROMISED if self.promises.is_let_in(key) else State.WAITS
@@ -397,6 +421,26 @@ class QueueUsage:
             if said.queue:
                 return said.queue
         return self._namespaces.get(pod.namespace) or (self.default_queue if of_batch else "")
+
+    def keeping_queue(self, pod: PodInfo) -> str:
+        """The queue that keeps room for the pod while it has no node. Empty for a pod in none, and for one that cannot
+        be placed: its queue takes no pods, or the group is not there without which nobody places it."""
+        queue = self.queue_of(pod)
+        return queue if self.keeps_room(queue) and self._has_group(pod) else ""
+
+    def keeps_room(self, queue: str) -> bool:
+        """Whether room of the queue is kept for pods and groups that are to come: one that is closed, or not there,
+        places none of them, and queues beside it would be short of that room for nothing."""
+        info = self.book.info(queue)
+        return info is not None and info.open
+
+    def _has_group(self, pod: PodInfo) -> bool:
+        group = pod.batch.group if pod.batch is not None else None
+        if group is None:
+            return True
+        if group.native:
+            return group in self._native
+        return group in self._groups or pod.scheduler_name not in self.batch_schedulers
 
     def concerns(self, pod: PodInfo) -> bool:
         return self.active and bool(self.queue_of(pod))
@@ -521,7 +565,7 @@ class QueueUsage:
         self.wanting.drop(uid)
         self.gated.drop(uid)
         if self.kept.drop(uid) and uid not in self._placements:
-            self._remove(uid)
+            self.uncount(uid)
         self.waiting.remove(uid)
         self.unplaced(uid)
 

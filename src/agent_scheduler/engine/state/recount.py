@@ -75,12 +75,12 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
     expected: dict[str, Entry] = {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.RESERVED)
         for pod in usage.gated.reserved.values()
-        if usage.gated.asks_queues and (queue := usage.queue_of(pod))
+        if usage.gated.asks_queues and (queue := usage.keeping_queue(pod))
     }
     expected |= {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.STANDS_BY)
         for pod in usage.kept.pods.values()
-        if pod.uid not in expected and (queue := usage.queue_of(pod))
+        if pod.uid not in expected and (queue := usage.keeping_queue(pod))
     }
     expected |= {
         key.text: Entry(queue, left, Standing.PROMISED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -68,6 +69,14 @@ def test_nodes_are_kept_for_jobs_within_their_queues_share_that_cannot_take_them
     made = scene(HELD, part, has("more", {"cpu": "2", **of_b}, queue="b"))
     session, _ = made.run(how(actions))
     assert ("more" in whose(bound(session))) is expected
+
+
+def test_a_member_whose_bind_is_refused_is_not_tried_again_in_the_session_that_lends_it_room() -> None:
+    made = scene(HELD, waits("large", 1, queue="a", cpu="7"), has("more", {}, {}, queue="b"))
+    made.cluster.refused.add("more-0")
+    for _ in islice(made.session(how()).run(), 1000):
+        pass
+    assert [names for _, names, _ in made.cluster.commits] == [["more-0"], ["more-1"]]
 
 
 GPU = "nvidia.com/gpu"

@@ -331,6 +331,21 @@ def test_a_group_that_has_given_way_comes_after_all_who_have_their_members_for_a
     assert world.let_in() == ["g"]
 
 
+def test_a_member_is_let_past_with_what_its_group_was_promised_when_others_have_given_theirs_back() -> None:
+    """Else the promise would be kept for a member that never uses it."""
+    world = Groups(queue("q", "2"))
+    first, last = with_gates(gated("m-1", group="g")), with_gates(gated("m-2", group="g"), "other", "ours")
+    world.made(group("g"))
+    world.gated.choose = lambda key, members, _has: (
+        Choice((first, last)) if key in world.known else Choice((), [*members])
+    )
+    world.see(first)
+    world.ask(ask("g", first, last))
+    world.gated.give_back("m-1", "too long")
+    world.see(gated("m-2", group="g"), gated("late"))
+    assert world.let == ["m-2", "late"]
+
+
 def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_stays() -> None:
     world = Groups(queue("q", "2"))
     world.ledger.set_pod(pod("low", "q", cpu="2"), "n")

@@ -280,13 +280,15 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     kept = yield from _kept_room(session, wanted)
     for jobs in beyond.values():
         jobs.sort(key=tiers.job_key, reverse=True)
+    # A task whose bind is refused is pending again, and not tried again in this session.
+    sheets: dict[str, Sheet] = {}
     with lent(session):
         while beyond:
             first = min(beyond, key=cmp_to_key(partial(_compare, session, beyond)))
             jobs = beyond[first]
             nodes.keep(kept[_gives_back(session, jobs[-1])])
             tasks = wanted.pop(jobs[-1].uid, ()) or wanted_next(session, jobs[-1])
-            if not (may_hold(session, jobs[-1], tasks) and (yield from _lend_to(session, jobs[-1]))):
+            if not (may_hold(session, jobs[-1], tasks) and (yield from _lend_to(session, jobs[-1], sheets))):
                 jobs.pop()
             if not jobs:
                 del beyond[first]
@@ -294,9 +296,11 @@ def _lend(session: Session, short: Collection[str]) -> Iterator[None]:
     nodes.keep(())
 
 
-def _lend_to(session: Session, job: Job) -> Generator[None, None, bool]:
+def _lend_to(session: Session, job: Job, sheets: dict[str, Sheet]) -> Generator[None, None, bool]:
     """Whether to come back to the job: it got what it wanted next, and wants more."""
-    sheet = _sheet(session, job)
+    if job.uid not in sheets:
+        sheets[job.uid] = _sheet(session, job)
+    sheet = sheets[job.uid]
     told = job.take_fit_errors()
     is_complete = yield from _try(session, job, sheet)
     job.take_fit_errors({**told, **job.fit_errors})
