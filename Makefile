@@ -42,7 +42,11 @@ types: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --select $(DOCSTRINGS) $$($(BIN)/python -m tests.project.english --paths)
+	$(BIN)/python -m tests.project.english
 	$(BIN)/lint-imports
+# The form of docstrings: a summary of one line that ends in a period, in the imperative for functions, then a blank line.
+DOCSTRINGS := D200,D201,D202,D204,D205,D206,D207,D208,D209,D210,D211,D212,D300,D301,D400,D401,D402,D403,D404,D419
 
 # What can be known of the locks without a service; with one, advisories are told, too. `audit` fails for them.
 pins: $(STAMP)

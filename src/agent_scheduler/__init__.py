@@ -1,4 +1,4 @@
-"""agent-scheduler. What it is made of: ARCHITECTURE.md."""
+"""agent-scheduler. Its architecture: ARCHITECTURE.md."""
 
-#: Also of the distribution, which is built with it.
+#: Also the version of the distribution, which is built from it.
 __version__ = "0.1.0"

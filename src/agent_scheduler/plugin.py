@@ -1,4 +1,4 @@
-"""What a plugin of another distribution imports; docs/plugins.md shows one. These names stay."""
+"""The stable names for plugins of other distributions; docs/plugins.md has an example."""
 
 from agent_scheduler.engine.events.events import ActionType, ClusterEvent, Resource
 from agent_scheduler.engine.events.hints import ClusterEventWithHint, QueueingHint

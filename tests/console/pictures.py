@@ -47,7 +47,7 @@ async def busy(nodes: int, rate: float, *, sharded: bool = False) -> AsyncIterat
 
 async def console(nodes: int, scheme: str, *, colour: str = "cpu", sharded: bool = False) -> bytes:
     async with busy(nodes, 100, sharded=sharded) as world, browser(world.url, scheme=scheme) as page:
-        await until_page(page, "document.querySelector('#state').textContent === 'leads'")
+        await until_page(page, "document.querySelector('#state').textContent === 'leader'")
         await page.value("document.querySelector('#asked').value = 'default/too-large'")
         await page.value("document.querySelector('#ask').requestSubmit()")
         await page.value(f"document.querySelector('[name=colour][value={colour}]').click()")

@@ -101,12 +101,12 @@ async def test_people_see_what_goes_on_and_why_a_pod_waits() -> None:
         agents = asyncio.create_task(world.agents(30))
         await world.cluster.add_pod("too-large", cpu="99")
         async with browser(world.url) as page:
-            await until_page(page, "document.querySelector('#state').textContent === 'leads'")
+            await until_page(page, "document.querySelector('#state').textContent === 'leader'")
             # Live: the rate is that of pods which were made since.
             await until_page(page, "parseFloat(document.querySelector('#tile-rate').textContent) > 0")
             await until_page(page, "document.querySelector('#tile-nodes').textContent === '50'")
             await until_page(page, "!document.querySelector('#queues').hidden")
-            for told in ("waits for its turn", "queue resource quota insufficient: insufficient cpu"):
+            for told in ("waiting for its turn", "queue training has too little capability left"):
                 await until_page(page, f"document.querySelector('#gangs').innerText.includes('{told}')")
             assert await page.value("document.querySelector('#shards').hidden")
             # By keyboard alone.
@@ -141,7 +141,7 @@ async def test_shards_are_shown_by_colours_that_mean_nothing_else() -> None:
         await until_page(page, f"{table}.includes('agent-scheduler 6 5 1 0 20')")
         assert "training 3 4 0 1" in str(await page.value(table))
         await page.value("document.querySelector('[name=colour][value=shard]').click()")
-        assert await page.text("#legend") == "agent-schedulertrainingabove: unschedulable"
+        assert await page.text("#legend") == "agent-schedulertrainingtop edge: unschedulable"
         told = "[...document.querySelectorAll('#legend span')].map((each) => getComputedStyle(each).backgroundColor)"
         colours = [tuple(map(int, re.findall(r"\d+", each))) for each in await page.value(told)]
         assert len({*colours}) == 3
@@ -162,13 +162,13 @@ async def test_a_token_is_asked_for_and_used() -> None:
         ends.push_async_callback(server.stop)
         async with browser(f"http://127.0.0.1:{port}/ui/") as page:
             await until_page(page, "!document.querySelector('#token').hidden")
-            assert await page.text("#state") == "waits for a token"
+            assert await page.text("#state") == "waiting for a token"
             await page.type("wrong")
             await page.press("Enter")
-            await until_told(page, "#token-problem", "may not get")
+            await until_told(page, "#token-problem", "not allowed to get")
             await page.type("good")
             await page.press("Enter")
-            await until_page(page, "document.querySelector('#state').textContent === 'leads'")
+            await until_page(page, "document.querySelector('#state').textContent === 'leader'")
             # Nothing keeps it once the page is closed.
             kept = "localStorage.length + sessionStorage.length + document.cookie.length"
             assert await page.value(kept) == 0

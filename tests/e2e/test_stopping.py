@@ -35,7 +35,7 @@ async def test_a_signal_lets_binds_under_way_end_and_exits_0(
     (stopping,) = scheduler.records("stopping")
     assert stopping["binds_in_flight"] > 0
     assert scheduler.records("stopped")
-    assert not scheduler.records("grace is over")
+    assert not scheduler.records("grace period is over")
     # What it began it finished, and told; what it had not begun it left.
     pods = await plane.items(f"/api/v1/namespaces/{plane.namespace}/pods?labelSelector={plane.selector}")
     bound = [plane.short(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName")]

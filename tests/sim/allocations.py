@@ -119,7 +119,7 @@ class Allocations(Judge):
         def told(result: Any, _node_name: str, problem: str) -> None:
             if problem and not fast_path.cluster.waits(result.pod.uid):
                 states.reached("pod gone while its claims are written")
-            if "allocated by somebody else" in problem:
+            if "allocated by another client" in problem:
                 states.reached("claim lost to another scheduler")
 
         def added(pod: Any) -> None:

@@ -107,13 +107,18 @@ class SeenGangs:
         return read.queue_of(pod, self.group)
 
     def can_place(self, pod: Json) -> bool:
-        """Whether anybody may place it, as it lacks neither its group nor a queue that takes pods."""
+        """Whether anybody may place it, as it lacks neither its group nor a queue that takes pods and that much."""
         name, queues, queue = read.gang_of(pod), self.queues(), self.queue_of(pod)
         if read.is_native(name):
             is_there = self.fast_path.cluster.groups.get(_key(name)) is not None
         else:
             is_there = not name or self._known is None or self.group(name) is not None
-        return is_there and (not queues or not queue or read.is_open(queues.get(queue)))
+        if not is_there or not queues or not queue:
+            return is_there
+        empty: dict[str, Counter[str]] = {
+            name: Counter() for name in read.chain(queue, queues) if name in queues
+        }
+        return read.is_open(queues.get(queue)) and not read.is_above(empty, queues, read.requests(pod))
 
     def holds(self, names: list[str], queues: Mapping[str, Json]) -> dict[str, Counter[str]]:
         """What the pods of these queues, and of those below them, have been given."""

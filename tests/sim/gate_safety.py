@@ -254,7 +254,8 @@ class GateSafety(Judge):
         self._refused[process.identity] = {name for name in seen.groups() if self._refuses_gang(seen, name)}
 
     def _refuses_gang(self, seen: SeenGangs, name: str) -> str:
-        """Why a gang's queue has not what the gang lacks of its minimum, however few that are."""
+        """Why a gang's queue has not what the gang lacks of its minimum, however few that are. Room of pods that
+        are leaving is about to be there, and a session gives its members claims on it."""
         group, queues, members = seen.group(name), seen.queues(), seen.gang(name)
         named = set(map(seen.queue_of, members))
         # Of several it is not said which has to have room for how many.
@@ -263,7 +264,12 @@ class GateSafety(Judge):
         lacking = read.minimum(group).members - sum(map(read.is_ready, members))
         if lacking <= 1:
             return ""
-        holds = seen.holds(read.chain(*named, queues), queues)
+        chain = read.chain(*named, queues)
+        holds = seen.holds(chain, queues)
+        is_victim = partial(self._gangs.is_victim, seen.process)
+        leaving = [pod for pod in seen.pods() if read.is_leaving(pod) or is_victim(uid_of(pod))]
+        for above, held in read.held_by(chain, queues, leaving, seen.queue_of).items():
+            holds[above].subtract(held)
         return read.is_above(holds, queues, read.least_of(read.pending(members), lacking))
 
     # -- inside

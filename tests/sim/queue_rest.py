@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agent_scheduler.engine.quotas.entries import Standing as Stands
 
 from . import gang_reading as read
-from .api import Json, condition_of, name_of, uid_of
+from .api import NODES, Json, condition_of, name_of, objects, uid_of
 from .gang_load import GATE
 from .gang_rest import Standing
 from .gate_cluster import asks, gates, is_ours
@@ -136,7 +136,8 @@ class Waiting(Standing):
         least, queue = read.minimum(group, members), read.queue_of_group(group)
         waiting, ready = list(filter(_may_go, members)), list(filter(read.is_ready, members))
         largest, needed = read.largest(waiting), least.members - len(ready)
-        asked = self.more(group, members)
+        # What its members hold that wait is not counted in its queue here.
+        asked = self.more(group, ready)
         asked |= Counter({each: needed * largest[each] for each in largest} if waiting else {})
         if not asked or not read.is_open(self.queues.get(queue)):
             return False
@@ -145,7 +146,9 @@ class Waiting(Standing):
         )
 
     def _rests(self, waiting: list[Json], needed: int, name: str) -> bool:
-        said = [condition_of(pod).get("message", "") for pod in waiting]
+        # One that its queue would not have beside all who wait before it says that first, and not what nodes say.
+        queue = self.queue_of(waiting[0])
+        said = [condition_of(pod).get("message", "") for pod in self.pods if self.queue_of(pod) == queue]
         said += [
             each.get("message", "")
             for each in (self.groups.get(name, {}).get("status") or {}).get("conditions") or ()
@@ -156,7 +159,7 @@ class Waiting(Standing):
             and self._fits(waiting, needed)
             and self._gpus_are_enough(waiting, needed)
             and self.leaves_room(waiting, needed, name)
-            and self._is_offered(self.queue_of(waiting[0]), waiting, needed)
+            and self._is_offered(queue, waiting, needed)
         )
 
     def _is_needed(self, waiting: list[Json], needed: int) -> bool:
@@ -212,11 +215,13 @@ _OF_PODS = ("affinity", "topologySpreadConstraints")
 def _asks_for_room(pod: Json) -> bool:
     spec = pod["spec"]
     ports = any(each.get("ports") for each in spec["containers"])
-    return (
-        not ports
-        and not any(map(spec.get, (*_MORE, *_OF_PODS)))
-        and not any("/" in each for each in read.requests(pod))
+    # GPUs and other devices, of which `read.requests` knows nothing.
+    devices = any(
+        "/" in name
+        for each in spec["containers"]
+        for name in (each.get("resources") or {}).get("requests") or ()
     )
+    return not (ports or devices or any(map(spec.get, (*_MORE, *_OF_PODS))))
 
 
 def _would_lack(pods: list[Json], left: Counter[str], taken: Counter[str]) -> bool:
@@ -260,13 +265,14 @@ class _Rest(NamedTuple):
     """What a restart is to leave as it is. `account`: of each UID and each group that is promised room, its queue, what
     it counts as, and whether it is placed; of those for whom room is kept, without a difference how. `says`: of pods
     that have not ended, where they are and what they say, and of groups their phases. `queues`: of both, all queues
-    that count what they ask for, but for the root. `lacking`: groups that have not their minimum of members, and the
-    pods of these."""
+    that count what they ask for, but for the root. `lacking`: groups that have not their minimum of members, with the
+    pods of these, and groups that pods name and that are not there."""
 
     account: dict[str, tuple[str, dict[str, float], bool]]
     says: dict[str, tuple[str, str]]
     queues: dict[str, frozenset[str]]
     lacking: frozenset[str]
+    nodes: frozenset[str]
 
     @classmethod
     def of(cls, world: World, process: Process) -> _Rest:
@@ -287,13 +293,17 @@ class _Rest(NamedTuple):
         for pod in pods:
             members.setdefault(read.group_of(pod), []).append(pod)
         lacking = {name for name, group in groups.items() if _lacks(group, members.get(name, []))}
+        missing = members.keys() - groups.keys() - {""}
         without = [name_of(pod) for pod in pods if read.group_of(pod) in lacking]
         says = {name_of(pod): _says(pod) for pod in pods if not read.has_ended(pod)}
         says |= {f"group {name}": ("", read.phase_of_group(group)) for name, group in groups.items()}
         of = {name_of(pod): read.queue_of(pod, groups.get) for pod in pods}
         of |= {f"group {name}": read.queue_of_group(group) for name, group in groups.items()}
+        of |= {f"group {name}": read.queue_of(members[name][0], groups.get) for name in missing}
         above = {name: frozenset(read.chain(queue, queues)) - {"root"} for name, queue in of.items()}
-        return cls(account, says, above, frozenset((*(f"group {name}" for name in lacking), *without)))
+        nodes = frozenset(name_of(node) for node in objects(world.store, NODES))
+        of_lacking = frozenset((*(f"group {name}" for name in lacking | missing), *without))
+        return cls(account, says, above, of_lacking, nodes)
 
     def changes(self, after: _Rest) -> list[str]:
         """Those who had given room back after a time have it again, and which of several groups that lack members is
@@ -337,7 +347,10 @@ def _lacks(group: Json, members: list[Json]) -> bool:
 
 
 async def check_restarts(world: World) -> None:
-    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves."""
+    """At rest: with each scheduler that leads ended and begun anew, queues hold what they held, and nobody moves.
+
+    Nothing is judged where an autoscaler has meanwhile taken a node away that nobody used: pods for which it was the
+    reason to ask for no other one ask for one now."""
     if world.shape.gates is not None and world.shape.gates.timeout:
         return
     for process in [each for each in world.processes if each.scheduler and each.is_up and each.leads()]:
@@ -351,7 +364,8 @@ async def check_restarts(world: World) -> None:
         if follows is None:
             return
         await asyncio.sleep(_SETTLES)
-        changes = before.changes(_Rest.of(world, follows))
+        after = _Rest.of(world, follows)
+        changes = before.changes(after) if before.nodes <= after.nodes else ()
         if changes:
             world.safety.violated("L24", f"as {process.name} begins anew, {'; '.join(changes[:3])}")
 

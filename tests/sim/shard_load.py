@@ -208,7 +208,7 @@ def plan(rng: random.Random, shards: Shards) -> Plans:
 
 def keep_nodes(gates: Gates) -> Gates:
     """No node goes. Where a new one may be given to a shard whose pods did not ask for it, it would go again, and the
-    pods for which it came would ask for another, for ever (docs/sharding.md#what-a-scheduler-does-with-its-shard)."""
+    pods for which it came would ask for another, for ever (docs/sharding.md#modes)."""
     rules = (re.sub(r"idle=[0-9.]+", f"idle={FOR_EVER}", each) for each in gates.rules)
     return replace(gates, rules=tuple(rules))
 

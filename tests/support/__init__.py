@@ -1,1 +1,1 @@
-"""What tests share: builders of objects, worlds that assemble the product, virtual time, and what lies outside."""
+"""Helpers that tests share: builders of objects, worlds that run the product, virtual time, and outside systems."""

@@ -46,7 +46,7 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256())
 
     def issue(self, common: str, *alternative: str, stem: str | None = None) -> tuple[Path, Path]:
-        """A certificate and its key, as PEM files."""
+        """Issue a certificate; return the paths of its PEM file and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = []
         for name in alternative:

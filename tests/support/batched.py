@@ -1,4 +1,4 @@
-"""The kinds of batch scheduling on an embedded cluster, as a user installs them."""
+"""The kinds of batch scheduling on an embedded cluster, installed as a user does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "scheduling.volcano.sh/v1beta1"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
 
-#: Version and plural of the workloads whose pods get one group together.
+#: The version and plural of the workloads whose pods share a group.
 OWNERS = {
     "ReplicaSet": ("apps/v1", "replicasets"),
     "StatefulSet": ("apps/v1", "statefulsets"),
@@ -34,14 +34,14 @@ OWNERS = {
 
 
 async def install(cluster: EmbeddedCluster) -> None:
-    """The kinds Queue, PodGroup and Job of Volcano."""
+    """Install Volcano's kinds Queue, PodGroup and Job."""
     for file in CRDS:
         await cluster.add(DEFINITIONS, definition(file))
 
 
 @functools.cache
 def definition(file: Path) -> Any:
-    """What it says; not to be changed."""
+    """Return the content of the file, which callers must not modify."""
     return yaml.safe_load(file.read_text())
 
 
@@ -54,7 +54,7 @@ async def add_group(cluster: EmbeddedCluster, name: str, *, namespace: str = "de
 
 
 def command(action: str, of_queue: str) -> dict[str, Any]:
-    """What `vcctl queue operate` makes."""
+    """Return the object that `vcctl queue operate` creates."""
     return {
         "apiVersion": "bus.volcano.sh/v1alpha1",
         "kind": "Command",
@@ -65,7 +65,7 @@ def command(action: str, of_queue: str) -> dict[str, Any]:
 
 
 def owner(kind: str, *, annotations: dict[str, str] | None = None) -> tuple[str, dict[str, Any]]:
-    """Where a workload `own` of this kind is made, and it; its own controller makes no pods that ask for volcano."""
+    """Return the path and body of a workload `own` of this kind, whose controller creates no pods that use volcano."""
     version, plural = OWNERS[kind]
     never = {"restartPolicy": "Never"} if kind == "Job" else {}
     template = {
@@ -89,13 +89,13 @@ def owner(kind: str, *, annotations: dict[str, str] | None = None) -> tuple[str,
 
 
 def reference(kind: str, uid: str, *, controller: bool = True) -> dict[str, Any]:
-    """To the workload `own`, from a pod of it."""
+    """Return the owner reference of a pod to the workload `own`."""
     version, _ = OWNERS[kind]
     found = {"apiVersion": version, "kind": kind, "name": "own", "uid": uid, "blockOwnerDeletion": True}
     return {**found, "controller": True} if controller else found
 
 
 def member(name: str, kind: str, uid: str, *, cpu: str = "1") -> dict[str, Any]:
-    """A pod of the workload `own`, without its labels, so that the workload's controller does not count it."""
+    """Return a pod of the workload `own`, without its labels, so that the workload's controller does not count it."""
     about = {"owners": [reference(kind, uid)], "scheduler": "volcano"}
     return objects.pod(name, cpu=cpu, memory="512Mi", **about)

@@ -1,4 +1,4 @@
-"""What a test says to an API server: one client, of which the clusters of tests are made."""
+"""A client of an API server with assertions, the base of the test clusters."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.support.virtual import is_virtual
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-#: Seconds; only there to end what hangs: longer than anything takes, however busy the machine is.
+#: The limit in seconds that ends a test that hangs; more than any step takes on a busy machine.
 PATIENCE = 180.0
 _BUSY = (429, 500, 503)
 _AT_ONCE = 16
 
 
 async def until(what: Callable[[], Any], *, seconds: float = 0.0) -> Any:
-    """The first true answer of `what`, which may be a coroutine function.
+    """Return the first true result of `what`, which may be a coroutine function.
 
-    `seconds`: after which it fails. By default 20 of virtual time, or `PATIENCE` real ones.
+    It fails after `seconds`. The default is 20 in virtual time and `PATIENCE` in real time.
     """
     clock = asyncio.get_running_loop().time
     seconds = seconds or (20.0 if is_virtual() else PATIENCE)
@@ -38,9 +38,9 @@ async def until(what: Callable[[], Any], *, seconds: float = 0.0) -> Any:
 
 
 class Client:
-    """A user with the rights of the transport, an administrator's as a rule."""
+    """A user with the rights of the transport, by default an administrator's."""
 
-    #: Whether an exchange is repeated while the server is too busy for it, or the connection breaks.
+    #: Whether a request is retried while the server is overloaded, or if the connection breaks.
     patient = False
 
     def __init__(self, transport: Transport) -> None:
@@ -66,7 +66,7 @@ class Client:
                 pause = 0.1
             else:
                 if unsure and method == "POST" and answer.status == 409:
-                    # The attempt whose answer was lost did it: names are this test's own.
+                    # The attempt whose response was lost has succeeded, because only this test uses the name.
                     return await self.call("GET", _created(path, body))
                 if unsure and method == "DELETE" and answer.status == 404:
                     return Response(200, b"{}", {})
@@ -85,13 +85,13 @@ class Client:
         content_type: str = "application/json",
         also: Collection[int] = (),
     ) -> Any:
-        """The answer's object; a status that is neither 2xx nor in `also` fails the test."""
+        """Return the object in the response; a status that is neither 2xx nor in `also` fails the test."""
         answer = await self.call(method, path, body, content_type=content_type)
         assert answer.status < 300 or answer.status in also, (method, path, answer.status, answer.body[:2000])
         return json.loads(answer.body)
 
     async def seen(self, path: str, holds: Callable[[Any], object]) -> Any:
-        """What is at `path`, once `holds` is true of it; {} while nothing is there."""
+        """Return the object at `path` once `holds` is true for it; {} represents a missing object."""
 
         async def looked() -> list[Any]:
             answer = await self.call("GET", path)
@@ -114,11 +114,11 @@ class Client:
         return await self.ask("DELETE", path, options or None)
 
     async def end_pod(self, name: str) -> None:
-        """Delete a pod of the namespace `default` at once, as where it had no node."""
+        """Delete a pod of the namespace `default` immediately, as the server does with a pod without a node."""
         await self.delete(f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")
 
     async def merge(self, path: str, change: object) -> Any:
-        """A merge patch; the object as it is afterwards."""
+        """Send a merge patch; return the resulting object."""
         return await self.ask("PATCH", path, change, content_type=MERGE)
 
     async def items(self, path: str) -> list[Any]:
@@ -127,7 +127,7 @@ class Client:
 
 
 def _created(path: str, body: object) -> str:
-    """Where the object is that a POST makes; a binding makes its pod another."""
+    """Return the path of the object that a POST creates; for a binding, that of its pod."""
     assert isinstance(body, dict)
     collection, _, subresource = path.rpartition("/")
     return collection if subresource == "binding" else f"{path}/{body['metadata']['name']}"

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector for tests: takes OTLP over HTTP and keeps the spans. Needs the extra `tracing`."""
+"""An OpenTelemetry collector for tests: accepts OTLP over HTTP and keeps the spans. Requires the extra `tracing`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.needed import need
 
 
 def tracing() -> None:
-    """The test needs the extra."""
+    """Skip or fail the test if the extra is not installed."""
     missing = "the extra tracing is not installed (pip install agent-scheduler[tracing])"
     need(find_spec("opentelemetry") is not None and find_spec("opentelemetry.proto") is not None, missing)
 
@@ -28,7 +28,7 @@ class Span:
     began: int
     ended: int
     attributes: dict[str, Any]
-    #: The text of a status that is an error; empty for any other.
+    #: The message of an error status; otherwise empty.
     error: str
     resource: dict[str, Any]
 
@@ -38,14 +38,14 @@ class Collector:
         self.url = url
         self.spans: list[Span] = []
         self.paths: set[str] = set()
-        #: Answers wait for it.
+        #: Responses wait for this event.
         self.answers = Event()
         self.answers.set()
-        #: The status that answers have.
+        #: The status of the responses.
         self.status = 200
 
     def trace(self, uid: str) -> list[Span]:
-        """The spans of a pod, in the order in which they began, a parent before its children."""
+        """Return the spans of a pod in the order of their start, a parent before its children."""
         found = [span for span in self.spans if span.trace == uid.replace("-", "")]
         return sorted(found, key=lambda span: (span.began, -span.ended))
 
@@ -106,7 +106,7 @@ def collector() -> Iterator[Collector]:
         block_on_close = False
 
         def handle_error(self, request: object, address: object) -> None:
-            """Whoever asked has gone."""
+            """Ignore that the client has disconnected."""
 
     server = Listening(("127.0.0.1", 0), Handler)
     it = Collector(f"http://127.0.0.1:{server.server_port}")

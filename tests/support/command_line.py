@@ -1,4 +1,4 @@
-"""What a user gives to a command: flags, a configuration, and a kubeconfig."""
+"""Inputs of commands: flags, a configuration, and a kubeconfig."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from agent_scheduler.config.load import load_text
 from agent_scheduler.config.namespace import OwnNamespace
 from apimachinery.errors import ConfigurationError
 
-#: How every configuration of the scheduler begins: two lines.
+#: The beginning of every scheduler configuration: two lines.
 HEADER = "apiVersion: agent-scheduler/v1\nkind: SchedulerConfiguration\n"
 
 
 def run_arguments(*words: str) -> argparse.Namespace:
-    """The flags of `agent-scheduler run`."""
+    """Parse the flags of `agent-scheduler run`."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_run_arguments(parser)
     return parser.parse_args(words)
 
 
 def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: str) -> Path:
-    """A file whose context `c` is the cluster at `server`; `user`: the user's credentials."""
+    """Write a kubeconfig whose context `c` is the cluster at `server`; `user` are the user's credentials."""
     file = folder / "kubeconfig"
     content = {
         "apiVersion": "v1",
@@ -44,19 +44,19 @@ def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: str) -
 
 
 def problem(read: Callable[..., object], *arguments: Any, **named: Any) -> str:
-    """Why it refuses what is said."""
+    """Return the message with which `read` refuses the arguments."""
     with pytest.raises(ConfigurationError) as caught:
         read(*arguments, **named)
     return str(caught.value)
 
 
 def refusal(text: str, *, header: str = HEADER) -> str:
-    """Why a configuration `f.yaml` is refused."""
+    """Return the message with which a configuration `f.yaml` is refused."""
     return problem(load_text, header + text, source="f.yaml")
 
 
 def saying(path: str, value: str) -> str:
-    """A configuration that says `value` at a path such as `profiles[0].base`; behind it others may follow."""
+    """Return a configuration with `value` at a path such as `profiles[0].base`; more text may be appended."""
     first, *steps = path.split(".")
     for step in reversed(steps):
         value = f"{{{_entry(step, value)}}}"
@@ -69,14 +69,14 @@ def _entry(step: str, value: str) -> str:
 
 
 def warnings(text: str, *, header: str = HEADER) -> list[str]:
-    """What is said of a configuration `f.yaml` that is accepted."""
+    """Return the warnings about a configuration `f.yaml` that is accepted."""
     told: list[str] = []
     load_text(header + text, source="f.yaml", warn=told.append)
     return told
 
 
 class Meant:
-    """What the flags of a command mean, which `flags`, its module, adds and reads; in the namespace `here`."""
+    """Parses the flags of a command into settings, in the namespace `here`; `flags` is its module."""
 
     def __init__(self, flags: Any) -> None:
         self._flags = flags
@@ -92,7 +92,7 @@ class Meant:
 
 
 class Command:
-    """`agent-scheduler` with these words, as a shell sees it: exit code, standard output and standard error."""
+    """Runs `agent-scheduler` with these words; returns exit code, standard output and standard error, as in a shell."""
 
     def __init__(self, words: str, kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self._words = words.split()
@@ -105,5 +105,5 @@ class Command:
         return code, shown.out, shown.err
 
     async def beside(self, line: str = "") -> tuple[int, str, str]:
-        """While the loop goes on."""
+        """Run the command in a thread while the loop continues."""
         return await asyncio.to_thread(self, line)

@@ -29,7 +29,7 @@ from tests.support.transports import Through
 from tests.support.virtual import is_virtual
 
 B = TypeVar("B", bound="BatchWorld")
-#: The account of the controllers, where roles are installed.
+#: The account of the controllers if roles are installed.
 CONTROLLERS = "agent-scheduler-controllers"
 
 
@@ -43,7 +43,7 @@ def settings(
     retry: float = 0.1,
     fence: float = 0.1,
 ) -> ControllersSettings:
-    """`configs`, `period` and `trigger`: what the sharding controller's flags say."""
+    """Return settings; `configs`, `period` and `trigger` are the sharding controller's flags."""
     election = LeaderElection(
         leader_elect=elect,
         lease_duration=2,
@@ -71,7 +71,7 @@ def settings(
 
 
 class BatchWorld(EmbeddedCluster):
-    """Owner of the processes of controllers, which end with it."""
+    """Owner of the controllers' processes, which end with it."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         super().__init__(cluster.api, cluster.transport, cluster._server)
@@ -105,7 +105,7 @@ class BatchWorld(EmbeddedCluster):
         assert await asyncio.wait_for(self._running.pop(process), 60) == 0
 
     async def kill(self, process: ControllersProcess) -> None:
-        """At once, in the midst of whatever it does."""
+        """Cancel the process immediately, whatever it does."""
         task = self._running.pop(process)
         task.cancel()
         await asyncio.wait({task})
@@ -122,7 +122,7 @@ class BatchWorld(EmbeddedCluster):
     # ---- what there is
 
     def metric(self, name: str, *, of: int = -1, **labels: str) -> float:
-        """Sum of the samples called `name` that have `labels`, of the process of this number."""
+        """Return the sum of the samples called `name` that have `labels`, of the process with this number."""
         text = self.processes[of].metrics.exposition()[0].decode()
         return sum(
             sample.value
@@ -166,8 +166,10 @@ async def batch_world(
     kinds: bool = True,
     **cluster: Any,
 ) -> AsyncIterator[B]:
-    """A cluster with, or without, the kinds of batch scheduling, and with the roles that components are installed with.
-    In the end every process ends in order."""
+    """Start a cluster with the roles of components and, if `kinds`, with the kinds of batch scheduling.
+
+    At the end, every process is stopped.
+    """
     components = ("controllers", "default") if is_virtual() else ()
     async with embedded_cluster(**{"components": components, **cluster}) as found:
         world = made(found)
@@ -188,9 +190,9 @@ async def install_all(cluster: EmbeddedCluster) -> None:
 
 
 class Dying(Through):
-    """A transport of a process that dies at its write number `at`, which is sent or not.
+    """A transport of a process that dies at its write number `at`; `sent` is whether that write is sent.
 
-    What it has sent before is carried out, nothing happens after that, and then `died` is set.
+    Earlier requests are completed, later ones are not sent, and then `died` is set.
     """
 
     def __init__(self, transport: Transport, at: int, *, sent: bool) -> None:
@@ -220,7 +222,7 @@ class Dying(Through):
 
 
 async def dies(it: BatchWorld, at: int, *enabled: str, sent: bool) -> bool:
-    """Run a process of these controllers that dies at a write. False: it had no such write to make."""
+    """Run a process of these controllers that dies at write number `at`. Returns False if it makes fewer writes."""
     dying = Dying(it.transport, at, sent=sent)
     process = it.start(*enabled, transport=dying)
     try:

@@ -1,4 +1,4 @@
-"""An embedded cluster with a driver of devices and its claim controller, and what users and drivers write there."""
+"""An embedded cluster with a device driver and its claim controller, and the objects of users and drivers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TEMPLATES = f"{RESOURCE}/namespaces/default/resourceclaimtemplates"
 
 
 class Devices:
-    """What users say, with the controllers that a cluster has."""
+    """The actions of users on a cluster, together with its controllers."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.cluster = cluster
@@ -55,7 +55,7 @@ class Devices:
 
     @asynccontextmanager
     async def settling(self, transport: Transport | None = None, **settings: Any) -> AsyncIterator[Running]:
-        """As `scheduling`. In the end nothing is assumed any more, and every pod that was bound has its claims."""
+        """Run `scheduling`; at the end, verify that nothing is assumed and every bound pod has its claims."""
         async with scheduling(transport or self.cluster.transport, **settings) as running:
             yield running
             await self.audit()
@@ -79,7 +79,7 @@ class Devices:
         await self.cluster.merge(f"{CLAIMS}/{claim}/status", {"status": status})
 
     async def reserve(self, claim: str, *pods: Any) -> None:
-        """As a scheduler did that is gone."""
+        """Reserve a claim as a previous scheduler did."""
         users = [
             {"resource": "pods", "name": each["metadata"]["name"], "uid": each["metadata"]["uid"]}
             for each in pods
@@ -87,7 +87,7 @@ class Devices:
         await self.set_status(claim, reservedFor=users)
 
     async def allocate(self, claim: str, node: str) -> None:
-        """As a scheduler did that is gone; nothing if the claim has an allocation."""
+        """Allocate a claim as a previous scheduler did; no-op if it has an allocation."""
         if not await self.is_free(claim):
             return
         results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}]
@@ -97,7 +97,7 @@ class Devices:
         await self.set_status(claim, allocation={"devices": {"results": results}, "nodeSelector": selector})
 
     async def allocate_to_attach(self, claim: str, node: str, *, at: str) -> None:
-        """As `allocate`, of a device that has to be attached, at a time of choice."""
+        """Allocate a device that needs to be attached, with the given time."""
         await self.allocate(claim, node)
         conditions = {"bindingConditions": [ATTACHED], "bindingFailureConditions": [ATTACH_FAILED]}
         api = self.cluster.api
@@ -110,7 +110,7 @@ class Devices:
         api.store.replace(("resource.k8s.io", "resourceclaims"), record, body)
 
     async def report(self, claim: str, kind: str, message: str = "m") -> None:
-        """The driver reports a condition, True, of all devices of the claim."""
+        """Report a condition with status True for all devices of the claim, as a driver does."""
         results = (await self.claims())[claim]["status"]["allocation"]["devices"]["results"]
         condition = {"type": kind, "status": "True", "reason": "R", "message": message}
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
@@ -124,7 +124,7 @@ class Devices:
         await self.cluster.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": is_cordoned}})
 
     async def add_hard_claim(self) -> None:
-        """Six requests for four devices each of sixteen kinds, all unlike: a search that does not end in time."""
+        """Add a claim that is too hard to solve in time: six requests for four devices each, of sixteen kinds."""
         exactly = {"deviceClassName": DRIVER, "count": 4, "allocationMode": "ExactCount"}
         requests = [{"name": f"r{index}", "exactly": dict(exactly)} for index in range(6)]
         selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].index >= 0"}}
@@ -134,7 +134,7 @@ class Devices:
         await self.cluster.ask("POST", CLAIMS, {"metadata": {"name": "hard"}, "spec": spec})
 
     async def devices_in_use(self) -> list[tuple[str, str]]:
-        """(pool, device) of all allocations; fails if one is in two."""
+        """Return (pool, device) of all allocations; fails if two include the same device."""
         used = Counter(
             (result["pool"], result["device"])
             for claim in (await self.claims()).values()
@@ -145,7 +145,7 @@ class Devices:
         return sorted(used)
 
     async def audit(self) -> None:
-        """Every bound pod has its claims allocated where it is, and reserved for it."""
+        """Verify that every bound pod has its claims allocated on its node, and reserved for it."""
         claims = await self.claims()
         for name, pod in (await self.cluster.pods()).items():
             if not pod["spec"].get("nodeName"):
@@ -181,7 +181,8 @@ async def devices(
         try:
             for node in nodes:
                 await cluster.add_node(node)
-            # A pod that came before the driver has published them would be refused once, and told so.
+            # A pod that is created before the driver has published the devices would be refused once and get a
+            # condition.
             await until(lambda: _are_published(cluster, len(nodes)))
             yield Devices(cluster)
         finally:
@@ -200,13 +201,13 @@ async def _are_published(cluster: EmbeddedCluster, nodes: int) -> bool:
 
 
 def nothing_assumed(running: Any) -> bool:
-    """Of whatever has a fast path."""
+    """Return whether the fast path has no assumed claims or pods."""
     books = running.fast_path.cluster.devices
     assert books.check() == []
     return not len(books.assumed) and not running.fast_path.ledger.assumed
 
 
 def nothing_beside() -> bool:
-    """Whether PreBind has ended all that it does for pods that were bound, or given up."""
+    """Return whether no task of PreBind is running."""
     running = [getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()]
     return plugin_writes._run.__code__ not in running

@@ -1,4 +1,4 @@
-"""Classes, slices and claims for tests, as JSON has them, in as few words as a test needs."""
+"""Builders of device classes, slices and claims in JSON form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ N0, N1 = node("n0"), node("n1")
 
 
 def attributes(**values: Any) -> dict[str, Any]:
-    """Whole numbers, truths and texts; a text of three numbers is a version."""
+    """Return attributes of integers, booleans and strings; a string of three numbers is a version."""
     kinds = {bool: "bool", int: "int", str: "string"}
     return {name: {kinds[type(value)]: value} for name, value in values.items()}
 
@@ -37,7 +37,7 @@ def device(name: str, **more: Any) -> dict[str, Any]:
 
 
 def slice_json(name: str, *devices: dict[str, Any], version: int = 1, **spec: Any) -> dict[str, Any]:
-    """Of pool `p` on n0, unless `spec` says otherwise."""
+    """Return a slice of pool `p` on n0, unless `spec` has other values."""
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1, **spec.pop("pool", {})}
     where = {} if {"allNodes", "nodeSelector", "perDeviceNodeSelection"} & spec.keys() else {"nodeName": "n0"}
     return {
@@ -85,7 +85,7 @@ def claim_of(
 
 
 def allocated_to(*names: str, pool: str = "p", node_name: str = "n0", **result: Any) -> dict[str, Any]:
-    """A status with an allocation of these devices."""
+    """Return a status with an allocation of these devices."""
     return {
         "allocation": {
             "devices": {
@@ -106,7 +106,7 @@ def key(name: str) -> tuple[str, str]:
 
 
 def wanted(devices: Devices, *names: str) -> Demand:
-    """What a pod with these claims needs, each under its own name."""
+    """Return the demand of a pod with these claims, each under its own name."""
     return demand([PodClaim(name, key(name)) for name in names], devices)
 
 
@@ -128,23 +128,23 @@ def nodes() -> tuple[NodeInfo, NodeInfo]:
 
 
 def draws(size: int | str) -> dict[str, Any]:
-    """Of a device: what it takes of the only counter that there is."""
+    """Return a device's consumption of the only counter."""
     return {"consumesCounters": [{"counterSet": "set", "counters": {"k": {"value": str(size)}}}]}
 
 
 def counter(size: int | str) -> dict[str, Any]:
-    """Of a slice: that counter."""
+    """Return a slice's definition of that counter."""
     return {"sharedCounters": [{"name": "set", "counters": {"k": {"value": str(size)}}}]}
 
 
-#: What a device is divided into: how much each partition takes of the one counter, and how many there are.
+#: The parts of a device: how much each consumes of the counter, and their number.
 PARTS = {"full": (6, 1), "half": (3, 2), "third": (2, 3)}
 
 
 def divided(
     node_name: str, number: int, parts: Mapping[str, tuple[int, int]] = PARTS, whole: int = 6
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Slices with so many devices of a node, each of which can be divided. No two have the same attributes."""
+    """Return slices with `number` partitionable devices on a node. No two have the same attributes."""
     found = [
         device(
             f"{index}-{part}-{each}",
@@ -163,13 +163,13 @@ def divided(
 
 
 def part_of(part: str, **more: Any) -> dict[str, Any]:
-    """What asks for such a partition."""
+    """Return a request for one partition of this kind."""
     selector = {"cel": {"expression": f"device.attributes['{DRIVER}'].part == '{part}'"}}
     return {"deviceClassName": "any", "selectors": [selector], **more}
 
 
 def first_of(*parts: str, name: str = "r") -> dict[str, Any]:
-    """A request for the first of these partitions that can be had."""
+    """Return a request for the first available of these partitions."""
     return {"name": name, "firstAvailable": [{"name": part, **part_of(part)} for part in parts]}
 
 

@@ -1,4 +1,4 @@
-"""The documentation's code blocks, and the commands in them."""
+"""The code blocks of the documentation, and their commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.places import APIMACHINERY, EMBEDDED, ROOT
 
-#: What a user reads. Decisions say what was so at their time.
+#: The pages for users. Decision records are excluded because they describe the past.
 PAGES = (
     *(
         ROOT / name
@@ -25,9 +25,9 @@ _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^ {4}\S.*\n)+", re.MULTILINE)
 _HEREDOC = re.compile(r"<<(\w+)\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 _NESTED = re.compile(r"\$\(([^()]+)\)")
-#: The shell's own words before a command.
+#: The shell's keywords before a command.
 _KEYWORDS = ("until", "while", "do", "done")
-#: The programs with which the lines of an indented block begin, if that is a shell's.
+#: The programs whose names begin the lines of indented blocks of commands.
 PROGRAMS = ("agent-scheduler", "embedded-kubernetes", "kubectl", "make", "python")
 
 
@@ -48,11 +48,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One simple command: no pipe, no list. `stdin`: of its here-document, if it has one."""
+    """A simple command, without pipes and lists; `stdin` is from its here-document, if it has one."""
 
     words: tuple[str, ...]
     stdin: str = ""
-    #: Of running text, which may speak of a flag without its value.
+    #: Whether it is from running text, which may mention a flag without its value.
     spoken: bool = False
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Command:
 
 
 def blocks(page: Path) -> Iterator[tuple[Block, str]]:
-    """Those in fences, each with the text that it shows: of a block of the language text behind a shell's."""
+    """Yield the fenced blocks with their outputs: for a shell block, the block of language `text` that follows it."""
     text = page.read_text()
     found = [*_FENCED.finditer(text)]
     for one, following in zip_longest(found, found[1:]):
@@ -73,9 +73,10 @@ def blocks(page: Path) -> Iterator[tuple[Block, str]]:
 
 
 def commands(page: Path) -> Iterator[tuple[str, Command]]:
-    """All that a reader may type, and where it stands.
+    """Yield all commands that a reader may type, with their places.
 
-    Shell blocks, the lines of sessions (`$ ...`), indented blocks, and the program's command lines in running text.
+    Sources are shell blocks, the lines of sessions (`$ ...`), indented blocks, and command lines of the program in
+    running text.
     """
     text = page.read_text()
     for block, _ in blocks(page):
@@ -97,7 +98,7 @@ def _session(text: str) -> str:
 
 
 def split(script: str) -> Iterator[Command]:
-    """The simple commands of a shell script, those in `$(...)` first. Raises ValueError for an open quote."""
+    """Yield the simple commands of a shell script, those in `$(...)` first. Raises ValueError for an open quote."""
     documents = [match[2] for match in _HEREDOC.finditer(script)]
     script = _HEREDOC.sub("<<HERE", script).replace("\\\n", " ")
     for line in script.splitlines():
@@ -127,9 +128,9 @@ def split(script: str) -> Iterator[Command]:
 
 
 def differs(said: str, shown: str) -> str:
-    """Where the output is otherwise than the page shows it; empty if it is not.
+    """Compare an output with the one on the page; return the difference, or "".
 
-    A line `...` stands for any lines, `...` in a line for any text, and blanks for any number of them.
+    A line `...` matches any lines, `...` in a line matches any text, and blanks match any number of blanks.
     """
     pattern = ""
     for line in shown.splitlines():

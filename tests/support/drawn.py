@@ -1,6 +1,6 @@
-"""Pods and nodes drawn by chance, with every feature that a plugin refuses for or that can cure a refusal.
+"""Random pods and nodes, with every feature that makes a plugin refuse a node or ends a refusal.
 
-Names, labels and amounts are few, so that what happens often concerns somebody.
+There are few different names, labels and amounts, so that many events affect some pod.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ CPUS = ("0", "100m", "250m", "500m", "1", "2", "4")
 
 
 class Drawn:
-    """`claims`, `device_claims`: how many of them pods name, each `claim-0` and on. `repelling`: what part of the nodes
-    is cordoned, and has the one or the other taint."""
+    """Draws objects; pods refer to `claims` and `device_claims` claims, named from `claim-0`.
+
+    `repelling` is the share of nodes that are cordoned, and of those that have each of the taints.
+    """
 
     def __init__(
         self, chance: random.Random, *, claims: int, device_claims: int, repelling: float = 0.1
@@ -106,7 +108,7 @@ class Drawn:
         return found
 
     def near(self, spec: Json, *, weights: tuple[int, ...] = (0,)) -> None:
-        """`weights`: those of terms that are preferred; 0 for terms that are required."""
+        """Add affinities; `weights` are those of preferred terms, 0 for required terms."""
         for kind in ("podAffinity", "podAntiAffinity"):
             if self.likely(0.6):
                 terms = [self._pod_term() for _ in range(self.chance.choice((1, 2)))]
@@ -149,7 +151,7 @@ class Drawn:
     # ---- nodes
 
     def node_fields(self) -> Json:
-        """What `objects.node` takes."""
+        """Return arguments of `objects.node`."""
         chance = self.chance
         extended = {"example.com/gpu": chance.choice(("1", "4", "8"))} if self.likely(0.3) else {}
         if self.likely(0.4):

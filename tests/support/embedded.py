@@ -1,4 +1,4 @@
-"""An embedded cluster for tests, in the test's own process: over real HTTP or, in virtual time, without sockets."""
+"""An embedded cluster in the test's own process: over real HTTP or, in virtual time, without sockets."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from tests.support.virtual import is_virtual, time_of_day, timing
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
-#: That of the installed components.
+#: The namespace of the installed components.
 NAMESPACE = "agent-scheduler"
 _RBAC = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
 class EmbeddedCluster(Client):
-    """The API server of `api`."""
+    """A client of the API server `api`, with assertions about its objects."""
 
     def __init__(self, api: Api, transport: Transport, server: Server | None = None) -> None:
         super().__init__(transport)
@@ -55,7 +55,7 @@ class EmbeddedCluster(Client):
 
     @property
     def has_roles(self) -> bool:
-        """Whether it asks who may do what."""
+        """Whether the server enforces authorization."""
         return self.api.access.authenticator is not None
 
     @property
@@ -64,18 +64,20 @@ class EmbeddedCluster(Client):
         return self._server
 
     def another_transport(self) -> InProcessTransport:
-        """One of its own for a process, in virtual time: its watches can fall silent alone."""
+        """Return a separate transport for a process, in virtual time: its watches can fall silent independently."""
         assert isinstance(self.transport, InProcessTransport)
         return self.transport.another()
 
     def of_account(self, name: str) -> EmbeddedCluster:
-        """As a component sees it that is installed with roles of its own."""
+        """Return the cluster as seen by a component with its own roles."""
         assert isinstance(self.transport, InProcessTransport)
         return EmbeddedCluster(self.api, self.transport.another(name))
 
     def way(self, transport: Transport | None = None, account: str = "") -> dict[str, Any]:
-        """How a process of the product comes to this cluster, or by `transport`: arguments of `Runtime`. `account`: the
-        ServiceAccount that it is, where roles are installed."""
+        """Return arguments of `Runtime` that connect a process to this cluster, or through `transport`.
+
+        `account` is the ServiceAccount of the process if roles are installed.
+        """
         if account and transport is None:
             transport = self.of_account(account).transport
         if self._server is None:
@@ -104,11 +106,11 @@ class EmbeddedCluster(Client):
         return await self.add(PODS, body)
 
     async def pods(self) -> dict[str, Any]:
-        """name -> pod, of the default namespace."""
+        """Return the pods of the default namespace, by name."""
         return {pod["metadata"]["name"]: pod for pod in await self.items(PODS)}
 
     async def placed(self) -> dict[str, str]:
-        """name -> node, of the pods that have one."""
+        """Return the node of each pod that has one, by the pod's name."""
         return {
             name: pod["spec"]["nodeName"]
             for name, pod in (await self.pods()).items()
@@ -120,7 +122,7 @@ class EmbeddedCluster(Client):
         await self.add(f"{PODS}/{pod}/binding", {"metadata": {"name": pod}, "target": target})
 
     async def all_placed(self, number: int) -> dict[str, str] | None:
-        """`placed` once so many pods have a node."""
+        """Return `placed` if `number` pods have a node; None otherwise."""
         found = await self.placed()
         return found if len(found) == number else None
 
@@ -129,23 +131,23 @@ class EmbeddedCluster(Client):
         return found
 
     async def leaving(self) -> set[str]:
-        """The names of the pods that are being deleted."""
+        """Return the names of the pods that are being deleted."""
         return {name for name, pod in (await self.pods()).items() if pod["metadata"].get("deletionTimestamp")}
 
     async def says_text(self, name: str, *texts: str) -> bool:
-        """Whether the reason and message of the pod's PodScheduled condition have these texts."""
+        """Return whether the reason and message of the pod's PodScheduled condition contain these texts."""
         found = await self.condition(name) or {}
         told = f"{found.get('reason')}: {found.get('message')}"
         return all(text in told for text in texts)
 
     async def condition(self, name: str) -> dict[str, Any] | None:
-        """The PodScheduled condition of a pod."""
+        """Return the PodScheduled condition of a pod."""
         pod = await self.get(f"{PODS}/{name}")
         conditions = pod["status"].get("conditions") or []
         return next((each for each in conditions if each["type"] == "PodScheduled"), None)
 
     async def says(self, name: str, reason: str) -> Any:
-        """The condition of a pod if it has this reason."""
+        """Return the condition of a pod if it has this reason."""
         found = await self.condition(name)
         return found if found is not None and found["reason"] == reason else None
 
@@ -153,7 +155,7 @@ class EmbeddedCluster(Client):
         return set(names) <= (await self.placed()).keys()
 
     async def only_placed(self, *names: str) -> bool:
-        """Whether these pods have nodes, and no others."""
+        """Return whether exactly these pods have nodes."""
         return set(names) == (await self.placed()).keys()
 
     async def has_placed(self, prefix: str, number: int) -> bool:
@@ -163,14 +165,14 @@ class EmbeddedCluster(Client):
         return sum(each.startswith(prefix) for each in await self.placed())
 
     async def add_priorities(self, **values: int) -> None:
-        """A PriorityClass for each."""
+        """Add a PriorityClass for each value."""
         for name, value in values.items():
             path = "/apis/scheduling.k8s.io/v1/priorityclasses"
             await self.add(path, {"metadata": {"name": name}, "value": value})
 
 
 def forbids(path: str, when: Callable[[], bool] = lambda: True) -> Callable[[Request], Disturbance | None]:
-    """What `disturb` is given so that nobody may read `path`."""
+    """Return a `disturb` hook that forbids reading `path`."""
 
     def disturb(request: Request) -> Disturbance | None:
         refused = request.path == path and when()
@@ -181,13 +183,15 @@ def forbids(path: str, when: Callable[[], bool] = lambda: True) -> Callable[[Req
 
 @functools.cache
 def roles(component: str) -> list[Any]:
-    """Those with which `kubectl apply -k config/COMPONENT` installs it, and who has them; not to be changed."""
+    """Return the roles and bindings that `kubectl apply -k config/COMPONENT` installs; callers must not modify them."""
     return [each for each in render(CONFIG / component) if each["kind"] in _RBAC]
 
 
 def _options(components: Collection[str]) -> Options | None:
-    """Everybody has rights by roles alone, but for the administrator. Who says the name of a component's account as its
-    token is it."""
+    """Return options with authorization by roles, where a component's token is the name of its account.
+
+    The administrator needs no role.
+    """
     accounts = {
         subject["name"]: User(account_name(NAMESPACE, subject["name"]), groups=account_groups(NAMESPACE))
         for component in components
@@ -207,13 +211,14 @@ async def embedded_cluster(
     components: Collection[str] = (),
     **server: Any,
 ) -> AsyncIterator[EmbeddedCluster]:
-    """With `kubelets`, bound pods run and end as they do in `agent-scheduler cluster`. `autoscaler`: rules of its node
-    groups. With `components` it enforces the roles with which these are installed, in virtual time.
+    """Start a cluster; `server` are options of `Server`, in virtual time only `disturb`.
 
-    `server`: options of `Server`; in virtual time only `disturb`."""
+    With `kubelets`, bound pods run and end as in `agent-scheduler cluster`. `autoscaler` has the rules of its node
+    groups. With `components`, the server enforces their installed roles, in virtual time.
+    """
     numbers = itertools.count(1)
     clock = time_of_day if is_virtual() else time.time
-    # The order of UIDs is not that of creation, on a real API server either.
+    # UIDs are not in the order of creation, as on a real API server.
     store = Store(clock=clock, uid=lambda: str(UUID(int=Random(next(numbers)).getrandbits(128), version=4)))
     api = Api(store, kinds, controllers=controllers, auth=_options(components))
     if components:

@@ -1,4 +1,4 @@
-"""The engine between a scheduler's watches and its binder: small clusters to ask, and what fills them."""
+"""The engine between a scheduler's watches and its binder: small clusters, and builders of their objects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from . import objects
 
 GPU = objects.GPU
 
-#: The profile without any settings, and that of kube-scheduler.
+#: The default profile, and that of kube-scheduler.
 PACK = build_profile(ProfileSpec(scheduler_name="agent-scheduler"))
 SPREAD = build_profile(ProfileSpec(scheduler_name="agent-scheduler", base="default-scheduler"))
 
@@ -64,28 +64,28 @@ def node(
     images: Sequence[objects.Object] | None = None,
     **more: Any,
 ) -> NodeInfo:
-    """`declared`: its features; `images`: what its status lists, which is read only if they are given."""
+    """Return a node; `declared` are its features, `images` its status' images, which are read only if given."""
     status = {"declaredFeatures": declared, "images": images}
     body = objects.node(name, **{"uid": f"uid-{name}", "status": status, **more})
     return node_info(msgspec.convert(body, wire.Node), images=images is not None)
 
 
 def pod_json(name: str = "", *, requests: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    """A pod as the API server sends it, with a UID of its own; `more` is that of `objects.pod`."""
+    """Return a pod as the API server sends it, with its own UID; `more` is that of `objects.pod`."""
     number = next(_uids)
     about = {"namespace": "default", "uid": f"pod-{number}", **more}
     return objects.pod(name or f"p{number}", requests=requests or {}, **about)
 
 
 def queue_of(name: str, parent: str = "", **more: Any) -> QueueInfo:
-    """A queue; a whole number as its capability, guarantee or deserved share is thousandths of a CPU."""
+    """Return a queue; an integer as its capability, guarantee or deserved share means thousandths of a CPU."""
     vectors = ("capability", "guarantee", "deserved")
     read = {field: {"cpu": more[field]} for field in vectors if isinstance(more.get(field), int)}
     return QueueInfo(name=name, parent=parent, **more | read)
 
 
 def budget(name: str, selector: Any, allowed: int = 0, **status: Any) -> PDB:
-    """A disruption budget that allows so many disruptions."""
+    """Return a disruption budget with `allowed` disruptions."""
     body = {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": selector},
@@ -95,7 +95,7 @@ def budget(name: str, selector: Any, allowed: int = 0, **status: Any) -> PDB:
 
 
 def covering(app: str, allowed: int, **status: Any) -> PDB:
-    """One of that name for all pods with the label `app`."""
+    """Return a budget called `app` for all pods with that value of the label `app`."""
     return budget(app, {"matchLabels": {"app": app}}, allowed, **status)
 
 
@@ -108,9 +108,9 @@ def first(_nodes: int) -> int:
 
 
 class World:
-    """All that one scheduler's decisions read of a cluster, filled by tests instead of watches.
+    """The state of a cluster that one scheduler's decisions read, which tests fill instead of watches.
 
-    What is above the ledger is assembled when a test first asks for it.
+    The components above the ledger are assembled at their first use.
     """
 
     def __init__(self, *nodes: NodeInfo, profile: Profile = PACK) -> None:
@@ -167,7 +167,7 @@ class World:
         return pod
 
     def run(self, name: str, on: str, *, cpu: str = "1", **more: Any) -> PodInfo:
-        """A pod that has started, whose name is its UID. `more`: `started`, and fields of `objects.pod`."""
+        """Add a pod that has started, whose name is its UID. `more` has `started`, and fields of `objects.pod`."""
         started = {"startTime": more.pop("started", "2026-01-01T00:00:00Z")}
         about = {"uid": name, "priority": 0, "status": started, **more}
         pod = self.pod(name, requests={"cpu": cpu}, nodeName=on, **about)
@@ -175,7 +175,7 @@ class World:
         return pod
 
     def add(self, *found: Any) -> World:
-        """Objects of storage and of devices, as a watch shows them."""
+        """Add objects of storage and of devices, as a watch delivers them."""
         for each in found:
             put(self.devices if isinstance(each, _OF_DEVICES) else self.catalogue, each)
         return self
@@ -194,18 +194,18 @@ class World:
         return found
 
     def names(self, mask: Any) -> list[str]:
-        """The nodes for which the mask over `rows` is true."""
+        """Return the nodes for which the mask over `rows` is true."""
         return [name for name, yes in zip(self.ledger.rows, mask, strict=True) if yes]
 
     # ---- what is decided
 
     def view(self, pod: PodInfo) -> ClassView:
-        """That of a pod's class, up to date."""
+        """Return the current view of the pod's class."""
         self.snapshot.refresh()
         return self.views.of(self.handle.class_of(pod))
 
     def decide(self, pod: PodInfo, *, candidates: int = 0, **more: Any) -> CandidateNodes | Refusal:
-        """As a worker decides, with room kept for nominated pods. `candidates`: 0 for as many as there are nodes."""
+        """Decide as a worker does, with room reserved for nominated pods; `candidates` 0 means all nodes."""
         view, columns = self.view(pod), self.snapshot.columns
         against = self.nominations.against(pod)
         taken = self.nominations.taken(pod, view, columns, against)
@@ -216,7 +216,7 @@ class World:
         return view.refusal(columns, self.nominations.refused(pod, view, columns, against))
 
     def chosen(self, pod: PodInfo, **more: Any) -> list[str]:
-        """The nodes that the pod may go to, the best first. Raises AssertionError if there is none."""
+        """Return the candidate nodes of the pod, best first. Raises AssertionError if there is none."""
         found = self.decide(pod, **more)
         assert isinstance(found, CandidateNodes), found
         return [each.node_name for each in found.candidates]
@@ -242,7 +242,7 @@ class World:
         leaving: Collection[str] = frozenset(),
         **args: Any,
     ) -> PostFilterResult:
-        """`args`: those of DefaultPreemption."""
+        """Run preemption for the pod; `args` are those of DefaultPreemption."""
         view, columns = self.view(pod), self.snapshot.columns
         against = self.nominations.against(pod)
         return self.evaluator.preempt(
@@ -262,14 +262,14 @@ class World:
         return plugin.prepare(self.handle.class_of(pod), self.handle)
 
     def fits(self, pod: PodInfo, plugin: Any) -> list[bool]:
-        """What a filter says of each node, of one alone as of all together."""
+        """Return a filter's result for each node, the same for single rows as for all."""
         state, rows = self.state(pod, plugin), self.rows
         found: list[bool] = plugin.feasible(state, self.columns, rows).tolist()
         assert [plugin.feasible_row(state, self.columns, row) for row in rows.tolist()] == found
         return found
 
     def scores(self, pod: PodInfo, plugin: Any) -> list[int] | None:
-        """What a plugin scores each node, of one alone as of all together; None if the pod does not concern it."""
+        """Return a plugin's score of each node, the same for single rows as for all; None if it scores no node."""
         state, rows = self.state(pod, plugin), self.rows
         if state is None:
             return None
@@ -282,7 +282,7 @@ _OF_DEVICES = (DeviceClaimInfo, DeviceClassInfo, SliceInfo)
 
 
 def put(where: Any, each: Any) -> bool:
-    """Shows a record to the storage or the devices that it belongs to. Returns whether anything changed."""
+    """Add a record to the storage or the devices that it belongs to. Returns whether anything changed."""
     if isinstance(each, SliceInfo):
         return bool(where.pools.set_slice(each))
     setters = {
@@ -300,7 +300,7 @@ def put(where: Any, each: Any) -> bool:
 
 
 class _Raised(NullRecorder):
-    """What plugins raised when they were asked, which the queue takes for "wake them"."""
+    """Records the errors of plugins' hints, for which the queue wakes pods."""
 
     def __init__(self) -> None:
         self.errors: list[tuple[str, str, Exception]] = []
@@ -310,7 +310,7 @@ class _Raised(NullRecorder):
 
 
 def wakes(plugin: Any, pod: PodInfo, event: ClusterEvent, old: object | None, new: object | None) -> bool:
-    """Whether the event wakes a pod that `plugin` refused: the same with and without pre-hints. None raises."""
+    """Return whether the event wakes a pod that `plugin` refused: with pre-hints as without, and without errors."""
     woken, raised = [], _Raised()
     for pre_hints in (True, False):
         queue: SchedulingQueue[PodInfo] = SchedulingQueue(
@@ -329,7 +329,7 @@ def wakes(plugin: Any, pod: PodInfo, event: ClusterEvent, old: object | None, ne
 
 
 def sums_are_right(columns: Columns) -> bool:
-    """Whether kept sums, which follow the log of counted rows, are what the counts say."""
+    """Return whether the cached sums, which follow the log of counted rows, equal the counts."""
     domains = Domains.along("kubernetes.io/hostname", columns)
     return all(
         np.array_equal(domains.sums(column, columns.counted), Domains(domains.of).sums(column, RowLog()))
@@ -338,7 +338,7 @@ def sums_are_right(columns: Columns) -> bool:
 
 
 def contents(columns: Columns) -> dict[str, Any]:
-    """Everything that a decision could read of the rows in use."""
+    """Return everything that a decision could read of the rows in use."""
     assert sums_are_right(columns)
     size = columns.size
     return {

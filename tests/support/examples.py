@@ -1,8 +1,9 @@
-"""How many examples Hypothesis draws, in three profiles that `HYPOTHESIS_PROFILE` chooses between.
+"""The number of examples that Hypothesis draws, by three profiles that `HYPOTHESIS_PROFILE` selects.
 
-commit: half of what a test names, the same every time; what `make test` draws. whole: all that it names, the same every
-time; what mutants are looked for with. soak: `HYPOTHESIS_SOAK` times as many as it names (50 if that is not set),
-others each time, and no limit on a test's time; a failure prints what repeats it. All of it, or of one file:
+- commit: half of a test's number, the same every time; for `make test`.
+- whole: a test's number, the same every time; for mutants.
+- soak: `HYPOTHESIS_SOAK` times a test's number (default 50), different every time, without a limit on a test's time;
+  failures print how to reproduce them. For all tests, or those of one file:
 
     make soak-examples FACTOR=10 TEST_ARGS=tests/decisions/test_random.py
 """
@@ -17,15 +18,15 @@ from hypothesis import HealthCheck, Phase, settings
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "commit")
 SOAKING = _PROFILE == "soak"
 FACTOR = int(os.environ.get("HYPOTHESIS_SOAK", "50")) if SOAKING else 1
-#: Of tests that say nothing of their own.
+#: The number for tests that set none.
 _EXAMPLES = 50
 
-#: Of tests that draw so much that shortening a failure to the few bytes that it takes may need minutes.
+#: For tests whose examples are so large that shrinking a failure may take minutes.
 in_time = pytest.mark.timeout(0 if SOAKING else 600)
 
 
 def load_profile() -> None:
-    """Makes it Hypothesis's default. No test has a deadline an example: that would judge the machine."""
+    """Make it Hypothesis's default. Examples have no deadline, which would depend on the machine's speed."""
     settings.register_profile(
         "agent-scheduler",
         max_examples=_drawn(_EXAMPLES),
@@ -40,10 +41,10 @@ def load_profile() -> None:
 
 
 def examples(count: int) -> settings:
-    """So many for a commit; for tests that need more than others, or must do with fewer."""
+    """Return settings with `count` examples, for tests that need more or fewer than others."""
     return settings(max_examples=_drawn(count))
 
 
 def _drawn(count: int) -> int:
-    # What is the same every time finds what a change breaks, and no more.
+    # Repeated examples only find what a change breaks.
     return max(1, count // 2) if _PROFILE == "commit" else count * FACTOR

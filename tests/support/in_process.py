@@ -1,4 +1,4 @@
-"""The product's `Transport` to an embedded API server in the same process, without sockets: time may be virtual."""
+"""The product's `Transport` to an embedded API server in the same process, without sockets, so time may be virtual."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from embedded_kubernetes.inproc import Door, Lost, Watching
 
 
 class InProcessTransport:
-    """Every request takes `latency` seconds, half of it before the server carries it out, and what faults add to it.
+    """Every request takes `latency` seconds, half of it before the server executes it, plus the delays of faults.
 
-    An answer that is lost or late is OutcomeUnknown, as it is over HTTP.
+    A lost or late response is OutcomeUnknown, as over HTTP.
     """
 
     def __init__(self, door: Door, *, latency: float = 0.0, token: str = "") -> None:
@@ -25,14 +25,14 @@ class InProcessTransport:
         self._half = latency / 2
         #: While set, no request reaches the server.
         self.is_away = False
-        #: Set once the watches that were opened before it was made pass nothing further.
+        #: Set when the watches that are open at that time stop delivering.
         self._silent = asyncio.Event()
 
     def another(self, token: str = "") -> InProcessTransport:
         return InProcessTransport(self._door, latency=2 * self._half, token=token or self._token)
 
     def fall_silent(self) -> None:
-        """No watch that is open now passes anything further or ends, as when a peer has vanished. Later ones do."""
+        """Make the currently open watches neither deliver nor end, as when a peer has vanished. Later ones work."""
         self._silent.set()
         self._silent = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""A cluster with a scheduler's process, and what tests do with gangs and gated pods."""
+"""A cluster with a scheduler's process, and the actions of tests on gangs and gated pods."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ PREEMPTING = CONFIGURATION.replace(
 )
 GROUP = "/apis/scheduling.volcano.sh/v1beta1"
 OTHER = "example.com/other"
-#: Of the scheduler, where roles are installed.
+#: The account of the scheduler if roles are installed.
 ACCOUNT = "agent-scheduler"
-#: Where they share the code, `make test` looks at one of them.
+#: For behavior that both schedulers share; `make test` runs one of them.
 BOTH = pytest.mark.parametrize(
     "scheduler", [pytest.param("agent-scheduler", marks=pytest.mark.wide), "volcano"]
 )
-#: Where the two schedulers do it by code of their own.
+#: For behavior that each scheduler implements separately.
 EACH = pytest.mark.parametrize("scheduler", ["agent-scheduler", "volcano"])
 NOWHERE: dict[str, Any] = {"nodeSelector": {"not": "there"}}
 W = TypeVar("W", bound="Installation")
 
 
 class Installation(EmbeddedCluster):
-    """One scheduler's view of a cluster: `runtime` is its process."""
+    """A cluster with one scheduler; `runtime` is its process."""
 
     def __init__(self, cluster: EmbeddedCluster, runtime: Runtime) -> None:
         super().__init__(cluster.api, cluster.transport, cluster._server)
@@ -60,7 +60,7 @@ class Installation(EmbeddedCluster):
     # ---- what users do
 
     async def queue(self, name: str, **spec: Any) -> None:
-        """One that is open, as the queue controller says."""
+        """Add an open queue, with the status of the queue controller."""
         await add_queue(self, name, **spec)
         await self.set_state(name, "Open")
 
@@ -89,7 +89,7 @@ class Installation(EmbeddedCluster):
         await self.add(PODS, objects.pod(name, **{"cpu": "1", **more}, scheduler=scheduler, group=group))
 
     async def agent(self, name: str, queue: str, *, cpu: str = "1") -> None:
-        """A pod of the fast path."""
+        """Add a pod for the fast path."""
         await self.add(PODS, objects.pod(name, cpu=cpu, memory="16Mi", annotations=objects.in_queue(queue)))
 
     async def pod(
@@ -105,7 +105,7 @@ class Installation(EmbeddedCluster):
         annotation: str = "true",
         **spec: Any,
     ) -> None:
-        """One with the gate of its queue's capacity."""
+        """Add a pod with the gate of its queue's capacity."""
         annotations = {QUEUE_ALLOCATION_GATE: annotation, **objects.in_queue(queue)}
         if role:
             annotations["volcano.sh/task-spec"] = role
@@ -149,7 +149,7 @@ class Installation(EmbeddedCluster):
         return sum(name.startswith(prefix) and not pod["spec"].get("schedulingGates") for name, pod in pods)
 
     async def told(self, name: str) -> list[str]:
-        """Notes of events that say that its queue's gate holds the pod."""
+        """Return the notes of events that report that its queue's gate holds the pod."""
         events = await self.items("/apis/events.k8s.io/v1/namespaces/default/events")
         return [
             each["note"]
@@ -161,8 +161,10 @@ class Installation(EmbeddedCluster):
         return len(await self.told(name)) == number
 
     async def stays_held(self, *names: str) -> None:
-        """Nothing more happens, and these have their gate and say nothing that an autoscaler would take for a want of
-        nodes."""
+        """Wait until no session is due, and verify that these pods are gated.
+
+        Their conditions must not make an autoscaler add nodes.
+        """
         await self.rest()
         for name in names:
             assert QUEUE_ALLOCATION_GATE in await self.gates(name)
@@ -186,7 +188,7 @@ class Installation(EmbeddedCluster):
         return found
 
     async def rest(self) -> int:
-        """Returns once no session is due; how many there were."""
+        """Wait until no session is due; return the number of sessions so far."""
         quiet = 0
         async with asyncio.timeout(120):
             while quiet < 10:
@@ -196,7 +198,7 @@ class Installation(EmbeddedCluster):
         return self.sessions
 
     async def is_left_alone(self) -> bool:
-        """Whether no session is held for a while."""
+        """Return whether no session runs for a while."""
         before = self.sessions
         await asyncio.sleep(0.3)
         return self.sessions == before
@@ -211,7 +213,7 @@ class Installation(EmbeddedCluster):
 
 
 def samples(runtime: Runtime) -> dict[str, float]:
-    """Every sample of its metrics by its name and labels, as a scraper reads it."""
+    """Return every sample of its metrics by its name and labels, as a scraper reads it."""
     lines = runtime.metrics.exposition()[0].decode().splitlines()
     found = (line.rpartition(" ") for line in lines if not line.startswith("#"))
     return {name: float(value) for name, _, value in found}
@@ -221,7 +223,7 @@ def samples(runtime: Runtime) -> dict[str, float]:
 async def started(
     cluster: EmbeddedCluster, text: str, **more: Any
 ) -> AsyncIterator[tuple[Runtime, asyncio.Task[int]]]:
-    """A process, which ends in order with the block, and its end."""
+    """Run a process, which is stopped at the end; yield it and the task of its run."""
     way = cluster.way(account=ACCOUNT if cluster.has_roles and "transport" not in more else "")
     runtime = Runtime(load_text(text), **{**way, **more})
     ending = asyncio.create_task(runtime.run(signals=False))
@@ -250,8 +252,10 @@ async def installed(
     through: Callable[[EmbeddedCluster], Any] | None = None,
     **cluster: Any,
 ) -> AsyncIterator[W]:
-    """With an open `queue`, and one called `full` of the capability `full`. The process has the rights that it is
-    installed with. `through`: makes its transport, of the one that it would have."""
+    """Start a cluster and a scheduler with its installed rights; add an open `queue`, and `full` with that capability.
+
+    `through` creates the process's transport from its default one.
+    """
     components = ("default",) if is_virtual() else ()
     async with embedded_cluster(**{"components": components, **cluster}) as found:
         await install(found)
@@ -266,7 +270,7 @@ async def installed(
 
 
 def gated(text: str = CONFIGURATION, **capability: str) -> Any:
-    """With a queue `full` of this capability, one CPU by default."""
+    """Start `installed` with a queue `full` of this capability, one CPU by default."""
     return installed(text, full=capability or {"cpu": "1"})
 
 

@@ -1,4 +1,4 @@
-"""The job controller on an embedded API server in virtual time, and what users, kubelets and a scheduler do."""
+"""The job controller on an embedded API server in virtual time, with the actions of users, kubelets and a scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.batched import COMMANDS, command
 from tests.support.controllers import BatchWorld, Dying, batch_world
 from tests.support.embedded import NODES, PODS
 
-#: Seconds after which nothing is under way.
+#: Seconds after which no work is left.
 REST = 3.0
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
@@ -27,12 +27,12 @@ def policy(event: str, action: str, **more: Any) -> dict[str, Any]:
 
 
 def reported(phase: str) -> dict[str, Any]:
-    """Of a pod's container, by the kubelet."""
+    """Return the status of a pod's container as the kubelet reports it."""
     return {"name": "c", "image": "i", "imageID": "", "restartCount": 0, "ready": phase == "Running"}
 
 
 class JobsWorld(BatchWorld):
-    """Whose pods are run by the test, as there are no other controllers than the product's."""
+    """A cluster in which the test runs the pods: there are no other controllers than the product's."""
 
     def start(self, transport: Any = None, *, ssh: bool = False) -> ControllersProcess:  # type: ignore[override]
         return super().start(JOB, QUEUE, transport=transport, job=JobSettings(ssh=ssh))
@@ -52,7 +52,7 @@ class JobsWorld(BatchWorld):
         await asyncio.sleep(REST)
 
     async def let_in(self, *tasks: dict[str, Any], **spec: Any) -> None:
-        """A Job whose pods may be made."""
+        """Add a Job and admit its group."""
         await self.add_job(*tasks, **spec)
         await self.group_is("Inqueue")
 
@@ -62,7 +62,7 @@ class JobsWorld(BatchWorld):
         await asyncio.sleep(REST)
 
     async def bind_all(self, *names: str) -> None:
-        """So that a deletion takes until the kubelet has ended the pod."""
+        """Bind pods, so that their deletion lasts until the kubelet has ended them."""
         for name in names:
             await self.bind(name, "n")
 
@@ -81,14 +81,14 @@ class JobsWorld(BatchWorld):
         await asyncio.sleep(REST)
 
     async def command(self, action: str, queue: str = "") -> None:
-        """To the Job, or to a queue."""
+        """Add a Command for the Job, or for a queue."""
         body = command(action, queue)
         if not queue:
             body["target"] = {"apiVersion": objects.BATCH, "kind": "Job", "name": "j", "uid": "u"}
         await self.add(COMMANDS, body)
 
     async def ordered(self, action: str) -> None:
-        """What the Job is told is done."""
+        """Add a Command and wait until it is executed."""
         await self.command(action)
         await asyncio.sleep(REST)
 
@@ -109,7 +109,7 @@ class JobsWorld(BatchWorld):
 async def jobs_run(
     through: Callable[[JobsWorld], Any] = lambda _: None, *, ssh: bool = False
 ) -> AsyncIterator[JobsWorld]:
-    """With a controller's process; `through` makes its transport. The right to Secrets is not installed."""
+    """Run a controller's process; `through` creates its transport. With `ssh`, roles are not installed."""
     async with jobs_world(**({"components": ()} if ssh else {})) as it:
         it.start(through(it), ssh=ssh)
         await asyncio.sleep(REST)

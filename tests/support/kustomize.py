@@ -1,8 +1,8 @@
-"""What `kubectl apply -k FOLDER` applies: by kubectl's own kustomize, or where there is none, by what is needed of it.
+"""Renders a folder as `kubectl apply -k FOLDER` does, by kubectl's own kustomize or by a subset of it.
 
-The second way knows the fields that the project's kustomizations use and refuses all others. It is held against the
-first where both can be had, and repeats what surprises there: a generated ConfigMap's name is changed wherever a field
-may name a ConfigMap, in a Role's resourceNames, too (kustomize's `namereference.yaml`).
+The subset supports the fields of the project's kustomizations and refuses others. It is compared with kubectl where
+that is available, including its surprises: a generated ConfigMap's name is replaced wherever a field may name a
+ConfigMap, even in a Role's resourceNames (kustomize's `namereference.yaml`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import yaml
 
 Object = dict[str, Any]
 
-#: The first kubectl whose kustomize (4.1 or later) knows `labels` and components.
+#: The first kubectl whose kustomize (4.1 or later) supports `labels` and components.
 OLDEST = (1, 22)
-#: What gets no namespace. kustomize does not know newer kinds, such as FlowSchema, to be cluster-wide; API servers
-#: overlook a namespace there.
+#: Kinds without a namespace. kustomize does not know that newer kinds, such as FlowSchema, are cluster-wide; API
+#: servers ignore a namespace in them.
 _CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 _FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "Role", "ClusterRole")
 _FIELDS = {
@@ -34,7 +34,7 @@ _FIELDS = {
 
 @cache
 def unusable() -> str:
-    """Why kubectl cannot render here; empty where it can."""
+    """Return why kubectl cannot render here; empty if it can."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         return "there is no kubectl on the PATH"
@@ -51,7 +51,7 @@ def unusable() -> str:
 
 
 def render(folder: Path) -> list[Object]:
-    """The objects in an order in which they can be created, by whichever way there is."""
+    """Return the objects in an order in which they can be created, by either implementation."""
     objects = plainly(folder) if unusable() else by_kubectl(folder)
     return sorted(objects, key=lambda each: _FIRST.index(each["kind"]) if each["kind"] in _FIRST else 99)
 
@@ -64,7 +64,7 @@ def by_kubectl(folder: Path) -> list[Object]:
 
 
 def plainly(folder: Path) -> list[Object]:
-    """Without kubectl. Raises ValueError for a kustomization with fields that this does not know."""
+    """Render without kubectl. Raises ValueError for a kustomization with unsupported fields."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     unknown = kustomization.keys() - _FIELDS
     if unknown:
@@ -92,7 +92,7 @@ def plainly(folder: Path) -> list[Object]:
 
 
 def _config_map(folder: Path, generator: Object) -> tuple[str, Object]:
-    """The name that references use, and the object."""
+    """Return the name in references, and the object."""
     name = generator["name"]
     data = {Path(file).name: (folder / file).read_text() for file in generator["files"]}
     suffix = "" if (generator.get("options") or {}).get("disableNameSuffixHash") else f"-{_hash(data)}"
@@ -105,7 +105,7 @@ def _config_map(folder: Path, generator: Object) -> tuple[str, Object]:
 
 
 def _hash(data: dict[str, str]) -> str:
-    """As kustomize's `hasher.go`: ten digits of SHA-256, in letters that spell nothing; the name is left empty."""
+    """Return the suffix of kustomize's `hasher.go`: ten digits of SHA-256 in an alphabet without vowels."""
     text = json.dumps({"data": data, "kind": "ConfigMap", "name": ""}, sort_keys=True, separators=(",", ":"))
     for raw, escaped in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
         text = text.replace(raw, escaped)

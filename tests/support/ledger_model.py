@@ -1,7 +1,7 @@
-"""The ledger as a handful of plain dicts that are added up anew whenever somebody asks.
+"""A model of the ledger: a few plain dicts whose sums are computed at each query.
 
-Nodes and pods are the JSON that an API server sends. What a node's row must hold, and whether a pod may go there, is
-read from them by the rules of tests.decisions.plain, so nothing here can go wrong in the way in which columns can.
+Nodes and pods are the JSON that an API server sends. The contents of a node's row, and whether a pod fits, are computed
+from them by the rules of tests.decisions.plain, which share no code with the columns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NIC = "example.com/nic"
 _TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 _SOFT_TAINT = {"key": "busy", "value": "", "effect": "PreferNoSchedule"}
 
-#: What a node may look like: allocatable, labels, taints, whether it is cordoned.
+#: Variants of nodes: allocatable, labels, taints, whether it is cordoned.
 NODE_SHAPES: list[tuple[Json, Json, list[Json], bool]] = [
     ({"cpu": "4", "memory": "8Gi", "pods": "5"}, {"zone": "a"}, [], False),
     ({"cpu": "4", "memory": "8Gi", "pods": "5"}, {"zone": "b", "disk": "ssd"}, [], False),
@@ -46,7 +46,7 @@ _PREFERS_SSD = {"nodeAffinity": preferring((10, term("disk", "ssd")))}
 _NOT_ZONE_A = {"nodeAffinity": requiring(term("zone", "a", operator="NotIn"))}
 _TOLERATES = [{"key": "dedicated", "operator": "Exists"}]
 
-#: What a pod may want: requests, host port, and the rest of its spec.
+#: Variants of pods: requests, host port, and the rest of the spec.
 POD_SHAPES: list[tuple[Json, int, Json]] = [
     ({"cpu": "1", "memory": "1Gi"}, 0, {}),
     ({"cpu": "500m"}, 0, {}),
@@ -91,7 +91,7 @@ def _scored(requests: Json) -> dict[str, int]:
     return {name: resource_value(name, quantity) for name, quantity in filled.items()} | {"pods": 1}
 
 
-#: All that a node's row shows of a pod of each shape: what it asks for, what it counts as in scores, its port.
+#: The effect of a pod of each shape on its node's row: requests, amounts for scores, ports.
 TAKES = [
     ({name: pod_request(body, name) for name in requests} | {"pods": 1}, _scored(requests), {port} - {0})
     for body, (requests, port, _) in zip(PODS, POD_SHAPES, strict=True)
@@ -102,7 +102,7 @@ _value = cache(resource_value)
 
 
 class Row(NamedTuple):
-    """What columns must say of one node; amounts that are zero are left out."""
+    """The expected content of columns for one node; zero amounts are omitted."""
 
     uid: str
     allocatable: dict[str, int]
@@ -119,7 +119,7 @@ class Placed(NamedTuple):
     node: str
     shape: int
     assumed: bool
-    #: What its annotation says, or will say.
+    #: The present or future value of its annotation.
     devices: str = ""
 
     @property
@@ -131,7 +131,7 @@ class Placed(NamedTuple):
 
 @dataclass
 class Picture:
-    """Every node, and every pod that is somewhere, by name and by UID."""
+    """All nodes by name, and all placed pods by UID."""
 
     nodes: dict[str, Json] = field(default_factory=dict)
     pods: dict[str, Placed] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Picture:
         return Picture(dict(self.nodes), dict(self.pods))
 
     def reasons(self, node: str, shape: int) -> tuple[str, list[str]]:
-        """Which rule keeps a pod of that shape away from the node, and its reasons; "" and none if it may go there."""
+        """Return the rule that refuses the node for a pod of that shape, and its reasons; "" and none if it fits."""
         here = self.nodes[node]
         world = World((here,), tuple(self.on(node)))
         for name, rule in FILTERS.items():
@@ -153,7 +153,7 @@ class Picture:
         return [placed.body for placed in self.pods.values() if placed.node == node]
 
     def devices(self, node: str, shape: int) -> str:
-        """Those that a pod of that shape is given: for a share the fullest that has room."""
+        """Return the devices that a pod of that shape gets: for a share, the fullest that has room."""
         amount = TAKES[shape][0].get(GPU_MILLI, 0)
         free = gpu_share.left(self.nodes[node], self.on(node))
         room = [index for index, left in enumerate(free) if left >= min(amount, 1000)]

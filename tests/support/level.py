@@ -1,4 +1,4 @@
-"""Whether what others have harmed comes to be as it was."""
+"""Checks that damaged objects return to their earlier state."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 def without(keys: Collection[str], body: Any) -> Any:
-    """The body without these keys, at any depth."""
+    """Return the body without these keys, at any depth."""
     if isinstance(body, dict):
         return {key: without(keys, each) for key, each in body.items() if key not in keys}
     return [without(keys, each) for each in body] if isinstance(body, list) else body
 
 
 async def until_as(wanted: Any, picture: Callable[[], Awaitable[Any]], seconds: int) -> tuple[Any, list[str]]:
-    """The picture once it is the wanted one, or after that time, and each difference that is left."""
+    """Wait up to `seconds` until the picture equals `wanted`; return it and the remaining differences."""
     found = None
     for _ in range(0, seconds, 5):
         await asyncio.sleep(5)

@@ -1,15 +1,15 @@
-"""An event loop whose time passes only when nothing is left to do, and whose order of tasks is drawn from a seed.
+"""An event loop with virtual time, in which a seed determines the order of tasks.
 
-Nothing waits for the real clock: when no task is ready, time jumps to the next timer, so that an hour costs what
-happens in it. asyncio runs what is ready in the order in which it became ready; real processes, threads and sockets
-promise no such order, so a world can ask for another one at each turn (`unfair`). What runs in a process that was
-stopped (`freeze`: SIGSTOP, a suspended machine) waits until it goes on, its timers included.
+Nothing waits for the real clock: when no task is ready, time jumps to the next timer, so an hour costs only its events.
+asyncio runs ready callbacks in the order in which they became ready; real processes, threads and sockets guarantee no
+such order, so a world can request random orders (`unfair`). The callbacks and timers of a stopped process (`freeze`:
+SIGSTOP, a suspended machine) wait until it continues.
 
 Invariant: with the same seed, the same callbacks run in the same order at the same times, on every Python. For that,
-tasks hash by the order of their making: asyncio keeps them in sets, which would otherwise be walked by address.
+tasks hash by their number: asyncio keeps them in sets, whose order would otherwise depend on addresses.
 
-It stands on the private parts of asyncio's base loop that have been the same from 3.11 to 3.13 (`_ready`,
-`_run_once`, `_scheduled`, `_selector`); tests/sim/test_loop.py holds it to what is promised here.
+It depends on private parts of asyncio's base loop that are the same from 3.11 to 3.13 (`_ready`, `_run_once`,
+`_scheduled`, `_selector`); tests/sim/test_loop.py verifies the guarantees.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any
 
-#: The process that a task belongs to, for `freeze`; inherited by what it starts. Empty: the world itself.
+#: The process of a task, for `freeze`; tasks inherit it. Empty for the world itself.
 PROCESS: ContextVar[str] = ContextVar("simulated_process", default="")
 
-#: Turns in which time has not gone on, after which it never will.
+#: The number of turns without progress of time after which the loop raises `Deadlock`.
 _MOST_TURNS = 200_000
 
-#: When a world begins, in seconds of its monotonic clock.
+#: The start of a world, in seconds of its monotonic clock.
 START = 1000.0
 
 
 class Deadlock(RuntimeError):
-    """Whatever is awaited can never happen: nothing is ready and no timer is set, or timers are set for the time that
-    it is, for ever. Says who waits for what."""
+    """The awaited event can never happen; the message lists the waiting tasks.
+
+    Nothing is ready and no timer is set, or timers are set again and again for the current time.
+    """
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task that hashes by its number, so that a set of tasks has one order."""
+    """A task that hashes by its number, so that a set of tasks has a fixed order."""
 
     _number = 0
     #: The process that it belongs to.
@@ -49,12 +51,12 @@ class SimTask(asyncio.Task[Any]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """`unfair` is the chance, at each turn, that what is ready runs in a random order.
+    """The loop; `unfair` is the probability, at each turn, that ready callbacks run in a random order.
 
-    A turn takes up to `turn` seconds, so that what happens outside falls between the steps of what goes on inside.
+    A turn takes up to `turn` seconds, so that outside events fall between the steps of the code under test.
     """
 
-    # asyncio's base loop, as typeshed does not show it.
+    # Private attributes of asyncio's base loop that typeshed does not declare.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
 
@@ -67,15 +69,15 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self._selector = self
         self._tasks_made = 0
-        #: Process -> until when it stands still, and what of it is ready meanwhile.
+        #: Process -> the end of its freeze, and its callbacks that are ready meanwhile.
         self._frozen: dict[str, float] = {}
         self._held: list[asyncio.Handle] = []
         self.turns = 0
-        #: Seconds after which what is still not over never will be.
+        #: Seconds after which unfinished work is considered stuck.
         self.limit = math.inf
-        #: The last turn before which time went on, and the time since.
+        #: The last turn before which time advanced, and that time.
         self._moved = (0, START)
-        #: What callbacks raised with nobody to tell, and tasks that failed and were never awaited.
+        #: Errors of callbacks that were not handled, and of failed tasks that were never awaited.
         self.complaints: list[str] = []
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._complain)
@@ -83,7 +85,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- what a world asks for
 
     def freeze(self, process: str, seconds: float) -> None:
-        """Nothing of `process` runs for so long. Its requests that are with the server already go on there."""
+        """Stop all callbacks of `process` for `seconds`. The server completes the requests that it has received."""
         self._frozen[process] = max(self._time + seconds, self._frozen.get(process, 0.0))
         self.call_later(seconds, self._thaw)
 
@@ -95,15 +97,15 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ready.extend(held)
 
     def jump(self, seconds: float) -> None:
-        """Time goes on by so much at once, between two instructions, as when the whole machine was suspended."""
+        """Advance time at once, between two instructions, as after a suspension of the whole machine."""
         self._time += seconds
 
     def next_timer(self) -> float | None:
-        """When the next timer is due that was not cancelled."""
+        """Return the time of the next timer that was not canceled."""
         return min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=None)
 
     def waiting(self) -> list[str]:
-        """Who waits for what: one line a task that has not ended."""
+        """Return one line per unfinished task with what it waits for."""
         lines = []
         for task in sorted(asyncio.all_tasks(self), key=hash):
             frames = []
@@ -120,7 +122,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: Any, call: Callable[..., Any], *arguments: Any
     ) -> asyncio.Future[Any]:
-        """Carries `call` out at once: there are no threads."""
+        """Execute `call` immediately: there are no threads."""
         done = self.create_future()
         try:
             done.set_result(call(*arguments))
@@ -157,7 +159,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if self._time != self._moved[1]:
             self._moved = self.turns, self._time
         elif self.turns - self._moved[0] > _MOST_TURNS:
-            # Whoever clears away may run on.
+            # Cleanup may continue to run.
             self._moved = self.turns, self._time
             raise Deadlock("time stands still\n" + "\n".join(self.waiting()))
         ready = self._ready

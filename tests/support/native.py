@@ -1,4 +1,4 @@
-"""Gangs of Kubernetes' own API, whose members ask for the batch scheduler."""
+"""Gangs of Kubernetes' own API, whose members use the batch scheduler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NativeGangs(Installation):
         await self.add_pod(name, scheduler="volcano", cpu=cpu, schedulingGroup={"podGroupName": group})
 
     async def said(self, group: str) -> tuple[str, str, str] | None:
-        """PodGroupScheduled: status, reason and message."""
+        """Return status, reason and message of PodGroupScheduled."""
         found = await self.get(f"{GROUPS}/{group}")
         for each in (found.get("status") or {}).get("conditions") or ():
             if each["type"] == "PodGroupScheduled":
@@ -35,7 +35,7 @@ class NativeGangs(Installation):
 
     @property
     def remembered(self) -> int:
-        """Groups of which a condition is kept."""
+        """Return the number of groups with a recorded condition."""
         assert self.runtime.batch is not None
         return len(self.runtime.batch._messages._said.groups._last)
 

@@ -1,6 +1,7 @@
-"""What some tests need from outside the project: what lies beside the checkout, and programs such as kubectl.
+"""External requirements of tests: recordings beside the checkout, and programs such as kubectl.
 
-Without it such a test is skipped and says why. With CI=true it fails: there a green run is to mean that all were run.
+Without them, such a test is skipped with the reason. With CI=true it fails, so that success in CI means that all tests
+ran.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from tests.support.places import ROOT
 SHARED = ROOT.parent / "shared"
 CONFORMANCE = SHARED / "conformance"
 
-#: What ends a test, or the import of its file, that lacks something.
+#: The exceptions that end a test, or the import of its file, without its requirements.
 LACKING = (pytest.skip.Exception, pytest.fail.Exception)
 
 
 def need(there: object, missing: str) -> None:
-    """Go on only if `there` is true; `missing` says what is not."""
+    """Continue only if `there` is true; `missing` is the message."""
     if there:
         return
     if os.environ.get("CI", "").lower() == "true":
@@ -35,9 +36,9 @@ def need(there: object, missing: str) -> None:
 
 
 def recording(name: str, variable: str = "") -> Path:
-    """The file `name` of the recordings, or the one that the environment's `variable` names instead.
+    """Return the recording `name`, or the file that the environment's `variable` names.
 
-    Raises FileNotFoundError for a file that was named and is not there; the other one may be missing.
+    Raises FileNotFoundError if the file in `variable` does not exist; the recording itself may be missing.
     """
     given = os.environ.get(variable) if variable else None
     if given and not Path(given).is_file():
@@ -46,7 +47,7 @@ def recording(name: str, variable: str = "") -> Path:
 
 
 def recorded(name: str, variable: str = "") -> list[str]:
-    """The lines of that file, which the test needs; one that ends in `.gz` is unpacked."""
+    """Return the lines of that file, which the test requires; one that ends in `.gz` is unpacked."""
     path = recording(name, variable)
     need(path.is_file(), f"there is no recording at {path}")
     data = path.read_bytes()
@@ -54,8 +55,10 @@ def recorded(name: str, variable: str = "") -> list[str]:
 
 
 def recorded_cases(variable: str, *names: str) -> list[dict[str, Any]]:
-    """The JSON objects, one a line, of the file that the environment's `variable` names, or else of all the files
-    `names`; the field `recording` of each is the name of its file."""
+    """Return the JSON objects, one per line, of the files `names` or of the file in the environment's `variable`.
+
+    The field `recording` of each is the name of its file.
+    """
     read = names[:1] if os.environ.get(variable) else names
     return [
         {"recording": recording(name, variable).name, **json.loads(line)}
@@ -65,7 +68,7 @@ def recorded_cases(variable: str, *names: str) -> list[dict[str, Any]]:
 
 
 def kubectl() -> str:
-    """Where kubectl is, which the test needs."""
+    """Return the path of kubectl, which the test requires."""
     found = shutil.which("kubectl")
     need(found, "there is no kubectl on the PATH")
     assert found is not None
@@ -73,7 +76,7 @@ def kubectl() -> str:
 
 
 def tool(name: str) -> Path:
-    """What .ci/tools.py has fetched, or a program of the PATH; the test needs it."""
+    """Return the program that .ci/tools.py has fetched, or one on the PATH; the test requires it."""
     fetched = ROOT / "build" / "tools" / name
     found = str(fetched) if fetched.exists() else shutil.which(name)
     need(found, f"there is no {name}; python3 .ci/tools.py fetches it")
@@ -82,14 +85,16 @@ def tool(name: str) -> Path:
 
 
 def skip_where(reason: str) -> None:
-    """Skip the test if there is a `reason`, in CI, too: for what cannot be had everywhere, such as a kubectl that is
-    newer than the distribution's."""
+    """Skip the test if there is a `reason`, even in CI.
+
+    It is for requirements that some environments cannot have, such as a kubectl newer than the distribution's.
+    """
     if reason:
         pytest.skip(reason)
 
 
 def ipv6_loopback() -> None:
-    """The test needs one, which many a container has not."""
+    """Require an IPv6 loopback, which many containers lack."""
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
             return

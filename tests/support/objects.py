@@ -1,7 +1,7 @@
-"""The builders of Kubernetes objects for tests: plain dicts, as a user writes them, or with `stored`, as a server does.
+"""Builders of Kubernetes objects: plain dicts, as a user writes them, or with `stored`, as a server does.
 
-Each builder takes what tests vary by name; what it does not know goes into `spec` as it is. Names of metadata that all
-of them take are those of `metadata`.
+Each builder has parameters for what tests vary; other keywords become fields of `spec`. All of them accept the
+metadata's fields of `metadata`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Object = dict[str, Any]
 BATCH = "batch.volcano.sh/v1alpha1"
 SCHEDULING = "scheduling.volcano.sh/v1beta1"
 SHARD = "shard.volcano.sh/v1alpha1"
-#: The annotation by which a pod, or its template, names its PodGroup.
+#: The annotation with which a pod, or its template, names its PodGroup.
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 GPU = "agent-scheduler.io/gpu-milli"
 
@@ -38,7 +38,7 @@ def metadata(
     created: str = "",
     deleted: str = "",
 ) -> Object:
-    """`ObjectMeta` with the fields that are given. `version`: resourceVersion; `created`, `deleted`: RFC 3339 times."""
+    """Return `ObjectMeta` with the given fields. `created` and `deleted` are RFC 3339, `version` is resourceVersion."""
     found = {
         "name": name,
         "generateName": generate_name,
@@ -62,7 +62,7 @@ _METADATA = frozenset(metadata.__kwdefaults__)
 def make(
     kind: str, version: str, name: str, more: Mapping[str, Any], *, status: Object | None = None
 ) -> Object:
-    """An object whose metadata and spec are taken from `more`."""
+    """Return an object whose metadata and spec are taken from `more`."""
     about = {field: more[field] for field in more if field in _METADATA}
     spec = {field: more[field] for field in more if field not in _METADATA}
     body: Object = {"apiVersion": version, "kind": kind, "metadata": metadata(name, **about), "spec": spec}
@@ -72,7 +72,7 @@ def make(
 def stored(
     body: Object, *, uid: str = "", version: str | int = 1, created: str = "2026-01-01T00:00:00Z"
 ) -> Object:
-    """`body` as a server keeps it: with a UID (by default made of its name), a resourceVersion and a time."""
+    """Return `body` as a server stores it: with a UID (derived from its name), a resourceVersion and a time."""
     kept = body["metadata"]
     about = {"uid": uid or f"uid-{kept.get('name', next(_numbers))}", "resourceVersion": str(version)}
     return {**body, "metadata": {"creationTimestamp": created, **about, **kept}}
@@ -86,7 +86,7 @@ def container(
     ports: Iterable[int | Object] = (),
     **more: Any,
 ) -> Object:
-    """`ports`: host ports, or whole entries."""
+    """Return a container; `ports` are host ports, or whole entries."""
     resources = {"requests": requests and dict(requests), "limits": limits and dict(limits)}
     found: Object = {"name": name, "image": "i", **more}
     if kept := {field: value for field, value in resources.items() if value is not None}:
@@ -113,9 +113,9 @@ def pod(
     status: Object | None = None,
     **more: Any,
 ) -> Object:
-    """A pod of one container that requests `cpu` and `memory`, or exactly `requests`.
+    """Return a pod with one container that requests `cpu` and `memory`, or exactly `requests`.
 
-    `node`: spec.nodeName; `gates`: names of scheduling gates; `group`: the PodGroup of its annotation.
+    `node` is spec.nodeName, `gates` are names of scheduling gates, `group` is the PodGroup in its annotation.
     """
     if requests is None:
         requests = {"cpu": cpu, "memory": memory} if memory else {"cpu": cpu}
@@ -149,7 +149,7 @@ def node(
     status: Object | None = None,
     **more: Any,
 ) -> Object:
-    """A node with a hostname label. `extended`: further allocatable amounts; `ready`: its Ready condition, if given."""
+    """Return a node with a hostname label. `extended` are further resources, `ready` is its Ready condition."""
     amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(extended or {})}
     about: Object = {"allocatable": amounts, "capacity": amounts}
     said = list(conditions or ())
@@ -162,7 +162,7 @@ def node(
 
 
 def queue(name: str, *, status: Object | None = None, **more: Any) -> Object:
-    """A Queue of Volcano; `more` is its spec: capability, guarantee, deserved, parent, weight, reclaimable..."""
+    """Return a Queue of Volcano; `more` is its spec: capability, guarantee, deserved, parent, weight, reclaimable..."""
     return make("Queue", SCHEDULING, name, more, status=status)
 
 
@@ -175,7 +175,7 @@ def pod_group(
     status: Object | None = None,
     **more: Any,
 ) -> Object:
-    """A PodGroup of Volcano. `minimum`: spec.minMember; `phase`: status.phase."""
+    """Return a PodGroup of Volcano. `minimum` is spec.minMember, `phase` status.phase."""
     spec = {"minMember": minimum, "queue": queue or None}
     more = {**{field: value for field, value in spec.items() if value is not None}, **more}
     now = {**({"phase": phase} if phase else {}), **(status or {})}
@@ -183,7 +183,7 @@ def pod_group(
 
 
 def native_group(name: str, minimum: int, **more: Any) -> Object:
-    """A PodGroup of Kubernetes: a gang of `minimum` pods."""
+    """Return a PodGroup of Kubernetes: a gang of `minimum` pods."""
     policy = {"gang": {"minCount": minimum}}
     return make("PodGroup", "scheduling.k8s.io/v1alpha2", name, {"schedulingPolicy": policy, **more})
 
@@ -191,7 +191,7 @@ def native_group(name: str, minimum: int, **more: Any) -> Object:
 def task(
     name: str, replicas: int = 1, minimum: int | None = None, *, template: Object | None = None, **more: Any
 ) -> Object:
-    """A task of a Job of Volcano. `template`: the spec of its pods, one container that requests 1 CPU by default."""
+    """Return a task of a Volcano Job. `template` is its pods' spec, by default one container that requests 1 CPU."""
     spec = template or {"containers": [container(requests={"cpu": "1"})]}
     least = {} if minimum is None else {"minAvailable": minimum}
     return {"name": name, "replicas": replicas, "template": {"spec": spec}, **least, **more}
@@ -200,14 +200,14 @@ def task(
 def job(
     name: str, *tasks: Object, minimum: int | None = None, status: Object | None = None, **more: Any
 ) -> Object:
-    """A Job of Volcano. `minimum`: spec.minAvailable."""
+    """Return a Job of Volcano. `minimum` is spec.minAvailable."""
     least = {} if minimum is None else {"minAvailable": minimum}
     spec = {"schedulerName": "volcano", "tasks": list(tasks), **least}
     return make("Job", BATCH, name, {**spec, **more}, status=status)
 
 
 def owner(body: Object, *, controller: bool = True) -> Object:
-    """The reference to `body` from an object that it owns."""
+    """Return the reference to `body` from an object that it owns."""
     about = body["metadata"]
     return {
         "apiVersion": body["apiVersion"],
@@ -223,12 +223,12 @@ def node_shard(name: str, nodes: Iterable[str], *, status: Object | None = None,
 
 
 def in_queue(name: str) -> dict[str, str]:
-    """The annotation by which a pod names its queue."""
+    """Return the annotation with which a pod names its queue."""
     return {"scheduling.volcano.sh/queue-name": name}
 
 
 def collection(body: Object) -> str:
-    """The path of the objects of this one's kind, of its namespace if it has one."""
+    """Return the path of the collection for this object's kind, in its namespace if it has one."""
     kind, version = body["kind"], body["apiVersion"]
     plural = re.sub("y$", "ie", re.sub("s$", "se", kind.lower())) + "s"
     namespace = body["metadata"].get("namespace")

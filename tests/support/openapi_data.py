@@ -1,14 +1,13 @@
-"""Writes the OpenAPI data of the embedded server anew: `data/types.json`, `data/descriptions.json` of its package.
+"""Rewrites the embedded server's OpenAPI data: `data/types.json` and `data/descriptions.json`.
 
     pip download --no-deps --no-binary :none: kubernetes-validate==1.36.0
     unzip kubernetes_validate-1.36.0-*.whl
     cd kubernetes_validate/kubernetes-json-schema/v1.36.0-local
     python -m tests.support.openapi_data _definitions.json 1.36.0
 
-A `swagger.json` of Kubernetes will do as well (`api/openapi-spec` in its repository). What is kept are the definitions
-of stable kinds and of the alpha versions that the server can serve, and of all that these hold; of a definition its
-fields, with their types and how they merge.
-Descriptions, which only explaining and printing ask for, are apart.
+A `swagger.json` of Kubernetes works too (`api/openapi-spec` in its repository). It keeps the definitions of stable
+kinds, of the alpha versions that the server can serve, and of their parts; of a definition it keeps the fields with
+their types and merge strategies. Descriptions are in a separate file, which only explaining and printing need.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _NOTICE = (
     "Made by tests/support/openapi_data.py."
 )
 _STABLE = re.compile(r"v\d+")
-#: Groups and versions that are not stable and that the server can serve none the less.
+#: Unstable groups and versions that the server can serve.
 _ALPHA = {("scheduling.k8s.io", "v1alpha2")}
 _KINDS = "x-kubernetes-group-version-kind"
-#: What is kept of a field, and of a definition besides its fields.
+#: The keys to keep of a field, and of a definition.
 _KEPT = ("$ref", "type", "format", "items", "additionalProperties")
 
 
@@ -88,7 +87,7 @@ def _type(field: dict[str, Any]) -> dict[str, Any]:
         if key == "$ref":
             kept[key] = value.rpartition("/")[2]
         elif key == "type":
-            # The definitions for validation allow null for whatever is optional.
+            # The definitions for validation allow null for optional fields.
             kept[key] = value[0] if isinstance(value, list) else value
         elif key in ("items", "additionalProperties"):
             kept[key] = _type(value)
@@ -98,7 +97,7 @@ def _type(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def _described(definition: dict[str, Any]) -> dict[str, str]:
-    """Descriptions by field, the definition's own under the empty name."""
+    """Return descriptions by field, the definition's own under the empty name."""
     fields = {"": definition, **definition.get("properties", {})}
     return {name: field["description"] for name, field in fields.items() if field.get("description")}
 

@@ -1,7 +1,6 @@
-"""A collection of objects as the API server tells it, followed by list and watch: what tests wait on.
+"""A collection of objects from an API server, updated by list and watch, on which tests wait.
 
-Independent of the product's reflector, which is under test. A watch that is cut, refused or expired is followed by
-a new list.
+It does not use the product's reflector, which is under test. After a watch is cut, refused or expired, it lists again.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ Object = dict[str, Any]
 
 
 class Picture:
-    """Follows `path` while it is entered. Owner of `objects` and `history`; both only ever reflect the server."""
+    """Follows `path` while it is entered. Owner of `objects` and `history`, which contain only the server's states."""
 
     def __init__(self, transport: Transport, path: str, query: Mapping[str, str] | None = None) -> None:
         self._transport = transport
         self._path = path
         self._query = dict(query or {})
-        #: By UID.
+        #: The objects by UID.
         self.objects: dict[str, Object] = {}
-        #: Every state that was seen, of every object, in the server's order.
+        #: Every observed state of every object, in the server's order.
         self.history: list[Object] = []
         self._changed = asyncio.Event()
         self._listed = asyncio.Event()
@@ -56,7 +55,7 @@ class Picture:
         return next((obj for obj in self.objects.values() if obj["metadata"]["name"] == name), None)
 
     async def until(self, sees: Callable[[], T | None], what: str) -> T:
-        """The first true answer of `sees`, asked anew after each change."""
+        """Return the first true result of `sees`, which is called after each change."""
         assert self._task is not None
         end = time.monotonic() + PATIENCE
         while True:

@@ -1,4 +1,4 @@
-"""Folders of the checkout, so that a test that moves need not know how deep it stands."""
+"""Folders of the checkout, so that tests do not depend on their own depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be wrong with a pod, and which fields a real API server names for it: the cases of the embedded server."""
+"""Faults of pods, and the fields that a real API server reports for each: the cases of the embedded server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A server that sends exactly the bytes that a test scripts, well-formed or not, and the client that meets it.
+"""A server that sends exactly the bytes of a script, well-formed or not, and its client.
 
-`saying` listens on a socket; `wired` does the same without one, so that time may be virtual.
+`saying` listens on a socket; `wired` has none, so time may be virtual.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Script = Sequence[Sequence[Step]]
 
 
 class Raw:
-    """What a scripted server has seen. `requests` are whole requests, with the number of their connection."""
+    """The record of a scripted server. `requests` are whole requests, with the number of their connection."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         self.scripts = scripts
@@ -56,7 +56,7 @@ class Raw:
         write: Callable[[bytes], Awaitable[None]],
         reset: Callable[[], None],
     ) -> None:
-        """One connection, from its first request until the script closes it."""
+        """Serve one connection, from its first request until the script closes it."""
         number = self.connections
         self.connections += 1
         self.open += 1
@@ -82,9 +82,9 @@ class Raw:
 async def saying(
     *scripts: Script, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[Raw]:
-    """A server whose nth connection follows the nth script, and further ones the last.
+    """Start a server whose nth connection follows the nth script, and further ones the last.
 
-    A script has the steps after each request: bytes are sent, an event is awaited. When it is over, the server
+    A script has the steps after each request: bytes are sent, an event is awaited. After the last step, the server
     stays silent.
     """
     raw = Raw(scripts)
@@ -116,7 +116,7 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def wired(*scripts: Script) -> AsyncIterator[Raw]:
-    """As `saying`, without sockets."""
+    """Start the server of `saying` without sockets."""
     raw = Raw(scripts)
     network = _Scripted(raw)
     raw.dial, raw.stop_listening = network.dial, network.refuse
@@ -155,7 +155,7 @@ class _Scripted(Network):
 
 
 def client(server: Raw | Network | str, **options: Any) -> Any:
-    """A client of the server, or of a URL, which ends with the block. Without sockets it draws the same each time."""
+    """Return a client of the server or URL, closed at the end. Without sockets, its random numbers are fixed."""
     if isinstance(server, str):
         return scripted.client(server, **options)
     wired = {} if server.dial is None else {"dial": server.dial, "rng": random.Random(1)}

@@ -1,6 +1,6 @@
-"""A TCP relay between a client and an API server, whose failures a test chooses.
+"""A TCP relay between a client and an API server, with failures that a test chooses.
 
-It sees bytes, not requests, so it works the same over TLS and to any control plane.
+It handles bytes, not requests, so it works over TLS and with any control plane.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ class Relay:
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._target = host, port
         self._server: asyncio.Server | None = None
-        #: Clear: who connects waits.
+        #: While clear, new connections wait.
         self._passing = asyncio.Event()
         self._passing.set()
-        #: Clear: what the server answers is held back; requests still arrive.
+        #: While clear, the server's responses are held back; requests still arrive.
         self._answering = asyncio.Event()
         self._answering.set()
         self._refusing = False
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Both ends of the connections under way; the event is set when one is to pass nothing more.
+        #: Both ends of the current connections; the event is set when one must not pass further data.
         self._open: dict[asyncio.StreamWriter, asyncio.Event] = {}
-        #: Connections that were made through it so far.
+        #: The number of connections that were made through it.
         self.connections = 0
 
     async def __aenter__(self) -> Relay:
@@ -49,12 +49,12 @@ class Relay:
     # ---- what a test may do
 
     def reset(self) -> None:
-        """Reset all connections. What was held back is lost."""
+        """Reset all connections. Data that was held back is lost."""
         for writer in list(self._open):
             writer.transport.abort()
 
     def cut(self) -> None:
-        """Reset all connections, and hold up each new one until `restore`."""
+        """Reset all connections, and delay new ones until `restore`."""
         self._passing.clear()
         self.reset()
 
@@ -62,7 +62,7 @@ class Relay:
         self._passing.set()
 
     def refuse(self) -> None:
-        """Reset all connections, and each new one at once."""
+        """Reset all connections, and each new one immediately."""
         self._refusing = True
         self.reset()
 
@@ -70,14 +70,14 @@ class Relay:
         self._refusing = False
 
     def hold_answers(self) -> None:
-        """From now on what the server sends waits; what is sent to it still arrives."""
+        """Hold back the server's data from now on; requests still arrive."""
         self._answering.clear()
 
     def let_answers_pass(self) -> None:
         self._answering.set()
 
     def fall_silent(self) -> None:
-        """No connection of now passes anything more or ends, as when a peer has vanished. New ones do."""
+        """Make the current connections neither pass data nor end, as when a peer has vanished. New ones work."""
         for silent in self._open.values():
             silent.set()
 
@@ -104,7 +104,7 @@ class Relay:
                 del self._open[upstream]
                 upstream.transport.abort()
         except* OSError:
-            # Either side went away, which ends the connection of the other.
+            # Either side has closed its connection, which closes the other.
             pass
         except* asyncio.CancelledError:
             pass

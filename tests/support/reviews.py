@@ -1,4 +1,4 @@
-"""Requests as an API server makes them, and what becomes of the object."""
+"""Admission requests as an API server sends them, and the resulting objects."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def queue(name: str = "it", *, state: str = "Open", **spec: Any) -> Any:
 
 
 def known(*queues: Any) -> dict[str, Queue]:
-    """As a review knows them."""
+    """Return queues in the form that reviews use."""
     return {each["metadata"]["name"]: msgspec.convert(each, Queue) for each in queues}

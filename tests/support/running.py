@@ -1,4 +1,4 @@
-"""A fast path that runs against an embedded cluster, and what it reported."""
+"""A fast path that runs against an embedded cluster, and its reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = settings_of(load(), identity="test")
 
 
 def profile(**spec: Any) -> Profile:
-    """The scheduler's own, otherwise in what `spec` says."""
+    """Return the scheduler's own profile with the changes of `spec`."""
     return build_profile(ProfileSpec(scheduler_name="agent-scheduler", **spec))
 
 
@@ -37,13 +37,12 @@ AGENT = profile()
 
 
 def settings_from(text: str = "") -> FastPathSettings:
-    """Those of a configuration file."""
+    """Return the settings of a configuration file."""
     return settings_of(load_text(HEADER + text), identity="test")
 
 
 def profile_of(*plugins: Any, points: Sequence[str], origin: str = "another 1.0") -> Profile:
-    """The profile with these plugins, each a finished object of a class with these extension points, as another
-    distribution brings them."""
+    """Return the profile with these plugins at these extension points, registered as by another distribution."""
 
     def bring(plugin: Any) -> Registration:
         return Registration(plugin.name, dict.fromkeys(points, lambda _args: plugin), origin=origin)
@@ -72,13 +71,13 @@ class _Raising(Filter):
 
 
 def raising_for_some(depends: Depends, when: Callable[[Any], bool]) -> Profile:
-    """A profile with a filter that raises for pods that tolerate `boom`, `when` it is asked about these nodes."""
+    """Return a profile with a filter that raises for pods that tolerate `boom`, if `when` is true for the nodes."""
     filters = (_Raising(depends, when), *AGENT.filters)
     return Profile(AGENT.scheduler_name, filters, AGENT.scores, AGENT.pre_enqueue)
 
 
 class Reports:
-    """Counts every report by its name, and keeps those that a test asks about."""
+    """Counts every report by its name, and keeps those that tests query."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -196,10 +195,12 @@ async def scheduling(
     by: Timing | None = None,
     **changes: Any,
 ) -> AsyncIterator[Running]:
-    """A synced fast path that schedules, `by` this time or that of the loop. On leaving, its invariants are checked and
-    it is stopped."""
+    """Run a synced fast path that schedules, with this timing or that of the loop.
+
+    At the end, its invariants are checked and it is stopped.
+    """
     reports = Reports()
-    # A pod that is tried again is not waited for longer than it takes to tell it from one that is tried at once.
+    # The backoff is short, but long enough to tell a retried pod from one that is tried immediately.
     changes.setdefault("initial_backoff", 0.1)
     fast_path = FastPath(
         replace(settings, **changes),

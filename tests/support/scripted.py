@@ -1,7 +1,7 @@
-"""An API server whose every answer, delay and fault a test decides, over HTTP (`serving`) or without (`answering`).
+"""An API server whose responses, delays and faults a test decides, over HTTP (`serving`) or without (`answering`).
 
-Tests of what stands on a `Transport` take `answering` and run in virtual time, where `FakeTime` is the loop's time.
-Those of the HTTP client itself take `raw_server`.
+Tests of code that uses a `Transport` use `answering` and run in virtual time, where `FakeTime` is the loop's time.
+Tests of the HTTP client itself use `raw_server`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Request:
 
 @dataclass
 class Answer:
-    """`body` None: what an API server says when it did what was asked for. `cut`: only so many bytes of it arrive."""
+    """A response; `body` None means an API server's success. If `cut` is set, only that many bytes of it arrive."""
 
     status: int = 200
     body: Any = None
@@ -67,10 +67,10 @@ class Answer:
 
 @dataclass
 class Stream:
-    """A chunked answer. A piece is bytes, an event that is awaited before the next, or seconds that pass.
+    """A chunked response. A piece is bytes, an event that is awaited before the next, or seconds that pass.
 
-    `end`: clean, reset, cut, hang.
-    `cut` closes the connection without the last chunk, `hang` keeps it open and silent.
+    `end` is clean, reset, cut or hang. `cut` closes the connection without the last chunk, `hang` keeps it open and
+    silent.
     """
 
     pieces: list[bytes | asyncio.Event | float]
@@ -78,12 +78,12 @@ class Stream:
 
 
 class Reset:
-    """The connection is reset (RST) without an answer."""
+    """Resets the connection (RST) without a response."""
 
 
 @dataclass(frozen=True)
 class Hang:
-    """No answer until the client gives up."""
+    """Sends no response until the client gives up."""
 
 
 Action = Answer | Stream | Reset | Hang
@@ -91,7 +91,7 @@ Script = Callable[[Request], Action | Awaitable[Action]]
 
 
 class ScriptedServer:
-    """Over sockets: whole answers, silence, and streams of what is there at once, which do not end."""
+    """The server over sockets: whole responses, silence, and streams with fixed content, which do not end."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -148,7 +148,7 @@ def content_of(answer: Answer, request: Request) -> bytes:
 
 
 def _in_full(body: Any, request: Request) -> Any:
-    """A success, and the object that is not found, as an API server words them for this request."""
+    """Complete a success, and an object that is not found, as an API server words them for this request."""
     if body is None and (request.method == "DELETE" or request.path.endswith("/binding")):
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if body is None:
@@ -160,7 +160,7 @@ def _in_full(body: Any, request: Request) -> Any:
 
 
 def _object_of(request: Request) -> tuple[str, str]:
-    """Its kind in the plural, and its name, which a POST to a collection has in its body."""
+    """Return the object's kind in the plural, and its name, which a POST to a collection has in its body."""
     _, root, *rest = request.path.split("/")
     rest = rest[1:] if root == "api" else rest[2:]
     rest = rest[2:] if rest[:1] == ["namespaces"] and len(rest) > 2 else rest
@@ -183,7 +183,7 @@ async def listening(
     host: str = "127.0.0.1",
     port: int = 0,
 ) -> AsyncIterator[asyncio.Server]:
-    """A server that meets each connection with `serve`; its end ends them, and shows what they raised."""
+    """Start a server that handles each connection with `serve`; its end cancels them, and raises their errors."""
     tasks: set[asyncio.Task[None]] = set()
     errors: list[Exception] = []
 
@@ -227,7 +227,7 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
 
 @asynccontextmanager
 async def client(url: str, **options: Any) -> AsyncIterator[Http1Transport]:
-    """`options`: of the transport, and those of its endpoint."""
+    """Create a client; `options` are those of the transport and of its endpoint."""
     about = {name: options.pop(name) for name in _OF_ENDPOINTS if name in options}
     transport = Http1Transport(Endpoint(url, **about), **options)
     try:
@@ -242,7 +242,7 @@ _OF_ENDPOINTS = ("ssl_context", "headers", "refused", "unverified", "server_host
 class ScriptedTransport:
     """A `Transport` that follows a script without sockets.
 
-    `warm`: a connection is open, so that requests can be started at once; the first answer makes it so.
+    `warm` is whether a connection is open, so that requests can start immediately; the first response sets it.
     """
 
     def __init__(self, script: Script) -> None:
@@ -254,7 +254,7 @@ class ScriptedTransport:
         self.warm = False
 
     async def arrived(self, count: int) -> None:
-        """Waits until `count` requests have come."""
+        """Wait until `count` requests have arrived."""
         await eventually(lambda: len(self.requests) >= count)
 
     def seen(self, method: str) -> list[Request]:
@@ -288,7 +288,7 @@ class ScriptedTransport:
         return self._response(action, request)
 
     async def request_if(self, allowed: Callable[[], bool], method: str, path: str, **more: Any) -> Response:
-        """As production's, which asks once more when credentials and a connection are there."""
+        """Send if allowed, as production does, which checks again when credentials and a connection are available."""
         await asyncio.sleep(0)
         if not allowed():
             raise NotSent(f"{method} {path}: may not be sent any more")
@@ -300,7 +300,7 @@ class ScriptedTransport:
         return action if isinstance(action, Answer | Stream | Reset | Hang) else await action
 
     def _response(self, action: Action, request: Request) -> Response:
-        """Raises OutcomeUnknown."""
+        """Return the response of an action. Raises OutcomeUnknown if there is none."""
         if not isinstance(action, Answer) or action.cut is not None:
             raise OutcomeUnknown(f"{request.method} {request.target}: no whole answer")
         self.warm = True
@@ -371,34 +371,34 @@ class ScriptedTransport:
 
 
 def answering(script: Script) -> tuple[ScriptedTransport, Transport]:
-    """The transport as a test sees it, and as the product does."""
+    """Return the transport twice: with its own type, and as a `Transport`."""
     made = ScriptedTransport(script)
     return made, made
 
 
 def in_order(*actions: Action) -> Script:
-    """Answers one request after the other; the last action goes on for ever."""
+    """Answer one request after the other; the last action repeats forever."""
     left = list(actions)
     return lambda _request: left.pop(0) if len(left) > 1 else left[0]
 
 
-#: What something on the way says in the place of the API server, whatever was done.
+#: The response of a proxy in front of the API server, whatever the server did.
 LOGIN_PAGE = Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"})
 
 
 def by_method(**actions: list[Action]) -> Script:
-    """Answers the requests of each method in the order of its list, whose last action goes on for ever."""
+    """Answer the requests of each method in the order of its list, whose last action repeats forever."""
     scripts = {method: in_order(*each) for method, each in actions.items()}
     return lambda request: scripts[request.method](request)
 
 
 def always() -> bool:
-    """Whoever sends still wants it."""
+    """Return True: the sender still wants the request."""
     return True
 
 
 def status(code: int, reason: str = "", message: str = "", **details: Any) -> Answer:
-    """A refusal as an API server words it."""
+    """Return a failure as an API server words it."""
     body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
     body |= {"reason": reason, "message": message}
     if details:
@@ -407,9 +407,9 @@ def status(code: int, reason: str = "", message: str = "", **details: Any) -> An
 
 
 class FakeTime:
-    """A clock that only sleeping and the test move. `slept` has every delay asked for.
+    """A clock that only sleeping and the test advance. `slept` has every requested delay.
 
-    In virtual time it is the loop's: who sets `now` does what a process that was stopped so long meets when it goes on.
+    In virtual time it is the loop's: setting `now` has the effect of a process that was stopped for that time.
     """
 
     def __init__(self, *, chance: float = 0.0) -> None:
@@ -446,9 +446,9 @@ def _virtual() -> SimLoop | None:
 
 
 async def eventually(condition: Callable[[], bool], *, seconds: float = 120.0) -> None:
-    """Waits until the condition holds; a failing test ends here instead of hanging.
+    """Wait until the condition holds; a failing test ends here instead of hanging.
 
-    In virtual time it looks at each moment at which something happens, and for a day.
+    In virtual time it checks at each moment with an event, for up to a day.
     """
     loop = _virtual()
     if loop is None:
@@ -459,7 +459,7 @@ async def eventually(condition: Callable[[], bool], *, seconds: float = 120.0) -
     ends = loop.time() + 86_400
     while not await _after_turns(condition):
         due = loop.next_timer()
-        assert due is not None and due < ends, "what is waited for does not happen"
+        assert due is not None and due < ends, "the awaited condition never becomes true"
         await asyncio.sleep(due - loop.time())
 
 
@@ -473,7 +473,7 @@ async def _after_turns(condition: Callable[[], bool]) -> bool:
 
 @asynccontextmanager
 async def running(work: Awaitable[Any]) -> AsyncIterator[asyncio.Task[Any]]:
-    """Runs a coroutine beside the test and cancels it in the end; shows what it raised."""
+    """Run a coroutine beside the test and cancel it at the end; raises its error."""
     task = asyncio.ensure_future(work)
     try:
         yield task

@@ -1,4 +1,4 @@
-"""What a user says to an API server about nodes, shards and the sharding controller's ConfigMap, and what is seen."""
+"""A user's actions on nodes, shards and the sharding controller's ConfigMap, and the observed shards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shard_manifest(name: str, nodes: list[str], *, ours: bool = True) -> dict[st
 
 
 def limits(**shards: int) -> dict[str, Any]:
-    """A configuration in which each shard has so many nodes at most, and what is left is in none."""
+    """Return a configuration with a maximum of nodes per shard, and the remaining nodes in none."""
     return {
         "schedulerConfigs": [
             {"name": name, "policies": [{"name": "node-limit", "arguments": {"maxNodes": count}}]}
@@ -44,7 +44,7 @@ def limits(**shards: int) -> dict[str, Any]:
 
 
 class ShardedCluster(Client):
-    """Whatever the specs of shards were is in `shards.history`, while that is entered."""
+    """A client with the states of shards' specs in `shards.history` while that is entered."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
@@ -54,7 +54,7 @@ class ShardedCluster(Client):
         self.shards = Picture(self.transport, NODE_SHARDS)
 
     async def prepare(self) -> None:
-        """The kind, and the ConfigMap's namespace."""
+        """Create the kind and the ConfigMap's namespace."""
         await self.add(CRDS, definition(CRD))
         await self.add("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
@@ -79,7 +79,7 @@ class ShardedCluster(Client):
         await self.delete(f"/api/v1/nodes/{name}")
 
     async def load(self, node: str, cpu: str) -> None:
-        """A pod of so much CPU on a node, in the place of the one that was there."""
+        """Replace the pod on a node by one that requests `cpu`."""
         await self.unload(node)
         spec = {"scheduler": "default-scheduler", "node": node}
         await self.add(PODS, objects.pod(f"on-{node}", cpu=cpu, memory="16Mi", **spec))
@@ -88,7 +88,7 @@ class ShardedCluster(Client):
         await self.call("DELETE", f"{PODS}/on-{node}", {"gracePeriodSeconds": 0})
 
     async def configure(self, config: Any) -> None:
-        """Makes or changes the ConfigMap. `config`: the key's text, or what to write there; None: without the key."""
+        """Create or change the ConfigMap. `config` is the key's text, or its content; None removes the key."""
         text = config if isinstance(config, str) else yaml.safe_dump(config)
         data = {"data": {"sharding.yaml": None if config is None else text}}
         answer = await self.call("PATCH", CONFIG_MAP, data, content_type=MERGE)
@@ -112,7 +112,7 @@ class ShardedCluster(Client):
         return {item["metadata"]["name"]: item["spec"]["nodesDesired"] for item in items}
 
     async def until_specs(self, **wanted: list[str]) -> None:
-        """Once the shards are exactly these, with these nodes."""
+        """Wait until the shards are exactly these, with these nodes."""
         expected = {name.replace("_", "-"): nodes for name, nodes in wanted.items()}
         seen: dict[str, list[str]] = {}
 
@@ -128,7 +128,7 @@ class ShardedCluster(Client):
             raise
 
     async def until_counts(self, **wanted: int) -> dict[str, list[str]]:
-        """The specs, once the shards are exactly these, with so many nodes."""
+        """Wait until the shards are exactly these, with these numbers of nodes; return the specs."""
         expected = {name.replace("_", "-"): count for name, count in wanted.items()}
 
         async def so() -> bool:
@@ -146,7 +146,7 @@ class ShardedCluster(Client):
         return found[-1]
 
     def assert_never_overlapped(self) -> None:
-        """At no moment that was seen did two shards of ours desire one node."""
+        """Verify that in no observed state two of our shards desired one node."""
         now: dict[str, set[str]] = {}
         assert self.shards.history
         for state in self.shards.history:

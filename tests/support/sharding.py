@@ -17,7 +17,7 @@ from tests.support.sharded import ShardedCluster
 
 
 class Rounds:
-    """Counts what all controllers have begun to do, from its making on."""
+    """Counts the reconciliations that all controllers have begun since its creation."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
@@ -30,7 +30,7 @@ class Rounds:
         monkeypatch.setattr(ShardingController, "_sync", counted)
 
     async def go_on(self) -> None:
-        """Once one that begins later than now has ended."""
+        """Wait until a reconciliation that begins later than now has ended."""
         before = self.begun
         await until(lambda: self.begun >= before + 2)
 
@@ -46,7 +46,7 @@ class World(ShardedCluster, BatchWorld):  # type: ignore[misc]
         return BatchWorld.start(self, SHARDING, **more)
 
     async def planned_again(self, times: int) -> None:
-        """Once the last of them has planned so often from now on, as it does while something waits."""
+        """Wait for `times` further plans of the last process, which it makes while a shard waits."""
         plans = "agent_scheduler_sharding_plan_duration_seconds_count"
         before = self.metric(plans)
         await until(lambda: self.metric(plans) >= before + times)
@@ -54,7 +54,7 @@ class World(ShardedCluster, BatchWorld):  # type: ignore[misc]
 
 @asynccontextmanager
 async def world(**server: Any) -> AsyncIterator[World]:
-    """Its controllers end in order, with exit code 0, and no two shards of theirs ever overlapped."""
+    """Start a world; at the end its controllers stop with exit code 0, and no two of their shards ever overlapped."""
     async with embedded_cluster(**server) as cluster:
         made = World(cluster)
         await made.prepare()
@@ -69,7 +69,7 @@ async def world(**server: Any) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def following(nodes: int, *, config: Any = None, **process: Any) -> AsyncIterator[World]:
-    """`world` with nodes `n000`..., perhaps a ConfigMap, and a process that is started with what else is given."""
+    """Start a `world` with nodes `n000`..., a ConfigMap if given, and a process with the other arguments."""
     async with world() as it:
         await it.add_nodes(nodes)
         if config is not None:

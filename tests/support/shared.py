@@ -1,4 +1,4 @@
-"""Schedulers that share a cluster by NodeShards: the real processes' runtimes, and what an administrator does."""
+"""Schedulers that share a cluster by NodeShards: the real processes' runtimes, and an administrator's actions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SharedCluster(EmbeddedCluster, ShardedCluster):
         EmbeddedCluster.__init__(self, cluster.api, cluster.transport, cluster._server)
 
     async def install(self, *, schema: bool = True) -> None:
-        """The kind NodeShard; without the `schema`, anything is one."""
+        """Install the kind NodeShard; without `schema`, it has no validation."""
         definition = yaml.safe_load(CRD.read_text())
         if not schema:
             anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -34,25 +34,25 @@ class SharedCluster(EmbeddedCluster, ShardedCluster):
         await self.add(CRDS, definition)
 
     async def desire(self, shard: str, nodes: Iterable[str]) -> None:
-        """Say which nodes a shard should have; it is made if need be."""
+        """Set the desired nodes of a shard, which is created if needed."""
         if await self.shard(shard) is None:
             await self.add_shard(shard, list(nodes), ours=False)
         else:
             await self.change_shard(shard, {"spec": {"nodesDesired": list(nodes)}})
 
     async def write_status(self, shard: str, **lists: Any) -> None:
-        """As a scheduler of another make would."""
+        """Write the status as a scheduler of another vendor does."""
         await self.change_shard(shard, {"status": lists}, status=True)
 
     async def status(self, shard: str) -> dict[str, Any]:
         return (await self.get(f"{NODE_SHARDS}/{shard}")).get("status") or {}
 
     async def in_use(self, shard: str) -> str:
-        """Names, as one text: `n0 n1`."""
+        """Return the names of the nodes in use as one text: `n0 n1`."""
         return " ".join((await self.status(shard)).get("nodesInUse") or [])
 
     async def uses(self, shard: str, nodes: str) -> bool:
-        """Whether it uses these nodes, and nothing is to change."""
+        """Return whether the shard uses exactly these nodes, with no change pending."""
         status = await self.status(shard)
         rest = (status.get("nodesToAdd") or []) + (status.get("nodesToRemove") or [])
         return " ".join(status.get("nodesInUse") or []) == nodes and not rest
@@ -72,7 +72,7 @@ def lists_shards(request: Request) -> bool:
 
 
 async def has_looked_again(shared: SharedCluster, shard: str, tap: Tap) -> None:
-    """Returns when the shard's scheduler has acted on it once more from beginning to end."""
+    """Wait until the shard's scheduler has handled it once more from beginning to end."""
     for number in range(2):
         seen = tap.count(lists_shards)
         await shared.change_shard(shard, {"metadata": {"labels": {"looks": f"{seen}-{number}"}}})
@@ -80,7 +80,7 @@ async def has_looked_again(shared: SharedCluster, shard: str, tap: Tap) -> None:
 
 
 def decides_on(runtime: Runtime, *nodes: str) -> bool:
-    """Whether these are the nodes that it takes for its own now."""
+    """Return whether the runtime currently decides on exactly these nodes."""
     path = runtime.fast_path
     return path is not None and path.shard is not None and path.shard.membership.nodes == set(nodes)
 
@@ -89,7 +89,7 @@ def decides_on(runtime: Runtime, *nodes: str) -> bool:
 async def shared_cluster(
     nodes: int = 0, *, kind: bool = True, schema: bool = True, **server: Any
 ) -> AsyncIterator[SharedCluster]:
-    """Without the `kind`, nothing is a NodeShard; without the `schema`, anything is."""
+    """Start a cluster; without `kind`, NodeShard is not installed, and without `schema`, it has no validation."""
     async with embedded_cluster(**server) as cluster:
         shared = SharedCluster(cluster)
         if kind:
@@ -110,7 +110,7 @@ async def scheduler(
     nodes: str = "",
     **other: Any,
 ) -> AsyncIterator[Runtime]:
-    """One that ends in order with the block. `nodes`: names, as one text; its shard desires them, and it uses them."""
+    """Run a scheduler. `nodes` are names, as one text; its shard desires them, and it uses them."""
     text = f"""
 apiVersion: agent-scheduler/v1
 kind: SchedulerConfiguration
@@ -137,7 +137,7 @@ async def batch_cluster(nodes: int) -> AsyncIterator[SharedCluster]:
 async def batch(
     shared: SharedCluster, name: str, mode: str = "hard", sessions: str = "", **other: Any
 ) -> AsyncIterator[Installation]:
-    """A process of the shard `name`, whose batch scheduler is called `batch-<name>` and has a queue `q-<name>`."""
+    """Run a scheduler of the shard `name`, with a batch scheduler `batch-<name>` and a queue `q-<name>`."""
     more = f"batch: {{schedulerName: batch-{name}, defaultQueue: q-{name}, schedulePeriod: 50ms{sessions}}}"
     async with scheduler(shared, name, mode, more=more, **other) as runtime:
         world = Installation(shared, runtime)

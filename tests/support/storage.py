@@ -1,4 +1,4 @@
-"""Objects of storage as the API server sends them, read as the product reads them."""
+"""Objects of storage as the API server sends them, decoded as the product does."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def volume(
     meta: Json | None = None,
     **spec: Any,
 ) -> VolumeInfo:
-    """`on`: the host that it is local to; `zone`: the zone of its node affinity."""
+    """Return a volume; `on` is the host that it is local to, `zone` the zone of its node affinity."""
     labels = {"kubernetes.io/hostname": on, "topology.kubernetes.io/zone": zone}
     required = [
         {"key": key, "operator": "In", "values": [value]}
@@ -106,7 +106,7 @@ def volume(
 
 
 def ref(name: str, *, uid: str | None = None, namespace: str = "default") -> Json:
-    """A claimRef; with the UID that `claim` gives, unless another is asked for ("" for none)."""
+    """Return a claimRef with the UID that `claim` sets, unless another is given ("" for none)."""
     return {"namespace": namespace, "name": name, "uid": f"uid-{name}" if uid is None else uid}
 
 
@@ -125,7 +125,7 @@ def storage_class(
 
 
 def csi_node(name: str, *, migrated: str = "", **limits: int | None) -> CSINodeInfo:
-    """Drivers are named by keyword; None for a driver without a limit."""
+    """Return a CSINode with drivers by keyword; None is a driver without a limit."""
     drivers = [
         {"name": driver, "allocatable": None if count is None else {"count": count}}
         for driver, count in limits.items()
@@ -163,7 +163,7 @@ def attachment(name: str, node_name: str, volume_name: str | None, *, driver: st
 def pod(
     *claims: str, name: str = "p", uid: str = "uid-p", ephemeral: tuple[str, ...] = (), **more: Json
 ) -> PodVolumes:
-    """A pod with these claims; `more` are further volumes by name."""
+    """Return a pod with these claims; `more` are further volumes by name."""
     found = pod_volumes(spec(*claims, ephemeral=ephemeral, **more), namespace="default", name=name, uid=uid)
     assert found is not None
     return found
@@ -177,7 +177,7 @@ def spec(*claims: str, ephemeral: tuple[str, ...] = (), **more: Json) -> bytes:
 
 
 def class_of(volumes: PodVolumes | None) -> PodClass:
-    """The class of a pod that is nothing but its volumes."""
+    """Return the class of a pod with nothing but its volumes."""
     return PodClass(
         requests={},
         nonzero=(0, 0),

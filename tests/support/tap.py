@@ -1,4 +1,4 @@
-"""The requests of an embedded server, counted, and harmed when a test says so."""
+"""Records the requests of an embedded server, and disturbs those that a test picks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from embedded_kubernetes.requests import Disturb, Disturbance, Request
 
 
 class Tap:
-    """A server's `disturb` that remembers every request and lets a test harm those that it picks."""
+    """A server's `disturb` hook that records every request and lets a test disturb some of them."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -23,12 +23,12 @@ class Tap:
         return sum(picked(request) for request in self.requests)
 
     def binds(self, pod: str) -> int:
-        """How often a pod was sent to be bound."""
+        """Return how often a bind was sent for a pod."""
         return self.count(lambda request: is_bind(request) and f"/{pod}/" in request.path)
 
 
 def denied(pod: str = "") -> Disturb:
-    """A webhook at the server refuses the pod's binds, or all."""
+    """Return a hook with which a webhook denies the pod's binds, or all."""
 
     def harm(request: Request) -> Disturbance | None:
         refused = is_bind(request) and f"/{pod}" in request.path

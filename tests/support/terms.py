@@ -1,4 +1,4 @@
-"""Parts of a pod's spec that say where it may go: affinities, and constraints on how pods spread."""
+"""Constraints in a pod's spec on where it may be placed: affinities and topology spread."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ def expression(key: str, *values: str, operator: str = "In") -> Json:
 
 
 def term(key: str, *values: str, operator: str = "In") -> Json:
-    """A term of a node selector with one expression."""
+    """Return a term of a node selector with one expression."""
     return {"matchExpressions": [expression(key, *values, operator=operator)]}
 
 
 def requiring(*terms: Json) -> Json:
-    """A node affinity that one of `terms` has to match."""
+    """Return a node affinity of which one of `terms` must match."""
     return {REQUIRED: {"nodeSelectorTerms": list(terms)}}
 
 
 def preferring(*weighted: tuple[int, Json]) -> Json:
-    """A node affinity that prefers the terms by their weights."""
+    """Return a node affinity that prefers the terms by their weights."""
     return {PREFERRED: [{"weight": weight, "preference": each} for weight, each in weighted]}
 
 
 def pod_term(app: str = "web", key: str = HOSTNAME, **more: Any) -> Json:
-    """A term that speaks of the pods with the label `app`, within the domains of `key`."""
+    """Return a term for the pods with the label `app`, within the domains of `key`."""
     return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
 
 
 def beside(kind: str, *terms: Json, weight: int = 0) -> Json:
-    """The pod affinity or anti-affinity `kind`: required, or preferred with `weight`."""
+    """Return the pod affinity or anti-affinity `kind`: required, or preferred with `weight`."""
     if weight:
         return {kind: {PREFERRED: [{"weight": weight, "podAffinityTerm": each} for each in terms]}}
     return {kind: {REQUIRED: list(terms)}}
@@ -46,6 +46,6 @@ def beside(kind: str, *terms: Json, weight: int = 0) -> Json:
 def spread(
     key: str = ZONE, app: str = "web", *, skew: int = 1, when: str = "DoNotSchedule", **more: Any
 ) -> Json:
-    """A topology spread constraint on the pods with the label `app`; `more` adds fields or replaces them."""
+    """Return a topology spread constraint on the pods with the label `app`; `more` adds or replaces fields."""
     selector = {"matchLabels": {"app": app}}
     return {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": when, "labelSelector": selector, **more}

@@ -1,4 +1,4 @@
-"""Transports that pass requests on to another one, and what tests do to some of them on their way."""
+"""Transports that forward requests to another one, and ways in which tests disturb them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from agent_scheduler.kube.transport import (
 )
 
 Send = Callable[[], Any]
-#: What becomes of a request, which it may send.
+#: Handles a request, which it may send.
 Way = Callable[[Send], Any]
 
 
 def failure(status: int, reason: str = "", **more: Any) -> Response:
-    """The answer of an API server that refuses a request."""
+    """Return an API server's failure response."""
     told = {"status": "Failure", "reason": reason, "code": status}
     body = {"kind": "Status", "apiVersion": "v1", **told, **more}
     return Response(status, json.dumps(body).encode(), Headers(()))
@@ -41,7 +41,7 @@ async def lost(send: Send) -> Response:
 
 
 class Held:
-    """A way on which requests wait until they may `go`."""
+    """A way on which requests wait for `go`."""
 
     def __init__(self) -> None:
         self.came, self.go = asyncio.Event(), asyncio.Event()
@@ -54,15 +54,14 @@ class Held:
 
 
 class Through(Transport):
-    """Passes all on and closes nothing. A subclass changes `request` or `stream`; what it does not change it leaves to
-    this one."""
+    """Forwards everything and closes nothing. Subclasses override `request` or `stream`."""
 
-    #: How often a subclass is still to do what it does.
+    #: How many more times a subclass applies its fault.
     left = 1
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
-        #: What was asked: methods, and paths without queries.
+        #: The methods of requests, and paths without queries.
         self.asked: list[tuple[str, str]] = []
 
     async def request(self, method: str, path: str, **more: Any) -> Response:
@@ -76,16 +75,16 @@ class Through(Transport):
 
 
 class Faulty(Through):
-    """Requests of each kind in `ways` go wrong, one in each way.
+    """Disturbs requests of each kind in `ways`, one per way.
 
-    `at_once`: they are begun without a task, where whoever asks can do so.
+    With `at_once`, they are started without a task if the caller supports that.
     """
 
     def __init__(self, inner: Transport, *, at_once: bool = False) -> None:
         super().__init__(inner)
         self.at_once = at_once
         self._started: list[asyncio.Task[None]] = []
-        #: (method, part of the path) -> ways, one a request.
+        #: (method, part of the path) -> ways, one per request.
         self.ways: dict[tuple[str, str], list[Way]] = {}
         self.sent: list[str] = []
 
@@ -101,7 +100,7 @@ class Faulty(Through):
         return await super().request(method, path, **more)
 
     def start(self, method: str, path: str, *, answered: Answered, **more: Any) -> bool:
-        """As `kube.transport.Start`, of what goes wrong."""
+        """Start a disturbed request, as `kube.transport.Start`."""
         if not self.at_once or not self._ways(method, path):
             return False
 
@@ -116,9 +115,9 @@ class Faulty(Through):
 
 
 class Refusing(Through):
-    """Refuses requests of one kind with the status `answer`, or loses their answers if it is None, `left` times.
+    """Refuses `left` requests of one kind with the status `answer`, or loses their responses if it is None.
 
-    It passes on what tells where a pod is about to go: the product does not repeat that.
+    It forwards writes of a nomination before a bind, which the product does not repeat.
     """
 
     def __init__(self, inner: Transport, method: str, ending: str, times: int, answer: int | None) -> None:
@@ -140,7 +139,7 @@ class Refusing(Through):
 
 
 class Waiting(Through):
-    """Requests of one kind are sent only when they may `go`."""
+    """Delays requests of one kind until `go`."""
 
     def __init__(self, inner: Transport, method: str, ending: str) -> None:
         super().__init__(inner)

@@ -1,10 +1,8 @@
-"""Tests in virtual time: one may wait for hours, or for nothing to happen, and neither takes time nor hangs on how busy
-the machine is.
+"""Virtual time for tests, which can wait for hours without delay and do not depend on the machine's speed.
 
-A folder of tests has it by a line in its conftest.py, `from tests.support.virtual import
-pytest_asyncio_loop_factories`,
-or a single test by `virtual_time`. In it there are no sockets and processes: what would be said to an API server over
-HTTP is said in process (`tests.support.embedded`), and the product is given `timing()`.
+A folder of tests gets it by a line in its conftest.py, `from tests.support.virtual import
+pytest_asyncio_loop_factories`, or a single test by `virtual_time`. There are no sockets and processes in it: an API
+server is called in the process (`tests.support.embedded`), and the product receives `timing()`.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ import pytest
 from agent_scheduler.kube.retry import REAL, Timing
 from tests.support.loop import SimLoop
 
-#: Seconds after which a test that only repeats itself fails.
+#: Seconds of virtual time after which a test that only repeats itself fails.
 _LIMIT = 1_000_000.0
 #: The time of day at which every loop begins, in seconds since 1970: 2026-01-01, 00:00 UTC.
 EPOCH = 1_767_225_600.0
 
 
 class CheckedLoop(SimLoop):
-    """A loop that, when it is closed, raises for errors of tasks and callbacks that nothing awaited."""
+    """A loop that raises, when it is closed, the errors of tasks and callbacks that were not awaited."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -43,25 +41,27 @@ class CheckedLoop(SimLoop):
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The hook of pytest-asyncio. A test that is marked `real_time` has a loop with sockets and the machine's time."""
+    """Return the loops for pytest-asyncio; tests marked `real_time` have sockets and the machine's time."""
     if item.get_closest_marker("real_time"):
         return {"real": asyncio.new_event_loop}
     return {"virtual": CheckedLoop}
 
 
 def is_virtual() -> bool:
-    """Whether the running loop's time is virtual."""
+    """Return whether the running loop's time is virtual."""
     return isinstance(asyncio.get_running_loop(), SimLoop)
 
 
 def time_of_day() -> float:
-    """Seconds since 1970 on the running loop, whose time is virtual."""
+    """Return the seconds since 1970 on the running loop, whose time is virtual."""
     return EPOCH + asyncio.get_running_loop().time()
 
 
 def timing() -> Timing:
-    """Where the product takes time and chance from on the running loop; chance is the same in every run if its time is
-    virtual."""
+    """Return the time and random numbers for the product on the running loop.
+
+    In virtual time, the random numbers are the same in every run.
+    """
     if not is_virtual():
         return REAL
     return Timing(
@@ -73,10 +73,9 @@ def timing() -> Timing:
 
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Runs an async test on a loop whose time jumps to the next timer when nothing is ready.
+    """Run an async test on a loop whose time jumps to the next timer when nothing is ready.
 
-    What waits for something that cannot come fails at once (`Deadlock`), and what repeats itself in vain after
-    `_LIMIT` seconds.
+    A wait for an impossible event fails immediately (`Deadlock`), and a fruitless repetition after `_LIMIT` seconds.
     """
 
     @functools.wraps(test)

@@ -1,4 +1,4 @@
-"""What users and volume plugins say to an embedded API server, and its volume controller, which can be held."""
+"""Users' and volume plugins' actions on an embedded API server, and its volume controller, which can be paused."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.terms import HOSTNAME, term
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 STORAGE = "/apis/storage.k8s.io/v1"
-#: The provisioner of classes whose volumes somebody else makes.
+#: The provisioner of classes whose volumes another component creates.
 NOBODY = "kubernetes.io/no-provisioner"
 _COMMON = {"accessModes": ["ReadWriteOnce"]}
 _SIZE = {"storage": "1Gi"}
 
 
 class Storage:
-    """In the end the controller of `storage` ends with it."""
+    """The actions on a cluster; the controller that it starts ends with `storage`."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.cluster = cluster
@@ -67,7 +67,7 @@ class Storage:
         await self.cluster.add_pod(name, volumes=using(*claims), **spec)
 
     async def pod_with_claim(self, *nodes: str, **its_class: Any) -> None:
-        """A pod whose claim waits for its consumer, and nodes for it."""
+        """Add a pod whose claim waits for its consumer, and nodes."""
         await self.add_class(**its_class)
         await self.add_claim("data")
         await self.add_nodes(*nodes)
@@ -79,25 +79,25 @@ class Storage:
 
     @asynccontextmanager
     async def settling(self, transport: Transport | None = None, **settings: Any) -> AsyncIterator[Running]:
-        """As `scheduling`; in the end nothing is reserved any more."""
+        """Run `scheduling`; at the end, verify that nothing is reserved."""
         async with scheduling(transport or self.cluster.transport, **settings) as running:
             yield running
             await until(lambda: nothing_reserved(running))
             assert running.reports.failures == [] and not running.reports.counts["after flush"]
 
     async def refused(self, name: str) -> str:
-        """The message of the pod's condition, once there is one."""
+        """Return the message of the pod's condition, once there is one."""
         message: str = (await until(lambda: self.cluster.condition(name)))["message"]
         return message
 
     async def selected(self, claim: str = "data") -> str | None:
-        """The node that was chosen for a claim."""
+        """Return the node that was selected for a claim."""
         about = (await self.cluster.get(f"{CLAIMS}/{claim}"))["metadata"].get("annotations") or {}
         node: str | None = about.get("volume.kubernetes.io/selected-node")
         return node
 
     async def claimed(self) -> dict[str, str]:
-        """Volume -> the claim that it is for."""
+        """Return the claim of each volume that has one, by the volume's name."""
         return {
             each["metadata"]["name"]: each["spec"]["claimRef"]["name"]
             for each in await self.cluster.items(VOLUMES)
@@ -106,7 +106,7 @@ class Storage:
 
 
 def using(*claims: str) -> list[dict[str, Any]]:
-    """Volumes of a pod, each named after its claim."""
+    """Return volumes of a pod, each named after its claim."""
     return [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
 
 

@@ -1,4 +1,4 @@
-"""The webhook's process against an embedded cluster: both over HTTP, the webhook's with TLS."""
+"""The webhook's process against an embedded cluster, both over HTTP, the webhook's with TLS."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def manifest(name: str, folder: str = "webhook") -> Any:
 
 
 def ignored(configuration: Any) -> Any:
-    """With no Service behind it, which these tests do without, its webhooks are to be in nobody's way."""
+    """Make the configuration's webhooks ignore failures, because these tests run without their Service."""
     for each in configuration["webhooks"]:
         each["failurePolicy"] = "Ignore"
     return configuration
@@ -58,7 +58,7 @@ class World:
         return process
 
     def made(self, **settings: Any) -> WebhookProcess:
-        """One that does not run."""
+        """Create a process that does not run yet."""
         serving = settings.pop("serving", Serving(bind_address="127.0.0.1", port=0))
         return WebhookProcess(
             WebhookSettings(
@@ -93,12 +93,12 @@ class World:
         return {key: base64.b64decode(text) for key, text in data.items()}
 
     async def bundles(self) -> list[set[str]]:
-        """What the webhooks of both configurations trust."""
+        """Return the CA bundles of the webhooks in both configurations."""
         found = [await self.cluster.ask("GET", f"{path}/{NAME}") for path in (MUTATING, VALIDATING)]
         return [{each["clientConfig"].get("caBundle", "") for each in one["webhooks"]} for one in found]
 
     async def trusted(self) -> ssl.SSLContext:
-        """As an API server has it that has read the configurations; once both say the same."""
+        """Return the TLS context of an API server with the configurations, once both have the same CA bundle."""
 
         async def one() -> str:
             (first, *others), second = await self.bundles()
@@ -109,7 +109,7 @@ class World:
 
 
 class Client:
-    """Asks one webhook, as an API server does."""
+    """Sends requests to one webhook, as an API server does."""
 
     def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
         self.session = session
@@ -126,7 +126,7 @@ class Client:
             return answer.status, await answer.text()
 
     async def review(self, path: str, made: Any, **request: Any) -> Any:
-        """The response; a patch is decoded."""
+        """Return the response, with a decoded patch."""
         asked = {"uid": "u1", "operation": "CREATE", "namespace": "default", "object": made, **request}
         status, text = await self.post(path, review(asked))
         assert status == 200, text
@@ -152,7 +152,7 @@ async def asking(process: WebhookProcess, trusted: ssl.SSLContext) -> AsyncItera
 
 @asynccontextmanager
 async def webhooks(*, kinds: bool = True, **server: Any) -> AsyncIterator[World]:
-    """A cluster with what `config/webhook` installs beside the Deployment. In the end every process ends in order."""
+    """Start a cluster with the objects of `config/webhook`, without the Deployment; stop processes at the end."""
     async with embedded_cluster(**server) as cluster:
         if kinds:
             await install(cluster)
@@ -171,7 +171,7 @@ async def webhooks(*, kinds: bool = True, **server: Any) -> AsyncIterator[World]
 
 @asynccontextmanager
 async def asked(**settings: Any) -> AsyncIterator[tuple[WebhookProcess, Client]]:
-    """A process, and an API server that asks it."""
+    """Run a process, and a client that calls it as an API server does."""
     async with webhooks() as world:
         process = world.start(**settings)
         async with asking(process, await world.trusted()) as api_server:

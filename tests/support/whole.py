@@ -1,4 +1,4 @@
-"""The scheduler's process beside those of controllers, with nothing played by the test but what nodes say."""
+"""The scheduler's process with those of controllers; the test simulates only nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.jobs import GROUPS, JOBS, reported
 
 
 class Whole(BatchWorld):
-    """Owner of the scheduler's process, too."""
+    """Owner of the controllers' and the scheduler's processes."""
 
     _scheduler: tuple[Runtime, asyncio.Task[int]] | None = None
     configuration = CONFIGURATION
@@ -44,7 +44,7 @@ class Whole(BatchWorld):
         await self.add(JOBS, objects.job(name, *tasks, minimum=minimum, queue="default", **more))
 
     async def starts(self, name: str) -> None:
-        """As the kubelet of its node says."""
+        """Report the pod as running, as its node's kubelet does."""
         status = {"phase": "Running", "containerStatuses": [{**reported("Running"), "state": {}}]}
         await self.patch(f"{PODS}/{name}/status", {"status": status})
 
@@ -54,11 +54,11 @@ class Whole(BatchWorld):
     # ---- what there is
 
     async def there(self, *names: str) -> bool:
-        """Whether pods of these names exist."""
+        """Return whether pods of these names exist."""
         return set(names) <= (await self.pods()).keys()
 
     async def is_another(self, name: str, before: Any) -> bool:
-        """Whether the pod of this name is not the one that `before` is."""
+        """Return whether the pod of this name is not the pod `before`."""
         found = (await self.pods()).get(name)
         return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
 
@@ -66,7 +66,7 @@ class Whole(BatchWorld):
         return (await self.get(f"{JOBS}/{name}")).get("status") or {}
 
     async def runs(self, name: str, running: int, **counts: int) -> bool:
-        """Whether the Job runs, with so many pods; other counts of its status by name."""
+        """Return whether the Job runs with `running` pods; other counts of its status by name."""
         found = await self.job_status(name)
         counts = {"running": running, **counts}
         return found.get("state", {}).get("phase") == "Running" and all(
@@ -74,13 +74,13 @@ class Whole(BatchWorld):
         )
 
     async def group(self) -> dict[str, Any]:
-        """The only one."""
+        """Return the only group."""
         (found,) = await self.items(GROUPS)
         return dict(found)
 
 
 def stage(name: str, replicas: int, minimum: int, *, cpu: str = "1", gated: bool = False, **more: Any) -> Any:
-    """A task of pods that run and end once; with the queue's gate if they are `gated`."""
+    """Return a task of pods that run and end once; with the queue's gate if they are `gated`."""
     containers = [objects.container(requests={"cpu": cpu, "memory": "64Mi"})]
     template: dict[str, Any] = {"containers": containers, "restartPolicy": "Never"}
     if gated:
@@ -99,7 +99,7 @@ async def whole(
     configuration: str = CONFIGURATION,
     **cluster: Any,
 ) -> AsyncIterator[Any]:
-    """Without `kubelets`, pods start when the test says so."""
+    """Run all processes; without `kubelets`, pods start when the test reports it."""
     async with batch_world(made, kubelets=kubelets, **cluster) as it:
         it.configuration = configuration
         it.start(*controllers)

@@ -1,4 +1,4 @@
-"""Connections without sockets, for the HTTP client in virtual time: what a server does at each byte, a test says."""
+"""Connections without sockets for the HTTP client in virtual time; a test decides the server's reaction to a byte."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Wire(asyncio.Transport):
-    """The client's end. The server's is `deliver` and `end`."""
+    """The client's end. `deliver` and `end` act for the server."""
 
     def __init__(self, network: Network, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -35,12 +35,12 @@ class Wire(asyncio.Transport):
             self.network.meet(self, request)
 
     def deliver(self, data: bytes) -> None:
-        """The client gets the bytes a moment later, all at once, and behind what was sent before."""
+        """Deliver the bytes to the client a moment later, all at once, after those that were sent before."""
         if data:
             self._loop.call_at(self._next_moment(), self._deliver, data)
 
     def _next_moment(self) -> float:
-        # What is sent together arrives in one turn of the loop, in its order.
+        # Bytes that are sent together arrive in one turn of the loop, in order.
         self._due = max(self._due + 1e-10, self._loop.time() + 0.001)
         return self._due
 
@@ -49,7 +49,7 @@ class Wire(asyncio.Transport):
             self._protocol.data_received(data)
 
     def end(self, error: Exception | None = None) -> None:
-        """The server closes the connection behind what it sent, or resets it."""
+        """Close the connection after the sent bytes, or reset it."""
         self._loop.call_at(self._next_moment(), self._end, error)
 
     def _end(self, error: Exception | None) -> None:
@@ -72,7 +72,7 @@ class Wire(asyncio.Transport):
 
 
 class Network:
-    """`meet` is called with each whole request and its wire."""
+    """A network that calls `meet` with each whole request and its wire."""
 
     url = "http://api.example"
 
@@ -80,7 +80,7 @@ class Network:
         self.meet = meet
         self.written: list[tuple[float, bytes]] = []
         self.opened = self.open = 0
-        #: The client is not notified of connections that end.
+        #: Whether the client is not notified of connections that end.
         self.silent = False
         self.refuses = False
 

@@ -1,5 +1,5 @@
-"""What becomes of an object that is to be made, changed or deleted: defaults for it, or a refusal.
+"""Admission of objects that are created, changed or deleted: defaults and rejections.
 
-Pure functions of the object and of what is known of the cluster. Kinds and rules are Volcano's
-(`pkg/webhooks/admission`), and so are the words of refusals.
+Pure functions of the object and of the known state of the cluster. Kinds, rules and messages are Volcano's
+(`pkg/webhooks/admission`).
 """

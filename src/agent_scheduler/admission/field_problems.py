@@ -1,6 +1,6 @@
-"""What is said of a field of an object that Kubernetes would refuse, in its words: those of `field.Error`.
+"""Messages about invalid fields, in the words of Kubernetes' `field.Error`.
 
-Each function takes the field's place, and returns or yields its problems with the place before them.
+Each function takes the field's path, and returns or yields its problems with the path as prefix.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def unsupported(at: str, value: str, allowed: Iterable[str]) -> str:
 
 
 def formatted(at: str, text: str, rule: names.Rule) -> Iterator[str]:
-    """A text that has to be as a rule of `names` says."""
+    """Check a text with a rule of `names`."""
     for problem in rule(text):
         yield invalid(at, text, problem)
 
 
 def named(at: str, text: str, rule: names.Rule) -> Iterator[str]:
-    """As `formatted`, and it must not be missing."""
+    """Check as `formatted`, and that the text is not missing."""
     if text:
         yield from formatted(at, text, rule)
     else:
@@ -67,13 +67,13 @@ def present(at: str, text: str, detail: str = "") -> Iterator[str]:
 
 
 def one_of(at: str, value: str | None, allowed: Collection[str]) -> Iterator[str]:
-    """None is as good as any of them."""
+    """Check for one of the allowed values; None is valid."""
     if value is not None and value not in allowed:
         yield unsupported(at, value, allowed)
 
 
 def between(at: str, value: int | None, low: int, high: int) -> Iterator[str]:
-    """None is as good as any number between them."""
+    """Check the range of a number; None is valid."""
     if value is not None and not low <= value <= high:
         yield invalid(at, value, f"must be between {low} and {high}, inclusive")
 
@@ -88,7 +88,7 @@ def port_number(at: str, number: int) -> Iterator[str]:
 
 
 def port(at: str, given: int | str) -> Iterator[str]:
-    """A number, or the name of a port of the container."""
+    """Check a port number or the name of a container's port."""
     if isinstance(given, int):
         yield from port_number(at, given)
     else:
@@ -106,7 +106,7 @@ def no_backsteps(at: str, path: str) -> Iterator[str]:
 
 
 def descending(at: str, path: str) -> Iterator[str]:
-    """A relative path that stays below where it starts."""
+    """Check for a relative path that stays below its start."""
     if path.startswith("/"):
         yield invalid(at, path, "must be a relative path")
     else:
@@ -126,6 +126,6 @@ def annotation_problems(at: str, given: Mapping[str, str] | None) -> Iterator[st
 
 
 def more_than_one(at: str, kinds: Iterable[str], detail: str) -> Iterator[str]:
-    """Of several fields of which one may be set, those after the first."""
+    """Report all but the first of several fields of which only one may be set."""
     for kind in list(kinds)[1:]:
         yield forbidden(f"{at}.{kind}", detail)

@@ -1,4 +1,4 @@
-"""A job as it is changed: how many of its pods there are, how many are needed, and with what priority; nothing else."""
+"""Allows changes of a job only in its numbers of pods, its minimums and its priority class."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ _FIXED: Final = (
 _OF_JOB: Final = frozenset({"minAvailable", "priorityClassName", "tasks"})
 _OF_TASK: Final = frozenset({"replicas", "minAvailable"})
 _AMOUNTS: Final = frozenset({"requests", "limits"})
-#: Of those that clients write in Go leave empty where others leave them out.
+#: Fields that Go clients write empty and others omit.
 _SAME_AS_NONE: Final = frozenset({"metadata", "resources"})
 
 
 def changes(old: JobSpec, job: Job, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """The problems of a change. `before` and `after`: the specs with all of their fields. One whose spec stays may be
-    as it was made: else it would keep its finalizers for ever."""
+    """Yield the problems of a change. `before` and `after` are the specs with all their fields.
+
+    A job with an unchanged spec may violate newer rules: otherwise its finalizers could never be removed.
+    """
     if not _differing(before, after):
         return
     tasks = job.spec.tasks or ()
@@ -51,7 +53,7 @@ def changes(old: JobSpec, job: Job, before: dict[str, Any], after: dict[str, Any
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Fields that are not to change and do."""
+    """Return the changed fields that must not change."""
     found = [f"spec.{key}" for key in _differing(before, after) if key not in _OF_JOB]
     pairs = zip(before.get("tasks") or (), after.get("tasks") or (), strict=True)
     for index, (old, new) in enumerate(pairs):
@@ -66,10 +68,10 @@ def _differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def _value(fields: dict[str, Any], key: str) -> Any:
     if key == "volumes":
-        # The controller gives a claim that it makes a name, and others need not repeat that.
+        # The controller names the claims that it creates, and clients need not repeat the name.
         return [_plain(_unnamed(each)) for each in fields.get(key) or ()] or None
     if key == "plugins":
-        # One without arguments is there.
+        # A plugin without arguments exists nevertheless.
         return {name: arguments or [] for name, arguments in (fields.get(key) or {}).items()}
     return _plain(fields.get(key))
 
@@ -81,7 +83,7 @@ def _unnamed(volume: Any) -> Any:
 
 
 def _amounts(value: Any) -> Any:
-    """Amounts that are written in two ways are the same."""
+    """Normalize amounts, which can be written in several ways."""
     if not isinstance(value, dict):
         return _plain(value)
     try:
@@ -91,7 +93,7 @@ def _amounts(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Without what is as none."""
+    """Remove values that mean the same as a missing one."""
     if isinstance(value, dict):
         kept = {key: _amounts(each) if key in _AMOUNTS else _plain(each) for key, each in value.items()}
         return {

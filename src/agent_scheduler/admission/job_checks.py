@@ -1,6 +1,6 @@
-"""What a job says by itself: its tasks, policies, plugins and volumes.
+"""Checks of a job by itself: its tasks, policies, plugins and volumes.
 
-What its fields may be one by one is the definition's (`config/crd`); here is what they are together.
+The definition (`config/crd`) checks single fields; these are the rules between them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _of_task(job: Job, index: int, task: TaskSpec) -> Iterator[str]:
         )
     yield from partition_problems(job, index, task)
     yield from job_policies.problems(task.policies or (), f"{field}.policies")
-    # The last of its pods has the longest name.
+    # The pod with the highest index has the longest name.
     pod = f"{job.metadata.name}-{task.name}-{max(task.replicas - 1, 0)}"
     if problems := names.qualified(pod):
         yield f"{field}.name: create pod with name {pod} validate failed [{' '.join(problems)}]"
@@ -118,7 +118,7 @@ def _of_plugins(job: Job, tasks: Sequence[TaskSpec]) -> Iterator[str]:
 
 
 def _mpi_master(arguments: Sequence[str]) -> str:
-    """As Go's flags say it: the last one holds, and one without a value takes the next argument."""
+    """Parse as Go's flags: the last one counts, and one without a value takes the next argument."""
     found, flags = _MPI_MASTER, iter(arguments)
     for flag in flags:
         name, given, value = flag.lstrip("-").partition("=")

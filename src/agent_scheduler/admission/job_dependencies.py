@@ -1,6 +1,6 @@
-"""Which tasks of a job wait for which: those that are named have to be there, and none waits for itself in the end.
+"""Checks the dependencies between a job's tasks: all named tasks exist, and there is no cycle.
 
-A task that names another twice waits for it once.
+A repeated name has no effect.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 from agent_scheduler.objects.job import ALL, ANY, TaskSpec
 
 _NO_DAG: Final = "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
-#: An empty one is as `all`.
+#: Empty means `all`.
 _ITERATIONS: Final = ("", ANY, ALL)
 
 
 def is_dependent(tasks: Sequence[TaskSpec]) -> bool:
-    """Whether pods of the job come in stages."""
+    """Return whether the job's pods come in stages."""
     return any(_named(task) for task in tasks)
 
 
@@ -41,12 +41,12 @@ def _named(task: TaskSpec) -> tuple[str, ...]:
 
 
 def _cycle(waits: Mapping[str, Sequence[str]]) -> list[str]:
-    """Names on one way from a task to itself, which is first and last; empty if there is none."""
+    """Return the names on a path from a task to itself, which is first and last; empty if there is none."""
     done: set[str] = set()
     for start in waits:
         if start in done:
             continue
-        # The way from `start`, and of each task on it those that are still to be looked at.
+        # The path from `start`, with the unvisited dependencies of each task on it.
         way, rest = [start], [iter(waits[start])]
         while way:
             found = next((name for name in rest[-1] if name not in done), None)

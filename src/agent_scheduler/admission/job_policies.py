@@ -1,4 +1,4 @@
-"""Policies of a job or of a task: what is done on which events, or on which exit codes."""
+"""Checks the policies of a job or a task: actions for events and exit codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from agent_scheduler.objects.job import LifecyclePolicy
 
-#: On any of them.
+#: Matches all events.
 _EVERY: Final = "*"
 _EVENTS: Final = (
     *(_EVERY, "JobUpdated", "PodEvicted", "PodFailed", "PodPending", "TaskCompleted", "TaskFailed"),
@@ -22,7 +22,7 @@ _VALID_ACTIONS: Final = f"valid actions are [{' '.join(_ACTIONS)}]"
 
 
 def problems(policies: Sequence[LifecyclePolicy], field: str) -> Iterator[str]:
-    """`field`: of the list. What an exit code can be is the platform's; only 0 is no failure anywhere."""
+    """Yield the problems of the list at `field`. Valid exit codes depend on the platform; only 0 is never a failure."""
     events: set[str] = set()
     codes: set[int] = set()
     for index, policy in enumerate(policies):

@@ -1,6 +1,6 @@
-"""Jobs as they are made and changed: their defaults, and whether what they say makes sense.
+"""Defaults and checks of jobs that are created or changed.
 
-All that is wrong is told at once, each with its field and what is allowed there; the words are Volcano's where it has
+All problems are reported together, each with its field and what is allowed; the words are Volcano's where it has
 some.
 """
 
@@ -34,8 +34,11 @@ from .review import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRules:
-    """`scheduler`: of jobs that name none. `strict_min_available`: whether a job is refused whose minimum is not the
-    sum of its tasks' (`job_minimums`); else its maker is warned."""
+    """`scheduler` is the default of jobs without one.
+
+    With `strict_min_available`, a job is rejected if its minimum is not the sum of its tasks' (`job_minimums`);
+    otherwise there is a warning.
+    """
 
     scheduler: str
     strict_min_available: bool = True
@@ -46,7 +49,7 @@ _read = msgspec.json.Decoder(Job).decode
 _OPEN: Final = "Open"
 _MAX_RETRY: Final = 3
 _HOST_NETWORK_DNS: Final = "ClusterFirstWithHostNet"
-#: What plugins of frameworks need of other plugins.
+#: Plugins of frameworks with the other plugins that they need.
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "mpi": ("ssh", "svc"),
     **dict.fromkeys(("pytorch", "ray", "tensorflow"), ("svc",)),
@@ -73,7 +76,7 @@ def mutate(request: Request, rules: JobRules) -> Answer:
     if request.operation != CREATE:
         return refused("expect operation to be 'CREATE' ")
     if not _has_spec(request.object):
-        # Nothing can be added to it, and a review says what it lacks.
+        # Defaults cannot be added without a spec, and the validation reports what is missing.
         return ALLOWED
     spec, patch = job.spec, list[Change]()
     tasks = spec.tasks or ()
@@ -127,11 +130,11 @@ def _dependent(job: Job) -> Change:
 
 
 def validate(request: Request, queues: Mapping[str, Queue], rules: JobRules) -> Answer:
-    """`queues`: those that there are, by name."""
+    """Check the job. `queues` are the existing queues by name."""
     job = object_of(request.object, _read)
     if request.operation == CREATE:
         found = [*problems(job), *_of_queue(job.spec.queue, queues)]
-        # Without one it is not made yet what it is to be.
+        # Without a minimum its defaults are not set yet.
         strict = strict_problem(job.spec) if job.spec.min_available and job.spec.tasks else ""
     elif request.operation == UPDATE:
         old = object_of(request.old_object, _read)

@@ -1,4 +1,4 @@
-"""The formats of names in Kubernetes, and what is said of a text that does not match: those of `util/validation`.
+"""The formats of names in Kubernetes, with the messages of `util/validation`.
 
 Each function returns the problems of a text.
 """
@@ -18,10 +18,10 @@ _NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LETTERS: Final = (
     "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
-#: Most bytes of a label, of its value, and of the part of a qualified name after its prefix; and of a subdomain.
+#: Maximum bytes of a label, its value, and the part of a qualified name after its prefix; and of a subdomain.
 _SHORT: Final = 63
 _LONG: Final = 253
-#: Most characters of the name of a port.
+#: Maximum characters of a port's name.
 _PORT: Final = 15
 
 
@@ -55,7 +55,7 @@ subdomain = _matching(
     most=_LONG,
 )
 _DOMAIN: Final = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
-#: A domain in which names are looked up.
+#: A domain for name lookup.
 search_path = _matching(
     rf"{_DOMAIN}(\.{_DOMAIN})*",
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
@@ -84,7 +84,7 @@ _name_part = _matching(_NAME, f"name part must consist of {_LETTERS}", *("MyName
 
 
 def qualified(text: str) -> Problems:
-    """A name, with or without a prefix: the key of a label, a gate. The name of a pod is a label of its job."""
+    """Check a name with or without a prefix: the key of a label, a gate. A pod's name becomes a label of its job."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return (
@@ -102,7 +102,7 @@ def qualified(text: str) -> Problems:
 
 
 def config_key(text: str) -> Problems:
-    """A key of a ConfigMap or of a Secret."""
+    """Check a key of a ConfigMap or a Secret."""
     if problems := _longer(text, _LONG) or _key(text):
         return problems
     if text in (".", ".."):
@@ -111,7 +111,7 @@ def config_key(text: str) -> Problems:
 
 
 def port(text: str) -> Problems:
-    """The name of a port."""
+    """Check the name of a port."""
     found = list(_longer(text, _PORT))
     if not re.fullmatch(r"[-a-z0-9]+", text):
         found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")

@@ -1,4 +1,4 @@
-"""The containers of a template: names, images, ports, environment, mounts, security.
+"""Checks the containers of a template: names, images, ports, environment, mounts, security.
 
 The words are those of Kubernetes' `validateContainers`.
 """
@@ -93,7 +93,7 @@ class _Device(Wire, frozen=True):
 
 
 class Profile(Wire, frozen=True):
-    """Of seccomp, or of AppArmor."""
+    """A profile of seccomp or AppArmor."""
 
     type: str = ""
     localhost_profile: str | None = None
@@ -104,7 +104,7 @@ class _Capabilities(Wire, frozen=True):
 
 
 class _Security(Wire, frozen=True):
-    """In the order in which Kubernetes shows it."""
+    """A security context, with the fields in Kubernetes' display order."""
 
     capabilities: _Capabilities = _Capabilities()
     privileged: bool | None = None
@@ -143,7 +143,7 @@ class Container(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What containers refer to in their pod. `devices` are the volumes that may be block devices."""
+    """The parts of a pod that containers refer to. `devices` are the volumes that may be block devices."""
 
     volumes: frozenset[str]
     devices: frozenset[str]
@@ -154,7 +154,7 @@ class Pod:
 
 
 def container_problems(containers: Sequence[Container], field: str, pod: Pod) -> Iterator[str]:
-    """The regular containers: one at least."""
+    """Check the regular containers, of which there must be at least one."""
     if not containers:
         yield required(field)
     seen: set[str] = set()
@@ -175,7 +175,7 @@ def init_problems(
         at = f"{field}[{index}]"
         yield from _of_each(container, at, seen, pod)
         yield from one_of(f"{at}.restartPolicy", container.restart_policy, _RESTART)
-        # Kubernetes checks each alone, and names the first.
+        # Kubernetes checks each one separately, always with the first one's path.
         yield from _of_host_ports(container, f"{field}[0]", set())
         if container.restart_policy == "Always":
             yield from _while_it_runs(container, at, pod)
@@ -281,7 +281,7 @@ def _of_sources(sources: Sequence[_EnvFrom], field: str) -> Iterator[str]:
         ]
         for name, ref in given:
             yield from named(f"{at}.{name}.name", ref.name, names.subdomain)
-        # Of these Kubernetes does not say which.
+        # Kubernetes does not include the index here.
         if not given:
             yield invalid(field, "", "must specify one of: `configMapRef` or `secretRef`")
         elif len(given) > 1:
@@ -371,7 +371,7 @@ def _of_security(context: _Security, field: str, pod: Pod) -> Iterator[str]:
 
 
 def profile_problems(profile: Profile | None, field: str, what: str) -> Iterator[str]:
-    """`what`: seccomp, or AppArmor."""
+    """Check a profile. `what` is seccomp or AppArmor."""
     if profile is None:
         return
     if not profile.type:

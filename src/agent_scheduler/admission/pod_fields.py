@@ -1,4 +1,4 @@
-"""What the environment or a volume of a template takes from the pod itself: its fields, and what it asks for."""
+"""Checks references of a template's environment and volumes to the pod itself: its fields and resources."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def field_problems(ref: FieldRef, at: str, *, in_volume: bool = False) -> Iterat
     if not path:
         yield required(f"{at}.fieldPath")
     elif keyed := _KEYED.fullmatch(path):
-        # The keys of annotations are compared without their case.
+        # The keys of annotations are compared without case.
         key = keyed[2].lower() if keyed[1] == "annotations" else keyed[2]
         yield from formatted(at, key, names.qualified)
     elif not path.startswith(("metadata.", "spec.", "status.")):

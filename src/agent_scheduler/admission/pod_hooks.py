@@ -1,4 +1,4 @@
-"""What is done to a container while it runs: hooks of its lifecycle, and probes.
+"""Checks lifecycle hooks and probes of containers.
 
 The words are those of Kubernetes' `validateLifecycle` and `validateProbe`.
 """
@@ -43,7 +43,7 @@ class _Sleep(Wire, frozen=True):
 
 
 class _Handler(Wire, frozen=True):
-    """One of these."""
+    """A handler; exactly one of the fields is set."""
 
     exec: _Exec | None = None
     http_get: _HttpGet | None = None
@@ -67,7 +67,7 @@ class Lifecycle(Wire, frozen=True):
 
 
 def lifecycle_problems(lifecycle: Lifecycle, field: str, grace: int) -> Iterator[str]:
-    """`grace`: seconds that the pod has to end."""
+    """Check lifecycle hooks. `grace` is the pod's termination grace period in seconds."""
     for name, hook in (("postStart", lifecycle.post_start), ("preStop", lifecycle.pre_stop)):
         if hook is not None:
             yield from _of_handler(hook, f"{field}.{name}", grace)

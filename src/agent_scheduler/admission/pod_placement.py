@@ -1,4 +1,4 @@
-"""What a template says of where its pods may run: tolerations, affinity, spread constraints, gates.
+"""Checks the scheduling constraints of a template: tolerations, affinity, spread constraints, gates.
 
 The words are those of Kubernetes' `ValidatePodSpec`.
 """
@@ -198,7 +198,7 @@ def _of_weight(weight: int, at: str) -> Iterator[str]:
 
 
 def _of_node_term(term: _NodeTerm, at: str, *, values_too: bool) -> Iterator[str]:
-    """What is only preferred may name values that no label can have."""
+    """Check a term. Preferred terms may contain values that no label can have."""
     for index, each in enumerate(term.match_expressions):
         yield from _of_requirement(each, f"{at}.matchExpressions[{index}]", numbers=True)
         if values_too:

@@ -1,4 +1,4 @@
-"""What the containers of a template ask for, and may have at most.
+"""Checks requests and limits of the containers of a template.
 
 The words are those of Kubernetes' `ValidateResourceRequirements`.
 """
@@ -23,7 +23,7 @@ _COUNTS: Final = frozenset(
         *("persistentvolumeclaims", "services.nodeports", "services.loadbalancers"),
     }
 )
-#: Names without a domain that mean something, if not in a container.
+#: Known names without a domain, including those that are invalid in containers.
 _KNOWN: Final = _STANDARD.union(
     _COUNTS,
     ("storage", "requests.storage"),
@@ -37,7 +37,7 @@ class _ClaimRef(Wire, frozen=True):
 
 
 class Amounts(Wire, frozen=True):
-    """A container's `ResourceRequirements`, or a pod's."""
+    """The `ResourceRequirements` of a container or a pod."""
 
     requests: Resources | None = None
     limits: Resources | None = None
@@ -45,7 +45,7 @@ class Amounts(Wire, frozen=True):
 
 
 def resource_problems(resources: Amounts, field: str, claims: frozenset[str] = frozenset()) -> Iterator[str]:
-    """`claims`: names of the pod's claims of devices."""
+    """Check requirements. `claims` are the names of the pod's resource claims."""
     limits, requests = resources.limits or {}, resources.requests or {}
     unreadable = False
     for kind, given in (("limits", limits), ("requests", requests)):
@@ -87,7 +87,7 @@ def _of_amount(name: str, said: str | int | float, nano: int, at: str) -> Iterat
 
 
 def _of_name(name: str, at: str) -> Iterator[str]:
-    """One that a container can ask for."""
+    """Check the name of a resource for containers."""
     if problems := names.qualified(name):
         for problem in problems:
             yield invalid(at, name, problem)
@@ -114,7 +114,7 @@ def _is_multiple(nano: int, page: str) -> bool:
 
 def _beside(requests: Resources, limits: Resources, field: str) -> Iterator[str]:
     for name, said in requests.items():
-        # Of these nobody may have more than it asks for.
+        # For these resources the limit must equal the request.
         whole = not _is_native(name) or name.startswith(_HUGE)
         if name not in limits:
             if whole:
@@ -133,7 +133,10 @@ def _beside(requests: Resources, limits: Resources, field: str) -> Iterator[str]
 def pod_resource_problems(
     resources: Amounts, containers: Sequence[Amounts], together: Mapping[str, int], field: str
 ) -> Iterator[str]:
-    """What a pod has as a whole is enough for its containers (KEP-2837). `together`: what these ask for at once."""
+    """Check that a pod's own resources suffice for its containers (KEP-2837).
+
+    `together` are the simultaneous requests of the containers.
+    """
     requests, limits = resources.requests or {}, resources.limits or {}
     if resources.claims:
         yield forbidden(f"{field}.claims", "claims cannot be set for Resources at pod-level")
@@ -154,7 +157,7 @@ def pod_resource_problems(
 
 
 def nano_of(said: str | int | float) -> int:
-    """0 for what is no amount, of which is told elsewhere."""
+    """Return the amount in nano units; 0 for invalid text, which is reported elsewhere."""
     try:
         return parse(str(said)).nano
     except QuantityError:
@@ -162,7 +165,7 @@ def nano_of(said: str | int | float) -> int:
 
 
 def whole_cpus(resources: Amounts) -> bool:
-    """Whether it asks for one CPU or more, and not for part of one. Without any requests its limits are asked for."""
+    """Return whether whole CPUs are requested, at least one. Without requests the limits count."""
     given = resources.requests or resources.limits or {}
     nano = nano_of(given.get("cpu", 0))
     return nano > 0 and nano % UNIT == 0

@@ -1,7 +1,7 @@
-"""Templates of pods: what the API server would refuse of each pod that is made of one.
+"""Checks templates of pods as the API server would check each pod created from them.
 
-The words are those of Kubernetes' `ValidatePodTemplate`. Not looked at are sources of volumes of which Kubernetes does
-not have the driver any more (iSCSI, RBD, disks of clouds), and what is there for Windows alone.
+The words are those of Kubernetes' `ValidatePodTemplate`. Volume sources whose driver Kubernetes no longer has (iSCSI,
+RBD, disks of clouds) and fields for Windows are not checked.
 """
 
 from __future__ import annotations
@@ -149,14 +149,14 @@ def _read(raw: msgspec.Raw) -> _Template:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A field that is null is as good as none."""
+    """Remove null fields, which mean the same as missing ones."""
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def template_problems(task: TaskSpec, index: int) -> Iterator[str]:
-    """Raises UnreadableObject."""
+    """Check the template of a task. Raises UnreadableObject."""
     template = object_of(task.template, _read)
     field = f"spec.tasks[{index}].template"
     yield from label_problems(f"{field}.labels", template.metadata.labels)
@@ -245,8 +245,10 @@ def _of_claims(spec: _Spec, field: str) -> Iterator[str]:
 
 
 def _together(spec: _Spec) -> dict[str, int]:
-    """What the containers ask for at once, in billionths: those that run side by side, or an init container and the
-    sidecars before it, whichever is more."""
+    """Return the simultaneous requests of the containers, in billionths.
+
+    That is the maximum of the containers that run together, and of an init container with the sidecars before it.
+    """
     running, sidecars, peak = Counter[str](), Counter[str](), Counter[str]()
     for container in spec.containers:
         running += _asked(container)
@@ -258,7 +260,7 @@ def _together(spec: _Spec) -> dict[str, int]:
 
 
 def _asked(container: Container) -> Counter[str]:
-    """A container that says only what it may have at most asks for that."""
+    """Return the requests of a container, whose limits are the defaults."""
     resources = container.resources
     return Counter(
         {
@@ -301,7 +303,7 @@ def _of_dns(spec: _Spec, field: str) -> Iterator[str]:
         )
         yield invalid(f"{field}.searches", config.searches, detail)
     for index, search in enumerate(config.searches):
-        # A dot at the end makes it absolute, and one alone is the root.
+        # A trailing dot makes it absolute, and a single dot is the root.
         if search != ".":
             name = search.removesuffix(".")
             for problem in names.search_path(name):
@@ -348,10 +350,10 @@ def _of_security(spec: _Spec, field: str) -> Iterator[str]:
 
 
 def _of_users(spec: _Spec, field: str) -> Iterator[str]:
-    """Users of its own do not go with the host's namespaces."""
+    """Check that user namespaces are not combined with the host's namespaces."""
     shared = (
         ("hostNetwork", spec.host_network),
-        # So Kubernetes names these two.
+        # Kubernetes spells these two like this.
         ("HostPID", spec.host_pid),
         ("HostIPC", spec.host_ipc),
     )
@@ -372,7 +374,7 @@ def _of_names(spec: _Spec, field: str) -> Iterator[str]:
 
 
 def _of_numa(task: TaskSpec, index: int, spec: _Spec) -> Iterator[str]:
-    """A task with a topology policy has CPUs of its own, which are whole."""
+    """Check that a task with a topology policy requests whole CPUs."""
     if task.topology_policy in ("", "none"):
         return
     for number, container in enumerate(spec.containers):

@@ -1,4 +1,4 @@
-"""The volumes of a template: a name each, one source, and what the common sources need.
+"""Checks the volumes of a template: names, one source each, and the fields of common sources.
 
 The words are those of Kubernetes' `ValidateVolumes`.
 """
@@ -44,7 +44,7 @@ _SHORTEST_TOKEN: Final = 600
 _LONGEST_DRIVER: Final = 63
 _MORE: Final = "may not specify more than 1 volume type"
 
-#: A source of which nothing is looked at.
+#: A source whose content is not checked.
 _Any = dict[str, Any]
 
 
@@ -141,7 +141,7 @@ class _ClaimSpec(Wire, frozen=True):
 
 
 class Said(Wire, frozen=True):
-    """Of the metadata of a template what its pods or claims are given."""
+    """The metadata of a template that pods or claims inherit."""
 
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -162,7 +162,7 @@ class _Image(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """One source, of these. A volume without one is an empty directory. The order is that of Kubernetes."""
+    """A volume with one of these sources; without one it is an empty directory. The order is Kubernetes'."""
 
     name: str = ""
     empty_dir: _EmptyDir | None = None
@@ -212,7 +212,7 @@ def volume_problems(volumes: Sequence[Volume], field: str) -> Iterator[str]:
 
 
 def _given(volume: Volume) -> dict[str, object]:
-    """Its sources, by the names of their fields."""
+    """Return its sources by field name."""
     found = {each.encode_name: getattr(volume, each.name) for each in _FIELDS if each.name != "name"}
     return {kind: source for kind, source in found.items() if source is not None}
 
@@ -255,7 +255,7 @@ def _of_source(source: object, field: str) -> Iterator[str]:
 
 
 def block_devices(volumes: Sequence[Volume]) -> frozenset[str]:
-    """The names of those that may be block devices."""
+    """Return the names of the volumes that may be block devices."""
     return frozenset(
         each.name
         for each in volumes
@@ -280,7 +280,7 @@ def _of_path(path: str, at: str) -> Iterator[str]:
 
 
 def _of_config(config: _ConfigMap, field: str) -> Iterator[str]:
-    """Of a ConfigMap, or of a Secret in a projected volume."""
+    """Check a ConfigMap, or a Secret in a projected volume."""
     yield from present(f"{field}.name", config.name)
     yield from _of_items(config.default_mode, config.items, field)
 

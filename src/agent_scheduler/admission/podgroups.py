@@ -1,4 +1,4 @@
-"""PodGroups as they are made: the queue that their namespace names, and whether they may be in theirs."""
+"""Defaults and checks of PodGroups that are created: the queue of their namespace, and whether they may use theirs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ _TWO_TIERS: Final = (
 
 
 def mutate(request: Request, namespaces: Mapping[str, Mapping[str, str]]) -> Answer:
-    """A group in the queue `default`, which the CRD gives to one that names none, is put into its namespace's.
-    `namespaces`: annotations by name."""
+    """Move a group from the queue `default` to its namespace's. `namespaces` are annotations by name.
+
+    The CRD puts groups without a queue into `default`.
+    """
     group = object_of(request.object, _read)
     if request.operation != CREATE:
         return refused(f"invalid operation `{request.operation}`, expect operation to be `CREATE`")
@@ -62,7 +64,7 @@ def _of_queue(name: str, queues: Mapping[str, Queue]) -> Iterator[str]:
 
 
 def _of_topology(group: PodGroup) -> Iterator[str]:
-    """Of several subgroups with the same fault the first is named."""
+    """Check the topology. Only the first of several subgroups with the same problem is reported."""
     problems = [_TWO_TIERS] if _has_two_tiers(group.spec.network_topology) else []
     for policy in group.spec.sub_group_policy or ():
         if _has_two_tiers(policy.network_topology):

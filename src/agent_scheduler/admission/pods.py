@@ -1,8 +1,8 @@
-"""Pods as they are made: the gate of those that wait for their queue, and what resource groups give.
+"""Defaults of pods that are created: the gate of their queue, and the settings of resource groups.
 
 A pod with the annotation `scheduling.volcano.sh/queue-allocation-gate: "true"` gets the scheduling gate of that name,
-which the batch scheduler takes off when its queue has room. Only pods of `PodRules.schedulers` get it, as nobody takes
-it off another's; Volcano gives it to all. Which scheduler a pod has is decided after its resource group's was given.
+which the batch scheduler removes when its queue has room. Only pods of `PodRules.schedulers` get it, since nothing
+would remove it from others; Volcano gives it to all. The scheduler of a resource group counts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from agent_scheduler.objects.wire import SchedulingGate, Wire
 
 from .review import CREATE, Answer, Change, Request, allowed_with, object_of, refused
 
-#: The annotation by which a pod names its resource group, where the group says nothing else.
+#: The annotation of a pod with its resource group, unless the group has another condition.
 RESOURCE_GROUP: Final = "volcano.sh/resource-group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceGroup:
-    """Pods of these namespaces, or with one of these annotations, and what they are given.
+    """The settings for pods of these namespaces or with one of these annotations.
 
-    `affinity` is a pod's; one that a pod has stays. Labels go before those of the pod's node selector.
+    `affinity` applies to pods without affinity. `labels` override those of the pod's node selector.
     """
 
     namespaces: frozenset[str] = frozenset()
@@ -39,8 +39,10 @@ class ResourceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRules:
-    """`schedulers`: names of those that take the gate off. `gates`: whether there are gates at all. A pod is in the
-    first of `groups` that it fits."""
+    """`schedulers` are the names of those that remove the gate; `gates` is false to add none.
+
+    A pod is in the first matching one of `groups`.
+    """
 
     schedulers: frozenset[str]
     gates: bool = True
@@ -57,7 +59,7 @@ class _Metadata(Wire, frozen=True):
 
 class _Spec(Wire, frozen=True):
     scheduler_name: str = ""
-    #: None where there is no list, to which nothing can be added.
+    #: None if there is no list, to which nothing could be appended.
     scheduling_gates: list[SchedulingGate] | None = None
     node_selector: dict[str, str] | None = None
     affinity: msgspec.Raw = _NULL

@@ -1,7 +1,8 @@
-"""The tree of queues: whether a queue may be where it wants to be, and has room there.
+"""Checks the position of a queue in the tree, and its room there.
 
-A queue without a parent is below `root`. What root has is not compared: it has the whole cluster. A parent without
-`deserved` or `guarantee` has none to give, one without `capability` is limited by the next above that has one.
+A queue without a parent is below `root`. The amounts of root are not compared, because it has the whole cluster. A
+parent without `deserved` or `guarantee` has none for its children; without `capability`, that of the closest ancestor
+with one applies.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def allocated_pods(queue: Queue) -> int:
 
 
 class QueueTree:
-    """What each function says is the problem, or empty. `queues`: those that there are, by name."""
+    """Checks that return the problem, or an empty text. `queues` are the existing queues by name."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self.queues = queues
@@ -37,15 +38,15 @@ class QueueTree:
             self._below.setdefault(queues[name].spec.parent, []).append(name)
 
     def below(self, name: str) -> list[str]:
-        """Names of the queues that have this parent."""
+        """Return the names of the queues with this parent."""
         return self._below.get(name, [])
 
     # ---- the place
 
     def place(self, queue: Queue, *, max_depth: int) -> str:
-        """Whether the queue may have its parent.
+        """Check whether the queue may have its parent.
 
-        Volcano lets a queue be moved below itself, and then walks in a circle; here that is refused.
+        Volcano allows moving a queue below itself, and then loops endlessly; here that is rejected.
         """
         name, parent = queue.name, queue.spec.parent
         if parent in ("", ROOT_QUEUE):
@@ -76,7 +77,7 @@ class QueueTree:
         return ""
 
     def _above(self, queue: Queue) -> Iterator[Queue]:
-        """Its parent, and so on, each once; not root."""
+        """Yield its ancestors without root, each once."""
         seen: set[str] = set()
         parent = queue.spec.parent
         while parent not in ("", ROOT_QUEUE) and parent not in seen and parent in self.queues:
@@ -87,7 +88,7 @@ class QueueTree:
     # ---- the room
 
     def fit(self, queue: Queue) -> str:
-        """Whether the amounts of the queue are within those above it, and those below within them.
+        """Check that the amounts of the queue are within those of its ancestors, and its descendants' within them.
 
         Raises QuantityError.
         """
@@ -136,7 +137,7 @@ class QueueTree:
         return ""
 
     def _most_in(self, queue: Queue, resource: str, seen: set[str]) -> float:
-        """The capability of the queue, or else the largest below it. Trees of Volcano may have circles: `seen`."""
+        """Return the capability of the queue, or else the largest below it. `seen` stops at cycles, which may exist."""
         own = of_resources(queue.spec.capability).get(resource, 0)
         if own > 0 or queue.name in seen:
             return own
@@ -166,14 +167,14 @@ def _guaranteed(queue: Queue) -> Vector:
 
 
 def _listed(vector: Vector) -> str:
-    """cpu in millicores, memory in bytes, any other resource in thousandths."""
+    """Format a vector: cpu in millicores, memory in bytes, other resources in thousandths."""
     return ", ".join(
         f"{resource} {vector.get(resource, 0):.2f}" for resource in in_order({*COMMON, *vector.keys()})
     )
 
 
 def _shown(resource: str, amount: float) -> str:
-    """An amount of a vector, cpu and memory as quantities."""
+    """Format an amount of a vector, with cpu and memory as quantities."""
     if resource == CPU:
         return canonical(Quantity(int(amount) * (UNIT // 1000), "DecimalSI"))
     if resource == MEMORY:

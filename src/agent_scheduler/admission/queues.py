@@ -1,6 +1,6 @@
-"""Queues as they are made, changed and deleted: their defaults, and whether what they say makes sense.
+"""Defaults and checks of queues that are created, changed or deleted.
 
-What a queue says by itself is judged here; whether it fits where it is in the tree, in `queue_tree`.
+This module checks a queue by itself, `queue_tree` its position in the tree.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from .review import (
     refused,
 )
 
-#: A queue's place in the tree of hierarchical DRF, and the weights on the way to it.
+#: A queue's path in the tree of hierarchical DRF, and the weights on the path.
 HIERARCHY: Final = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS: Final = "volcano.sh/hierarchy-weights"
 
 _STATES: Final = ("Open", "Closed")
-#: What a queue has of these, it has in whole numbers.
+#: Resources with integer amounts.
 _OBJECT_COUNTS: Final = frozenset(
     {
         *("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"),
         *("persistentvolumeclaims", "services.nodeports", "services.loadbalancers"),
     }
 )
-#: What Go's ParseFloat takes, but for hexadecimal numbers.
+#: The numbers of Go's ParseFloat, except for hexadecimal ones.
 _NUMBER: Final = re.compile(
     r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE | re.ASCII
 )
@@ -52,8 +52,11 @@ _NUMBER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRules:
-    """`max_depth`: levels of queues below root. `keep_allocated`: a queue with pods is not deleted. `protect_root`:
-    what root has is not changed."""
+    """`max_depth` is the maximum number of levels below root.
+
+    With `keep_allocated`, a queue with pods cannot be deleted; with `protect_root`, the resources of root cannot
+    change.
+    """
 
     max_depth: int = 5
     keep_allocated: bool = False
@@ -61,7 +64,7 @@ class QueueRules:
 
 
 class _Spec(QueueSpec, frozen=True):
-    """Of a queue that does not have the CRD's defaults yet. Weight 0 is none."""
+    """A spec without the CRD's defaults. Weight 0 means none."""
 
     weight: int = 0
 
@@ -98,7 +101,7 @@ def mutate(request: Request) -> Answer:
 
 
 def _annotation(key: str) -> str:
-    """As a JSON pointer."""
+    """Return the JSON pointer of an annotation."""
     return f"/metadata/annotations/{key.replace('~', '~0').replace('/', '~1')}"
 
 
@@ -106,7 +109,7 @@ def _annotation(key: str) -> str:
 
 
 def validate(request: Request, queues: Mapping[str, Queue], rules: QueueRules) -> Answer:
-    """`queues`: those that there are, by name; that of the request as it was before."""
+    """Check the request. `queues` are the existing queues by name, without the change of the request."""
     try:
         problem = _problem(request, queues, rules)
     except QuantityError as error:
@@ -115,7 +118,7 @@ def validate(request: Request, queues: Mapping[str, Queue], rules: QueueRules) -
 
 
 def _problem(request: Request, queues: Mapping[str, Queue], rules: QueueRules) -> str:
-    """Why it is not allowed, or empty. Raises QuantityError."""
+    """Return the problem, or an empty text. Raises QuantityError."""
     if request.operation == DELETE:
         return _deleting(request.name, QueueTree(queues), rules)
     if request.operation not in (CREATE, UPDATE):
@@ -162,7 +165,7 @@ def _amounts(queue: Queue) -> tuple[Mapping[str, int], ...]:
 
 
 def _saying(queue: Queue, old: Queue | None, queues: Mapping[str, Queue]) -> str:
-    """What is wrong with the queue by itself. Raises QuantityError."""
+    """Check the queue by itself. Raises QuantityError."""
     found = [*_of_amounts(queue.spec), *_of_state(queue, old), *_of_hierarchy(queue, queues)]
     problems = list(dict.fromkeys(found))
     return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
@@ -173,7 +176,7 @@ def _invalid(field: str, value: str, detail: str) -> str:
 
 
 def _of_amounts(spec: QueueSpec) -> Iterator[str]:
-    """What is guaranteed is at most what is deserved, and that at most the capability, where it says one."""
+    """Check that guarantee <= deserved <= capability, the latter if specified."""
     capability, deserved = spec.capability or {}, spec.deserved or {}
     guarantee = (spec.guarantee.resource if spec.guarantee is not None else None) or {}
     yield from _of_resources("spec.capability", capability)
@@ -212,9 +215,9 @@ def _text(amount: str | int | float) -> str:
 
 
 def _of_state(queue: Queue, old: Queue | None) -> Iterator[str]:
-    """A queue that is Closing or Unknown may be changed, as long as the change does not make it so.
+    """Check the state. A queue that is Closing or Unknown may be changed, unless the change sets such a state.
 
-    Volcano refuses each change of such a queue, its controller's own among them.
+    Volcano rejects every change of such a queue, including its controller's.
     """
     state = queue.status.state
     if state and state not in _STATES and (old is None or old.status.state != state):
@@ -222,14 +225,14 @@ def _of_state(queue: Queue, old: Queue | None) -> Iterator[str]:
 
 
 def _of_weight(weight: str) -> str:
-    """What is wrong with it, or empty."""
+    """Return the problem of a weight, or an empty text."""
     if not _NUMBER.fullmatch(weight):
         return f"is invalid number: strconv.ParseFloat: parsing {json.dumps(weight)}: invalid syntax"
     return "" if float(weight) > 0 else "must be larger than 0"
 
 
 def _of_hierarchy(queue: Queue, queues: Mapping[str, Queue]) -> Iterable[str]:
-    """What is wrong with the annotations: their lengths; or else each weight that is none; or else each queue below."""
+    """Check the annotations: their lengths, else each weight, else each queue below."""
     annotations, field = queue.metadata.annotations or {}, "metadata.annotations"
     hierarchy, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not hierarchy and not weights:

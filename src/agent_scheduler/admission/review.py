@@ -1,4 +1,4 @@
-"""AdmissionReview of admission.k8s.io/v1: what the API server asks of a webhook, and what it is told."""
+"""AdmissionReview of admission.k8s.io/v1: the requests of an API server to a webhook, and the responses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ DELETE: Final = "DELETE"
 
 
 class UnreadableReview(ValueError):
-    """A body that is no AdmissionReview with a request. The message says what is wrong."""
+    """A body is no AdmissionReview with a request. The message says what is wrong."""
 
 
 class Request(msgspec.Struct, frozen=True, rename="camel"):
-    """`object` and `old_object` are JSON, `null` where there is none; `namespace` is empty for cluster-wide kinds."""
+    """A request. `object` and `old_object` are JSON or `null`; `namespace` is empty for cluster-scoped kinds."""
 
     uid: str
     operation: str
@@ -48,7 +48,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Answer(NamedTuple):
-    """`message` says why it is not allowed; only what is allowed has a `patch`. `warnings` are shown to who asked."""
+    """A response. `message` is the reason for a rejection, and only an approval has a `patch`.
+
+    Clients see `warnings`.
+    """
 
     allowed: bool
     message: str = ""
@@ -58,7 +61,7 @@ class Answer(NamedTuple):
 
 ALLOWED: Final = Answer(True)
 
-#: One path of a webhook.
+#: The review function of a webhook's path.
 Reviewer = Callable[[Request], Answer]
 
 _read = msgspec.json.Decoder(_Review).decode
@@ -66,7 +69,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_review(body: bytes) -> Request:
-    """Raises UnreadableReview."""
+    """Decode a review. Raises UnreadableReview."""
     try:
         review = _read(body)
     except msgspec.MsgspecError as error:
@@ -78,7 +81,7 @@ def read_review(body: bytes) -> Request:
 
 
 def write_review(request: Request, answer: Answer) -> bytes:
-    """The AdmissionReview that answers `request`."""
+    """Encode the AdmissionReview with the response to `request`."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": answer.allowed}
     if answer.message:
         response["status"] = {"message": answer.message}
@@ -99,7 +102,7 @@ def allowed_with(patch: Iterable[Change]) -> Answer:
 
 
 def object_of(raw: msgspec.Raw, read: Callable[[msgspec.Raw], T]) -> T:
-    """Raises UnreadableObject."""
+    """Decode an object. Raises UnreadableObject."""
     try:
         return read(raw)
     except msgspec.MsgspecError as error:
@@ -107,11 +110,11 @@ def object_of(raw: msgspec.Raw, read: Callable[[msgspec.Raw], T]) -> T:
 
 
 class UnreadableObject(ValueError):
-    """An object with a field of another type than its kind has. The message says where."""
+    """A field of an object has an invalid type. The message says where."""
 
 
 def review(reviewer: Reviewer, request: Request) -> Answer:
-    """What `reviewer` says; an object that cannot be read is refused."""
+    """Run `reviewer`; an unreadable object is rejected."""
     try:
         return reviewer(request)
     except UnreadableObject as error:

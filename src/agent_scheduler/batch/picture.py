@@ -19,7 +19,7 @@ from agent_scheduler.engine.quotas.vector import Total, Vector, add_to
 from agent_scheduler.engine.session.session import View
 from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.engine.verdicts import without_group
 from agent_scheduler.objects.batch import (
@@ -36,9 +36,10 @@ from .waiting import Kind, kind_of
 #: As of `ClusterObserver.malformed`.
 Malformed = Callable[[str, str, str], None]
 StatusOf = Callable[[PodGroup], PodGroupStatus]
+ConditionOf = Callable[[PodInfo], Condition | None]
 
 
-#: For how long a pod of a workload that names no group is left to whoever makes such groups.
+#: Seconds for which a pod of a workload without a group waits for the podgroup controller.
 _UNNAMED_SECONDS: Final = 5.0
 
 
@@ -120,18 +121,20 @@ class Pictures:
         scheduler_name: str,
         default_queue: str,
         status_of: StatusOf,
+        condition_of: ConditionOf,
         said: Callable[[], Mapping[str, Vector]],
         is_leaving: Callable[[str], bool],
         malformed: Malformed,
         pdbs: PDBs,
     ) -> None:
-        """`status_of`: a group's, with what has been decided of it and the watch does not show yet. `said`: what
-        statuses say that queues hold. `is_leaving`: whether a pod is being evicted."""
+        """`status_of`, `condition_of`: a group's and a pod's, with what has been decided of it and the watch does not
+        show yet. `said`: what statuses say that queues hold. `is_leaving`: whether a pod is being evicted."""
         self._cluster = cluster
         self._groups = groups
         self._name = scheduler_name
         self._default_queue = default_queue
         self._status_of = status_of
+        self._condition_of = condition_of
         self._said = said
         self._is_leaving = is_leaving
         self._malformed = malformed
@@ -200,7 +203,7 @@ class Pictures:
         )
 
     def _is_to_be_named(self, pod: PodInfo, now: float) -> bool:
-        """Whether the pod is left to whoever makes groups, as it is not seen for long enough."""
+        """Return whether the pod still waits for the podgroup controller to name its group."""
         groups, uid = self._groups, pod.uid
         if uid not in groups.to_be_named or pod.node_name or uid in self._cluster.ledger.placements:
             return False
@@ -215,7 +218,7 @@ class Pictures:
         """Those of them that a session would find nodes for."""
         cluster = self._cluster
         return [
-            pod
+            self._as_it_will_be(pod)
             for pod in members
             if self._is_ours(pod) and cluster.is_ours(pod) and pod.uid not in cluster.ledger.placements
         ]
@@ -224,10 +227,14 @@ class Pictures:
         return pod.scheduler_name == self._name
 
     def _as_it_will_be(self, pod: PodInfo) -> PodInfo:
-        """A pod whose bind is under way is where it will be, and one that is being evicted is leaving."""
+        """A pod whose bind is under way is where it will be, one that is being evicted is leaving, and one of which
+        something was said says so."""
         if not pod.node_name:
             placement = self._cluster.ledger.placements.get(pod.uid)
-            return pod if placement is None else replace(pod, node_name=placement.node_name)
+            if placement is not None:
+                return replace(pod, node_name=placement.node_name)
+            condition = self._condition_of(pod)
+            return pod if condition == pod.condition else replace(pod, condition=condition)
         return replace(pod, deleting=True) if not pod.deleting and self._is_leaving(pod.uid) else pod
 
     def _group(self, key: GroupKey, found: PodGroup | NativePodGroup) -> Group | str:

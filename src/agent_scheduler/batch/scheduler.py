@@ -154,6 +154,7 @@ class BatchScheduler:
             scheduler_name=profile.scheduler_name,
             default_queue=settings.default_queue,
             status_of=self._messages.statuses.of,
+            condition_of=messenger.condition_of,
             said=self._messages.queues.said,
             is_leaving=self._evictions.is_leaving,
             malformed=observer.malformed,
@@ -322,7 +323,7 @@ class BatchScheduler:
             )
             self._settled = result.settled
             self.waiting.wait_until(min(result.turns_at, self._pictures.changes_at))
-            await self._worked_off(self.waiting.decided(result.groups, result.held.values()))
+            await self._worked_off(self.waiting.decided(result.groups, result.held))
             await self._worked_off(self._wanting.see(session, result))
             self._cluster.ledger.usage.promises.wanted = result.wanted
             self._deallocate(session)

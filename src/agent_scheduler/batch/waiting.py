@@ -239,17 +239,20 @@ class WaitingPods:
             self.due.set()
 
     def decided(
-        self, groups: Iterable[GroupResult], held: Iterable[Verdict] = ()
+        self, groups: Iterable[GroupResult], held: Mapping[str, Verdict]
     ) -> Generator[None, None, None]:
-        """What a session came to of all groups, and what keeps pods back that no node would help."""
+        """What a session came to of all groups, and what keeps pods back, by UID, that no node would help."""
         decided = {}
-        lacking = [each.queue for each in held if each.queue is not None]
         assert self._cluster is not None
         promises = self._cluster.ledger.usage.promises
+        ceded = [self.groups.groups[key].members for key in promises.ceded if key in self.groups.groups]
+        last = frozenset(uid for members in ceded for uid in members)
+        lacking = [each.queue for uid, each in held.items() if each.queue is not None and uid not in last]
         for number, each in enumerate(groups):
             key, phase = each.group.key, each.status.phase
             decided[key] = each.status
-            if each.verdict is not None and each.verdict.queue is not None and not promises.asks_for(key):
+            asks = promises.asks_for(key) or key in promises.ceded
+            if each.verdict is not None and each.verdict.queue is not None and not asks:
                 lacking.append(each.verdict.queue)
             if promises.is_let_in(key) and (
                 phase not in NOT_LET_IN or each.group.status.phase not in NOT_LET_IN

@@ -19,7 +19,7 @@ from agent_scheduler.engine.state.wantingpods import Together
 
 
 class WantingGroups:
-    """Owner of who stands for the pods of a group, so many that one of each kind does."""
+    """Owns the pods that represent their group among those that want nodes: one of each kind."""
 
     def __init__(self, usage: QueueUsage, pods: Mapping[str, PodInfo], due: Callable[[], object]) -> None:
         """`pods`: those that wait, as last seen. `due`: has a session held that looks at all jobs."""
@@ -55,7 +55,7 @@ class WantingGroups:
             # Its room is nobody else's.
             return
         standing = []
-        for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.gated.reserved):
+        for uid, wanted in wanting_nodes(job, group.verdict, result.held, usage.gated.keeping):
             pod = self._pods.get(uid)
             if pod is not None and usage.queue_of(pod) == job.queue:
                 if is_late and usage.book.shortfall(job.queue, wanted) is not None:

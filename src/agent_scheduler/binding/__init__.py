@@ -1,2 +1,4 @@
-"""From a decision to a pod that is bound: the conflict-aware binder, what is written before a bind, evictions, and
-what is told of a pod that fits nowhere."""
+"""From a scheduling decision to a bound pod.
+
+The conflict-aware binder, the writes before a bind, evictions, and the conditions and events of unschedulable pods.
+"""

@@ -1,15 +1,15 @@
-"""The conflict-aware binder: takes the workers' results one by one, settles their races, and binds.
+"""The conflict-aware binder: accepts the workers' results, resolves conflicts between them, and binds.
 
     result ──> judge each candidate on the live ledger ──> assume ──> POST binding ──> confirm
-                  └─ none left: urgent retry                             └─ refused: forget, and do what that means
+                  └─ none left: urgent retry                             └─ refused: forget, handle the outcome
 
-Judging, Reserve and assuming happen in one step without an await, in the order in which the results came, so of two
-pods that want the last capacity exactly one gets it; PreBind follows, for pods that need it (`prebind`). A limited
-number of binds is under way at a time, and workers stop popping while too many results wait for one of them, so that a
-pod of high priority is not behind thousands of decided ones. Most binds are one request that succeeds, for which no
-task is made; the others are gone on with in a task (`open_binds`).
+Judging, Reserve and assuming happen in one step without an await, in the order of the results, so of two pods that need
+the last capacity exactly one gets it. PreBind follows for the pods that need it (`prebind`). The number of concurrent
+binds is limited, and workers stop popping pods while too many results wait for a bind, so that a pod of high priority
+does not queue behind thousands of decided ones. Most binds are one request that succeeds, for which no task is created;
+the others continue in a task (`open_binds`).
 
-Invariant: every result taken in ends in exactly one of: bound, requeued, dropped because the pod no longer waits.
+Invariant: every submitted result ends in exactly one of: bound, requeued, dropped because the pod no longer waits.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from .outcomes import OtherOutcomes
 from .prebind import PreBinder, Reserved, Unavailable
 from .result import BinderObserver, ScheduleResult
 
-#: Results that may wait for a bind to be sent, for each bind that may be under way.
+#: The results that may wait to be sent, per concurrent bind.
 _WAITING_PER_SLOT = 2
 
 
 class Binder:
-    """Owner of the results not yet bound, the binds under way, and the pace of whatever is written of groups."""
+    """Owner of the results that are not yet bound, the binds under way, and the pace of writes for groups."""
 
     def __init__(
         self,
@@ -59,8 +59,11 @@ class Binder:
         nominations: Nominations | None = None,
         prebind: PreBinder | None = None,
     ) -> None:
-        """Without `prebind`, pods are bound whatever plugins reserve or write for them. `concurrency`: binds that may
-        be under way at a time; the most, if it `adapts` to what the server can do."""
+        """Create the binder; if `prebind` is None, plugins' reservations and writes are skipped.
+
+        `concurrency` is the number of concurrent binds; if the binder `adapts` to the server's speed, it is the
+        maximum.
+        """
         self._cluster = cluster
         self._wake = wake
         self._messenger = messenger
@@ -78,18 +81,18 @@ class Binder:
         self._prebind = prebind
         self._groups = GroupJudge(cluster, prebind, nominations)
         self._results: deque[ScheduleResult] = deque()
-        #: Whether results may be of an earlier turn of the event loop than the one in which they are judged.
+        #: Whether results may date from an earlier turn of the event loop than the one in which they are judged.
         self._have_waited = True
-        #: Those accepted, with their nodes, whose bind is not under way.
+        #: The accepted results whose bind is not under way, with their nodes.
         self._accepted: deque[tuple[ScheduleResult, str]] = deque()
-        #: The same of members of groups, whose whole minimum is assumed.
+        #: The same for members of groups whose whole minimum is assumed.
         self._of_groups: deque[tuple[ScheduleResult, str]] = deque()
-        #: Binds under way. Invariant: nothing of the fast path is accepted and waits while there are fewer than may be;
-        #: groups have no more than their share, so that there is always room.
+        #: Binds under way. Invariant: while fewer than the limit are under way, no accepted result of the fast path
+        #: waits. Groups may use only their share, so there is always room.
         self._sending = 0
         self.pace = Pace(timing.clock)
         self._group_binds = GroupBinds(self.pace, go_on=self.send)
-        #: What `run` runs binds in; None while nobody is in it.
+        #: The group in which `run` runs binds; None while it does not run.
         self._tasks: asyncio.TaskGroup | None = None
         #: Binds that were answered in this turn of the event loop and are not finished; they count as under way.
         self._answers: list[tuple[ScheduleResult, str, BindResult]] = []
@@ -97,11 +100,11 @@ class Binder:
         self._idle.set()
         #: Set while `run` runs.
         self._running = asyncio.Event()
-        #: Results whose bind may still be carried out, though nothing is sent for them any more.
+        #: Results whose bind may still be carried out, although no further request is sent for them.
         self._in_doubt = 0
 
     def reconfigure(self, policy: ConflictPolicy, *, adapts: bool) -> None:
-        """From the next result on judge by this policy."""
+        """Judge by this policy from the next result on."""
         self._policy = policy
         if adapts != self._adapts:
             self._adapts = adapts
@@ -110,32 +113,35 @@ class Binder:
 
     @property
     def concurrency(self) -> int:
-        """Binds that may be under way just now."""
+        """The current limit of concurrent binds."""
         return self._limit.now
 
     def submit(self, result: ScheduleResult) -> None:
-        """Take over a worker's result. It waits for `judge`, and then for `send`."""
+        """Accept a worker's result. It waits for `judge`, and then for `send`."""
         self._results.append(result)
         self._idle.clear()
 
     def has_room(self) -> bool:
-        """Whether another result may be submitted. When it becomes true again, `wake` is called."""
+        """Return whether another result may be submitted. When this becomes true again, `wake` is called."""
         return len(self._results) + len(self._accepted) < _WAITING_PER_SLOT * self._limit.now
 
     @property
     def in_flight(self) -> int:
-        """Results that are not yet bound, refused or requeued."""
+        """The number of results that are not yet bound, refused or requeued."""
         before_bind = 0 if self._prebind is None else self._prebind.under_way
         waiting = len(self._results) + len(self._accepted) + len(self._of_groups)
         return waiting + self._sending + self._in_doubt + before_bind
 
     async def drained(self) -> None:
-        """Returns once nothing is under way but what can only be waited for: binds of unknown outcome, up to a minute,
-        and pods whose Permit or PreBind waits for others than the API server."""
+        """Wait until the binder has no work left except passive waits.
+
+        These are binds of unknown outcome, for up to a minute, and pods whose Permit or PreBind waits for something
+        other than the API server.
+        """
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Judge and bind until cancelled. A cancelled bind is left assumed: nothing is known of it."""
+        """Judge and bind until cancelled. A cancelled bind stays assumed, because its outcome is unknown."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._running.set()
@@ -153,7 +159,7 @@ class Binder:
                 self._running.clear()
 
     async def has_begun(self) -> None:
-        """Returns once `run` runs: before that `commit_group` refuses all groups."""
+        """Wait until `run` runs; before that, `commit_group` refuses all groups."""
         await self._running.wait()
 
     # ---- groups
@@ -161,11 +167,13 @@ class Binder:
     def commit_group(
         self, members: Sequence[Member], minimum: int, admission: Admission | None = None
     ) -> Mapping[str, str]:
-        """Assume the members that still can have their nodes, if at least `minimum` can, and bind them; as `judge`, but
-        whole or not at all. Gives the UIDs of those that are not assumed, and why; their owners are not told.
+        """Assume and bind the members that can still have their nodes, if they are at least `minimum`; else none.
 
-        Each that is assumed ends as any result. One that is not bound in the end leaves the others as they are, which
-        may be bound already: what its group then lacks is its owner's to say."""
+        Returns the reasons of the members that are not assumed, by UID; their owners are not notified.
+
+        Each assumed member ends as any result does. If one is not bound in the end, the others, which may be bound
+        already, stay as they are, and the group's owner reports what the group then lacks.
+        """
         if self._tasks is None:
             return dict.fromkeys((each.result.pod.uid for each in members), "binds are not sent now")
         accepted, refused = self._groups.judge(members, minimum, admission)
@@ -179,15 +187,17 @@ class Binder:
         if accepted:
             self._idle.clear()
             self.send()
-            # All of them may wait for others.
+            # All of them may be waiting for something other than the API server.
             self._check_idle()
         return refused
 
     # ---- judging
 
     def judge(self) -> None:
-        """Settle all results that were submitted, in the turn of the event loop in which they were decided; without
-        `run` they wait for it."""
+        """Judge all submitted results in the turn of the event loop in which they were decided.
+
+        While `run` does not run, the results wait for it.
+        """
         if self._tasks is None:
             self._have_waited = True
             return
@@ -201,13 +211,13 @@ class Binder:
         self._check_idle()
 
     def _settle(self, result: ScheduleResult) -> None:
-        """Assume the first candidate that is still good, or send the pod back to the head of the queue."""
+        """Assume the first candidate that is still valid, or requeue the pod at the head of the queue."""
         entry, pod, cluster = result.entry, result.pod, self._cluster
         is_as_decided = (
             not self._have_waited
             and cluster.ledger.sequence == result.placement.seen
             and cluster.pods.get(pod.uid) is pod
-            # What was reserved for one pod may change the decision about the next one.
+            # A reservation for one pod may change the decision about the next one.
             and not result.reserves
         )
         stands = is_as_decided or self._others.stands(result)
@@ -216,7 +226,7 @@ class Binder:
         try:
             choice = self._choose(result)
         except Exception as error:
-            # A plugin's fault is this pod's failure: the results behind it must not wait for ever.
+            # An error in a plugin fails this pod only: the results behind it must not wait forever.
             if self._prebind is not None and result.reserves:
                 self._prebind.give_back(pod)
             name = result.placement.candidates[0].node_name
@@ -228,7 +238,7 @@ class Binder:
         candidate, reserved = choice
         cluster.ledger.assume(pod, candidate.row)
         if entry.attempts > 1:
-            # Only of an earlier attempt something may wait to be said.
+            # Only an earlier attempt can have left a report that waits to be sent.
             self._messenger.binding(pod)
         self._idle.clear()
         if reserved is not None and self._prebind is not None:
@@ -237,8 +247,10 @@ class Binder:
             self._accepted.append((result, candidate.node_name))
 
     def _choose(self, result: ScheduleResult) -> tuple[CandidateNode, Reserved | None] | None:
-        """The first candidate that is still good, and what was reserved there that has to be written before the bind,
-        if anything. The caller assumes it at once."""
+        """Return the first candidate that is still valid, and its reservations that need a write before the bind.
+
+        The caller assumes it in the same step.
+        """
         candidates: Sequence[CandidateNode] = result.placement.candidates
         if self._nominations is not None and self._cluster.queue.nominator.nominated:
             candidates = self._nominations.free(result.pod, result.cls, result.filters, candidates)
@@ -264,10 +276,10 @@ class Binder:
             return None if candidate is None else (candidate, reserved)
 
     def _pre_bound(self, result: ScheduleResult, node_name: str, problem: Refusal | str) -> None:
-        """PreBind has ended: without a problem the pod is to be bound, else nothing is reserved for it any more."""
+        """Queue the pod for its bind if PreBind succeeded; else report the problem; nothing is reserved for it then."""
         if not problem:
             if result.pod.stands_by:
-                # What was to be said of it meanwhile is true no more.
+                # A report from the time of its wait is outdated.
                 self._messenger.binding(result.pod)
             self._idle.clear()
             (self._of_groups if result.in_group else self._accepted).append((result, node_name))
@@ -284,7 +296,7 @@ class Binder:
     # ---- binding
 
     def send(self) -> None:
-        """Have as many binds under way as may be, of results that have a node. Each end makes room for the next."""
+        """Start as many binds as the limit allows, of results that have a node. Each end makes room for the next."""
         if self._tasks is None or not (self._accepted or self._of_groups):
             return
         while self._sending < self._limit.now:
@@ -306,16 +318,16 @@ class Binder:
         try:
             return self._begin(result.pod, node_name, ended)
         except Exception as error:
-            # Nothing was sent. The other way fails alike, and is there to report it.
+            # Nothing was sent. The slow path fails in the same way and reports it.
             self._observer.bind_failed(result.pod, node_name, f"{type(error).__name__}: {error}")
             return False
 
     def _ended(
         self, result: ScheduleResult, node_name: str, began: float, answer: BindResult | AlreadySent
     ) -> None:
-        """What was sent has ended, or has to be gone on with. Called from the event loop."""
+        """Handle a request's end: a final result, or `AlreadySent` if a task must retry. The event loop calls it."""
         if self._tasks is None:
-            # All was left as it is when `run` was cancelled.
+            # When `run` was cancelled, everything was left in its state.
             self._sending -= 1
             self._group_binds.under_way -= result.in_group
         elif isinstance(answer, AlreadySent):
@@ -331,14 +343,14 @@ class Binder:
             self._answers.append((result, node_name, answer))
 
     def _finish_answered(self) -> None:
-        """What was answered in one turn of the event loop is finished together (docs/decisions/0014)."""
+        """Finish together the binds that were answered in one turn of the event loop (docs/decisions/0014)."""
         answers, self._answers = self._answers, []
         for result, node_name, answer in answers:
             if self._tasks is not None:
                 try:
                     self._finish(result, node_name, answer)
                 except Exception as error:
-                    # Nobody awaits this call, so it is raised where it ends the run.
+                    # This call is not awaited, so the error is raised in a task, which ends `run`.
                     self._tasks.create_task(raising(error))
         self._over(len(answers), sum([result.in_group for result, _, _ in answers]))
 
@@ -353,7 +365,7 @@ class Binder:
             else:
                 self._finish(result, node_name, answer)
         except asyncio.CancelledError:
-            # With `run`: what ends from now on begins nothing.
+            # `run` is cancelled too: binds that end from now on must not start others.
             self._tasks = None
             raise
         finally:
@@ -384,7 +396,7 @@ class Binder:
             self._in_doubt -= 1
 
     def _finish(self, result: ScheduleResult, node_name: str, answer: BindResult) -> None:
-        """Carry out what the outcome means; `docs/bind-outcomes.md` has the table."""
+        """Act on the outcome of a bind; `docs/bind-outcomes.md` has the table."""
         pod, prebind = result.pod, self._prebind if result.reserves else None
         if answer.outcome is BindOutcome.BOUND:
             if prebind is not None:

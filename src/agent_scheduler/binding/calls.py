@@ -1,4 +1,4 @@
-"""What the fast path asks of the API server about single pods and claims, each kind within a budget of its own."""
+"""The fast path's requests about single pods and claims; each kind has its own budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .preemption import EVICTION_CONCURRENCY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimit:
-    """Requests a second, how many may be saved up, and how many at a time; qps 0 is without limit."""
+    """Requests per second (0: unlimited), burst size, and concurrent requests."""
 
     qps: float
     burst: int | None
@@ -28,7 +28,7 @@ class RateLimit:
 
 
 class Calls:
-    """Owner of the budgets. No call raises for what network or server do."""
+    """Owner of the budgets. No call raises for errors of the network or the server."""
 
     def __init__(
         self,
@@ -40,8 +40,11 @@ class Calls:
         annotations: Mapping[str, Mapping[str, str]],
         may_bind_to: Callable[[str], bool] | None = None,
     ) -> None:
-        """`rate`: of binds, whose number at a time is the binder's. `annotations`: by UID, those that a pod is
-        bound with. `may_bind_to`: whether a bind to a node may be sent now; None: to any, at any time."""
+        """Create the calls; `rate` limits binds only, and the binder limits their concurrency.
+
+        `annotations` maps a pod's UID to the annotations that its bind sets. `may_bind_to` returns whether a bind to a
+        node may be sent now; None allows all.
+        """
         budget = Budget(qps=rate.qps or None, burst=rate.burst, timing=timing)
         self.binds = Binds(
             transport,
@@ -52,7 +55,7 @@ class Calls:
             annotations=annotations,
         )
         claims = Budget(concurrency=PREBIND_CONCURRENCY, timing=timing)
-        #: About claims, and about volumes: as their namesakes in `kube`.
+        #: Requests for claims and volumes; see the functions of these names in `kube`.
         self.patch = partial(patch_once, transport, budget=claims, timing=timing)
         self.create = partial(create_once, transport, budget=claims, timing=timing)
         self.delete = partial(delete_once, transport, budget=claims, timing=timing)
@@ -60,5 +63,5 @@ class Calls:
         self.evict = partial(evict, transport, budget=evictions, timing=timing)
 
     def set_rate(self, rate: RateLimit) -> None:
-        """Of binds, from now on."""
+        """Set the rate of binds from now on."""
         self.binds.budget.set_rate(rate.qps, rate.burst)

@@ -1,4 +1,4 @@
-"""The writes that the resource claims of decided pods need (resource.k8s.io), and those that take them back."""
+"""The writes that the resource claims of decided pods need (resource.k8s.io), and those that undo them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ from agent_scheduler.kube.patch import CALLED_OFF, Patched
 
 
 class KeyLocks:
-    """A lock for each claim that is being written: pods that share one would only refuse one another's writes. Owner of
-    who writes which claim, and who waits to."""
+    """A lock per claim that is being written, because concurrent writes of one claim only conflict.
+
+    Owner of the writer of each claim and of those that wait for it.
+    """
 
     def __init__(self) -> None:
         self._locks: dict[ClaimKey, KeyLock] = {}
@@ -46,7 +48,7 @@ class KeyLocks:
         return iter(self._locks)
 
     def of(self, key: ClaimKey) -> KeyLock:
-        """To be entered at once: `async with`, which waits for those who came before."""
+        """Return the claim's lock. Enter it immediately with `async with`, which waits in the order of arrival."""
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = KeyLock(key, self._locks)
@@ -54,8 +56,10 @@ class KeyLocks:
 
 
 class KeyLock:
-    """One claim's writers, one at a time, first come, first served. Invariant: it is in the table as long as it is
-    held, and nobody waits for it otherwise."""
+    """A lock that admits one writer of a claim at a time, in the order of arrival.
+
+    Invariant: it is in the table while it is held, and only then are there waiters.
+    """
 
     __slots__ = ("_is_held", "_key", "_table", "_waiting", "version")
 
@@ -64,7 +68,7 @@ class KeyLock:
         self._table = table
         self._is_held = False
         self._waiting: deque[asyncio.Future[None]] = deque()
-        #: Of the claim, as the last write of those who held the lock made it; empty if that is over.
+        #: The claim's version after the last write of a holder; empty if outdated.
         self.version = ""
 
     def _release(self) -> None:
@@ -85,7 +89,7 @@ class KeyLock:
         try:
             await waiter
         except BaseException:
-            # The holder passes over those who gave up. It may have been handed to one of these in between.
+            # `_release` skips waiters that gave up. The lock may have been handed to this one in between.
             if not waiter.cancelled():
                 self._release()
             raise
@@ -95,14 +99,14 @@ class KeyLock:
         self._release()
 
 
-#: So often a claim that others change meanwhile is written before its pod is put off.
+#: How often a claim that others change concurrently is written before its pod is requeued.
 _TRIES: Final = 8
-#: So many looks, a second apart at most, the watch is waited for before the API server is asked.
+#: How many checks, at most a second apart, wait for the watch before the API server is asked.
 _LOOKS: Final = 30
 
 
 class PatchCall(Protocol):
-    """As `kube.patch.patch_once`."""
+    """See `kube.patch.patch_once`."""
 
     async def __call__(
         self,
@@ -116,28 +120,29 @@ class PatchCall(Protocol):
 
 
 class ClaimWriter:
-    """Writes claims, each by one of ours at a time: pods that share one would only refuse one another's writes."""
+    """Writes claims, one writer per claim at a time, because concurrent writes of one claim only conflict."""
 
     def __init__(
         self, claims: ResourceClaims, patch: PatchCall, caught_up: Callable[[str], Awaitable[None]]
     ) -> None:
-        """`caught_up` returns once all is known of claims that was true when it was called, at this version or a newer
-        one."""
+        """`caught_up` waits until the claims are at least as new as the server's at the call, and as this version."""
         self._devices = claims.devices
         self._changes = claims.changes
         self._patch = patch
         self._caught_up = caught_up
         self._locks = KeyLocks()
-        #: UIDs of pods for which a write was given up that may still be carried out, until `is_open` was asked.
+        #: UIDs of pods with an abandoned write that may still be carried out, until `is_open` was called for them.
         self._open: set[str] = set()
 
     def waits_for_others(self, reservation: ReservedClaims) -> bool:
-        """Whether other pods of its group are about to write allocations that it counts on."""
+        """Return whether other pods of its group are about to write allocations that it depends on."""
         return any(map(self._is_others_to_write, reservation.claims))
 
     async def written_by_others(self, reservation: ReservedClaims, *, wanted: Callable[[], bool]) -> None:
-        """Returns once they have, or will not. Each counts only on those that were decided on before it, so they do not
-        wait for one another in a circle."""
+        """Wait until the other pods have written their allocations, or no longer will.
+
+        Each pod depends only on pods that were decided before it, so there is no circular wait.
+        """
         with self._changes.of([part.claim for part in reservation.claims]) as changed:
             while self.waits_for_others(reservation) and wanted():
                 changed.clear()
@@ -147,10 +152,10 @@ class ClaimWriter:
         return part.allocation is None and self._devices.assumed.is_about_to_have(part.claim, part.allocated)
 
     async def write(self, reservation: ReservedClaims, *, wanted: Callable[[], bool]) -> str:
-        """Give the reserved claims their allocations, and the pod its place among those that they are reserved for.
+        """Write the allocations of the reserved claims, and add the pod to their `reservedFor`.
 
-        What went wrong; empty once all is written. `wanted` is asked before each request. Raises StoreWentBack where
-        the API server no longer has what it had said that it had written.
+        Returns an error message; empty once all is written. `wanted` is called before each request. Raises
+        StoreWentBack if the API server no longer has a write that it had confirmed.
         """
         for part in reservation.claims:
             async with self._locks.of(part.claim) as lock:
@@ -181,7 +186,7 @@ class ClaimWriter:
                     return step.reason
                 failure = None
                 if isinstance(step, Write):
-                    # A request that is put off may be overtaken meanwhile.
+                    # A request that is delayed may be outdated by the time it is sent.
                     patched = await self._send(
                         step, lambda: wanted() and not is_overtaken(reservation, part, self._devices)
                     )
@@ -201,30 +206,33 @@ class ClaimWriter:
                     return why.reason
                 if failure is not None and (failure.kind is not FailureClass.CONFLICT or failures >= _TRIES):
                     return str(failure)
-                # Somebody else has changed the claim: the watch is about to say how.
+                # Another client has changed the claim; the watch will deliver the change.
                 lock.version = ""
                 if not wanted():
                     return "the pod no longer waits"
                 await wait_for_change(changed)
 
     def is_open(self, uid: str) -> bool:
-        """Whether a write that was given up for the pod may still be carried out. Says so once."""
+        """Return whether an abandoned write for the pod may still be carried out, and forget it."""
         if uid not in self._open:
             return False
         self._open.discard(uid)
         return True
 
     def _newer(self, key: ClaimKey, version: str) -> str:
-        """`version`, unless the watch has shown it by now."""
+        """Return `version`, or "" if the watch has delivered it already."""
         claim = self._devices.claim(key)
         if claim is None or not version:
             return ""
         return "" if version.isdigit() and version_of(claim) >= int(version) else version
 
     async def take_back(self, reservation: ReservedClaims, *, wanted: Callable[[], bool]) -> None:
-        """The pod does not use its claims: take it out of those that they are reserved for. A claim that is left to
-        nobody is deallocated: no controller does that once there is no reservation to withdraw. Best effort: what stays
-        is used by the pod's next attempt, or goes with the pod."""
+        """Remove the pod, which does not use its claims, from their `reservedFor`.
+
+        A claim without other consumers is deallocated, since no controller does so when there is no reservation to
+        remove. Best effort: a claim that keeps its reservation is used by the pod's next attempt, or is released with
+        the pod.
+        """
         for part in reservation.claims:
             async with self._locks.of(part.claim) as lock:
                 await self._take_back(reservation, part, lock, wanted)
@@ -258,12 +266,14 @@ class ClaimWriter:
                 await wait_for_change(changed)
 
     async def leave(self, reservation: ReservedClaims) -> None:
-        """The pod is gone: a claim that was allocated for others of its group as well, and is reserved for nobody now,
-        is deallocated. Best effort, as `take_back`."""
+        """Deallocate the claims of a deleted pod that were allocated for others of its group too and have no consumers.
+
+        Best effort, as `take_back`.
+        """
         devices = self._devices
         for part in reservation.claims:
             async with self._locks.of(part.claim) as lock:
-                # Nobody remembers what the others have written of it.
+                # The writes of the other pods are not remembered.
                 await self._caught_up("")
                 claim = devices.claim(part.claim)
                 if claim is None or claim.uid != part.uid or claim.allocation is None:
@@ -277,9 +287,11 @@ class ClaimWriter:
     async def deallocate(
         self, claim: ClaimInfo, pod: PodRef, *, wanted: Callable[[], bool]
     ) -> Failure | None:
-        """Take a claim's allocation away, or the pod out of those that it is reserved for if there are others. None
-        also where the claim is no longer what it was, of which the watch tells; else why not. Whoever is to write the
-        claim waits until that is known."""
+        """Remove a claim's allocation; if it has other consumers, remove only the pod from its `reservedFor`.
+
+        Returns None on success, and if the claim has changed, which the watch reports; else the failure. The claim's
+        other writers wait until the outcome is known.
+        """
         failure: Failure | None = None
         async with self._locks.of(claim.key):
             with self._changes.of((claim.key,)) as changed:
@@ -288,13 +300,13 @@ class ClaimWriter:
                     failure = await self._deallocate(claim, pod, wanted)
                     if failure is None or failure.kind is not FailureClass.CONFLICT or not wanted():
                         break
-                    # Changed in something else, the claim keeps the pod waiting, and no event would wake it.
+                    # If only other fields changed, the claim still blocks the pod, and no event would wake the pod.
                     await wait_for_change(changed)
         return failure
 
     async def _deallocate(self, claim: ClaimInfo, pod: PodRef, wanted: Callable[[], bool]) -> Failure | None:
         devices = self._devices
-        # Others who were to be taken out of it may have been by now, and the watch may have told of that before.
+        # The other consumers may have been removed by now, and the watch may have delivered that before.
         seen, alone = devices.claim(claim.key), is_last(claim, devices, pod)
         others_came = not alone and frozenset(claim.reserved_for) <= {pod.uid}
         if seen is None or _use(seen) != _use(claim) or others_came or devices.is_deallocated(claim.key):
@@ -311,12 +323,15 @@ class ClaimWriter:
         return patched.failure
 
     def is_last(self, claim: ClaimInfo, pod: PodInfo) -> bool:
-        """Whether nobody but the pod has the claim reserved."""
+        """Return whether the pod is the only consumer of the claim."""
         return is_last(claim, self._devices, pod_ref(pod))
 
     def to_deallocate(self, demand: Demand, pod: PodInfo) -> ClaimInfo | None:
-        """A claim that keeps the pod from nodes, and that nobody else uses, or nobody can. Also one that is being
-        written: the watch may have told of that before the decision, and nothing else would wake the pod."""
+        """Return a claim that keeps the pod from nodes and that no other pod uses or can use; None if there is none.
+
+        A claim that is being written counts too: the watch may have delivered the write before the decision, and no
+        further event would wake the pod.
+        """
         return to_deallocate(demand, self._devices, pod_ref(pod))
 
     async def _send(self, write: Write, wanted: Callable[[], bool]) -> Patched:
@@ -327,7 +342,7 @@ class ClaimWriter:
 
 
 def _use(claim: ClaimInfo) -> tuple[object, ...]:
-    """What is to be had of it."""
+    """Return the properties of a claim on which its use depends."""
     return claim.uid, claim.allocation, claim.binding_conditions
 
 

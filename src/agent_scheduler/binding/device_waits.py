@@ -1,9 +1,9 @@
-"""The wait of decided pods for their devices to be made ready: binding conditions (KEP-5007, PreBind).
+"""The wait of decided pods until their devices are prepared: binding conditions (KEP-5007, PreBind).
 
-It ends when the claims' status says so, when a failure condition is True, when nothing came of it in time, or when the
-pod or an allocation is gone. What follows from a failure is the caller's: the pod's reservations are taken back, and a
-claim that is left to nobody is deallocated, so that the next attempt can choose other devices. After a restart the pod
-is decided on again, finds its claims allocated and reserved, and waits for what is left of the time.
+It ends when the claims' status reports success, when a failure condition is True, on timeout, or when the pod or an
+allocation is gone. The caller handles a failure: it removes the pod's reservations and deallocates claims without
+consumers, so that the next attempt can choose other devices. After a restart the pod is decided again, finds its claims
+allocated and reserved, and waits for the rest of the timeout.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ TIMEOUT = "timeout"
 
 class WaitMessenger(Protocol):
     def waits_for_devices(self, pod: PodInfo, node_name: str) -> None:
-        """A BindingConditionsPending event."""
+        """Record a BindingConditionsPending event."""
 
 
 class WaitObserver(Protocol):
     def devices_awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        """A pod has waited for devices of this driver: `success`, `failure` or `timeout`."""
+        """Record the wait of a pod for devices of this driver; `status` is `success`, `failure` or `timeout`."""
 
 
 class DeviceWaits:
-    """Holds nothing of its own."""
+    """Waits for binding conditions; stateless."""
 
     def __init__(
         self,
@@ -53,7 +53,10 @@ class DeviceWaits:
         self._now = now
 
     def concerns(self, reservation: ReservedClaims) -> bool:
-        """Whether there may be something to wait for. A claim that others have allocated says so when it is seen."""
+        """Return whether a wait may be needed.
+
+        It is True for a claim that others allocate until the watch delivers the allocation.
+        """
         in_memory = reservation.in_memory
         return bool(self._awaited(reservation)) or (
             in_memory is not None and bool(in_memory.allocation.drivers_to_wait_for)
@@ -67,8 +70,10 @@ class DeviceWaits:
         timeout: float,  # noqa: ASYNC109 - `bindingTimeout`
         wanted: Callable[[], bool],
     ) -> str:
-        """What went wrong; empty once all devices are ready. The claims are written. `wanted`: whether the pod still
-        is to go to its node."""
+        """Wait until all devices are ready; the claims are written already. Returns an error message, or "".
+
+        `wanted` returns whether the pod is still to be bound to its node.
+        """
         parts = (*self._awaited(reservation), *self._made(pod))
         started = self._clock()
         told = False
@@ -102,7 +107,7 @@ class DeviceWaits:
         is_late: bool,
         timeout: float,
     ) -> tuple[str, str]:
-        """How it has ended, if it has, and what went wrong."""
+        """Return the status of the wait, "" if it has not ended, and an error message, "" if there is none."""
         is_ready = True
         for part, found in zip(parts, seen, strict=True):
             name = part.claim[1]
@@ -122,8 +127,10 @@ class DeviceWaits:
         return (SUCCESS if is_ready else ""), ""
 
     def _seen(self, part: ReservedClaim) -> BindingConditions | bool | str:
-        """How far the devices of a claim are: whether there is nothing to wait for any more, which is not so as long as
-        the watch has not shown the allocation; or why there is nothing to wait for at all."""
+        """Return the claim's binding conditions, True if there are none to wait for, or an error message.
+
+        The result is False until the watch has delivered the allocation.
+        """
         claim = self._devices.claim(part.claim)
         name = f"{part.claim[0]}/{part.claim[1]}"
         if claim is None or claim.uid != part.uid:
@@ -147,7 +154,7 @@ class DeviceWaits:
         return tuple(found)
 
     def _made(self, pod: PodInfo) -> tuple[ReservedClaim, ...]:
-        """The claim that was made for the pod's extended resources."""
+        """Return the claim that was created for the pod's extended resources, if any."""
         return tuple(
             ReservedClaim(claim.key, claim.uid, None, allocated)
             for claim in self._devices.made_for(pod.uid)

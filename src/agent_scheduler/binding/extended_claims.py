@@ -1,11 +1,11 @@
-"""The claims that are made for the extended resources of decided pods, and what their pods are told of them.
+"""The claims that are created for the extended resources of decided pods, and the pod status that refers to them.
 
-    make ──> wait until the watch shows it ──> allocate and reserve, as any claim ──> tell the pod
+    create ──> wait until the watch delivers it ──> allocate and reserve, as any claim ──> update the pod's status
 
-Guarantees: of a pod there is one such claim at most, also if a request's answer is lost or the process ends in between
-(`dra.extended_claim`); one attempt or removal at a time writes for it; it is bound only with the claim and the mapping
-that belong to its node; what an attempt made is deleted when it fails, and what could not be deleted is, before the
-next one.
+Guarantees: a pod has at most one such claim, even if a response is lost or the process ends in between
+(`dra.extended_claim`); at most one attempt or removal writes for a pod at a time; a pod is bound only with the claim
+and the mapping that belong to its node; the claim of a failed attempt is deleted, at the latest before the next
+attempt.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from agent_scheduler.kube.transport import pod_path
 
 from .claim_writer import ClaimWriter, KeyLocks, PatchCall
 
-#: Names that are tried for a claim, where objects of others have the first ones.
+#: The number of names that are tried for a claim if other objects have the first ones.
 _NAMES: Final = 4
-#: So many looks, a second apart at most, a new claim is waited for.
+#: How many checks, at most a second apart, wait for a new claim in the watch.
 _LOOKS: Final = 30
 
 
 class CreateCall(Protocol):
-    """Makes one object. As `kube.create.create_once`."""
+    """Creates one object; see `kube.create.create_once`."""
 
     async def __call__(
         self, collection: str, name: str, body: bytes, *, wanted: Callable[[], bool]
@@ -47,13 +47,13 @@ class CreateCall(Protocol):
 
 
 class DeleteCall(Protocol):
-    """Deletes one object. As `kube.create.delete_once`."""
+    """Deletes one object; see `kube.create.delete_once`."""
 
     async def __call__(self, path: str, uid: str, *, wanted: Callable[[], bool]) -> Failure | None: ...
 
 
 class ExtendedClaims:
-    """Owner of what the attempts under way have made. `wanted` is asked before each request."""
+    """Owner of the claims that current attempts have created. `wanted` is called before each request."""
 
     def __init__(
         self,
@@ -70,16 +70,16 @@ class ExtendedClaims:
         self._patch = patch
         self._create = create
         self._delete = delete
-        #: UID of each pod whose attempt has made a claim, until its bind or until that is deleted.
+        #: UID of a pod -> the claim that its attempt has created, until the pod is bound or the claim is deleted.
         self._made: dict[str, MadeClaim] = {}
-        #: Of pods, by namespace and UID: what a removal still says of one must not undo what its next attempt has said.
+        #: Locks by pod (namespace and UID), so that a removal does not overwrite the status of the pod's next attempt.
         self._locks = KeyLocks()
 
     async def write(self, reservation: ReservedClaims, *, names: str, wanted: Callable[[], bool]) -> str:
-        """Make the claim that is assumed for the pod in memory, and tell it. `names`: the claim that the pod's status
-        has now; without one in memory it is to have none.
+        """Create the claim that is assumed for the pod in memory, and write it to the pod's status.
 
-        What went wrong; empty once all is written.
+        `names` is the claim in the pod's status, which is removed if there is none in memory. Returns an error message;
+        empty once all is written.
         """
         async with self._locks.of((reservation.pod.namespace, reservation.pod.uid)):
             return await self._write(reservation, names, wanted)
@@ -96,19 +96,21 @@ class ExtendedClaims:
         if not await self._seen(made, wanted):
             return f"resourceclaim {made.namespace}/{made.name} was made and not seen"
         if not self._devices.replace_in_memory(key, in_memory.allocation, pod.uid):
-            return f"resourceclaim {made.namespace}/{made.name} has been changed by somebody else"
+            return f"resourceclaim {made.namespace}/{made.name} has been changed by another client"
         part = ReservedClaim(key, made.uid, in_memory.allocation, in_memory.allocation.allocated)
         one = ReservedClaims(pod, reservation.node_name, (part,), at=reservation.at)
         problem = await self._writer.write(one, wanted=wanted)
         return problem or await self._tell(pod, status_patch(pod, made.name, in_memory.mappings), wanted)
 
     def bound(self, uid: str) -> None:
-        """What was made is the pod's."""
+        """Keep the claim, since the pod is bound with it."""
         self._made.pop(uid, None)
 
     async def take_back(self, pod: PodRef, *, names: str, wanted: Callable[[], bool]) -> bool:
-        """The pod does not go where its claim was made for: delete what there is of such claims, and have its status
-        name none. `names`: the claim that it has now. False if anything stays; the next attempt finds it."""
+        """Delete the claims that were created for the pod, and remove them from its status.
+
+        `names` is the claim in its status. Returns False if a claim or the status remains; the next attempt finds it.
+        """
         async with self._locks.of((pod.namespace, pod.uid)):
             return await self._take_back(pod, names, wanted)
 
@@ -124,7 +126,7 @@ class ExtendedClaims:
     async def _make(
         self, pod: PodRef, in_memory: InMemoryClaim, wanted: Callable[[], bool]
     ) -> MadeClaim | str:
-        """The claim, or what went wrong."""
+        """Return the claim, or an error message."""
         collection = claims_path(pod.namespace)
         failure: Failure | None = None
         for number in range(_NAMES):
@@ -138,7 +140,7 @@ class ExtendedClaims:
             if failure is None:
                 return made
             if owner_of(found) == pod.uid:
-                # Of an attempt before this one; it goes with this one.
+                # An earlier attempt created it; it is deleted with this attempt.
                 self._made[pod.uid] = made
                 break
         return f"create claim for extended resources: {failure}"
@@ -164,6 +166,6 @@ class ExtendedClaims:
         return await self._delete(path, claim.uid, wanted=wanted) is None
 
     async def _tell(self, pod: PodRef, status: bytes, wanted: Callable[[], bool]) -> str:
-        """What went wrong; empty once the pod's status says so."""
+        """Write the pod's status. Returns an error message, or ""."""
         patched = await self._patch(f"{pod_path(pod)}/status", status, wanted=wanted)
         return "" if patched.failure is None else str(patched.failure)

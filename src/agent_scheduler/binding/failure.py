@@ -1,9 +1,8 @@
-"""Failed attempts: the pod is queued for another one, and its condition and an event say why.
+"""Handles failed attempts: requeues the pod, and reports the cause in its condition and an event.
 
-Reasons are kube-scheduler's: `Unschedulable` when filters refused every node, `SchedulerError` for what failed; and,
-where no node is missing and no autoscaler is to add one, those of `engine.verdicts`. The condition is written only if
-it says something new; status writes and events have budgets of their own, so that ten thousand refused pods never delay
-a bind.
+The reasons are kube-scheduler's: `Unschedulable` if filters refused every node, `SchedulerError` for errors; and those
+of `engine.verdicts` if more nodes would not help, so that autoscalers add none. The condition is written only if it
+differs. Status writes and events have their own budgets, so ten thousand refused pods never delay a bind.
 """
 
 from __future__ import annotations
@@ -29,46 +28,45 @@ SCHEDULER_ERROR = "SchedulerError"
 
 
 class Messenger(Protocol):
-    """Tells the API server. Returns at once; what cannot be sent is counted, never raised."""
+    """Reports to the API server. Returns immediately; reports that cannot be sent are counted, not raised."""
 
     def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
-        """PodScheduled=False with `reason` (if that is news), and a FailedScheduling event.
+        """Report PodScheduled=False with `reason` (if it differs), and a FailedScheduling event.
 
-        `nominated`: the node that it waits for from now on, "" for none any more, None for as before.
+        `nominated` is the node that the pod waits for from now on; "" removes the nomination, None keeps it.
         """
 
     def gated(self, pod: PodInfo, message: str, *, nominated: str | None = None) -> None:
-        """PodScheduled=False for its gates, if that is news. `nominated` as for `refused`."""
+        """Report PodScheduled=False for the pod's gates, if it differs. `nominated`: see `refused`."""
 
     def binding(self, pod: PodInfo) -> None:
-        """A bind is about to be sent: what waits to be said about a refusal must not be said after it."""
+        """Drop pending reports of a refusal, because a bind is about to be sent."""
 
     def scheduled(self, pod: PodInfo, node_name: str) -> None:
-        """A Scheduled event."""
+        """Record a Scheduled event."""
 
 
 class AttemptObserver(Protocol):
     def attempted(
         self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
     ) -> None:
-        """An attempt ended without a bind: `unschedulable`, by `plugins`, or `error`; `message` says why."""
+        """Record an attempt that ended without a bind: `unschedulable` by `plugins`, or `error`, with its message."""
 
     def outraced(self, pod: PodInfo, started: float) -> None:
-        """An attempt ended because other pods took the nodes that it was to go to."""
+        """Record an attempt that ended because other pods took its nodes."""
 
 
 class Outside(Protocol):
-    """Nodes that are not in the scheduler's shard, where it may use no others."""
+    """The nodes outside the scheduler's shard, if it may use only its shard."""
 
     def full(self, pods: Sequence[PodInfo]) -> str:
-        """For people, why pods for which the shard has no room, all of them together, need no more nodes; empty if they
-        do."""
+        """Return a message for users why pods that do not fit into the shard need no more nodes; "" if they do."""
 
 
 class FailureHandler:
-    """Requeues and reports. Holds nothing of its own.
+    """Requeues and reports failed attempts; stateless.
 
-    Nothing is said of a pod that no longer waits: it was bound or deleted while the attempt went on.
+    Pods that no longer wait, because they were bound or deleted during the attempt, are not reported.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class FailureHandler:
         usage: QueueUsage,
         outside: Outside | None = None,
     ) -> None:
-        """`outside`: None where all nodes may be used."""
+        """Create the handler; `outside` is None if all nodes may be used."""
         self._queue = queue
         self._outside = outside
         self._messenger = messenger
@@ -101,14 +99,13 @@ class FailureHandler:
         shard_full: str | None = None,
         together: Together | None = None,
     ) -> bool:
-        """Every node was refused, or there is none. `nominated` as for `Messenger.refused`. `again`: the pod is tried
-        again after a backoff, whatever happens. `shard_full`: as `shard_full` says of it and those that it is placed
-        with; None: it is alone. `together`: with whom it wants a node.
+        """Requeue a pod that every node refused, or for which there are no nodes. Returns whether it waits for a node.
 
-        Others may have taken what was left in its queue meanwhile, or do so now that it needs it no more: then that is
-        what it waits for, and not for nodes.
+        `nominated` is as for `Messenger.refused`. If `again`, the pod is retried after a backoff without an event.
+        `shard_full` is the result of `shard_full` for the pod and those that are placed with it; None if it is alone.
+        `together` are the pods with which it needs a node.
 
-        Returns whether the pod still waits for a node.
+        If its queue has no room by now, the pod waits for its queue and not for nodes.
         """
         if self._usage.active:
             self._usage.unplaced(pod.uid)
@@ -130,34 +127,38 @@ class FailureHandler:
         return waits
 
     def lacks_others(self, entry: Entry, pod: PodInfo, verdict: Verdict, *, started: float) -> None:
-        """Its gang has not the members that it needs, and a node would be of no use to it. A member that comes, or
-        whose gates go, is tried, and takes it along."""
+        """Requeue a pod whose gang lacks members, so that a node would not help it.
+
+        When a member is added or its gates are removed, it is tried together with this pod.
+        """
         had_one = pod.uid in self._queue.nominator.nominated or pod.nominated_node_name
         nominated = "" if had_one else None
         self._waits(entry, pod, verdict, plugins={GANG_SCHEDULING}, started=started, nominated=nominated)
 
     def shard_full(self, pods: Sequence[PodInfo]) -> str:
-        """As `Outside.full`; empty where all nodes may be used."""
+        """Return `Outside.full` of the pods; "" if all nodes may be used."""
         return self._outside.full(pods) if self._outside is not None and pods else ""
 
     def without_shard(self, entry: Entry, pod: PodInfo, why: str, *, nodes: int, started: float) -> None:
-        """There is no shard that the pod could go to. It is tried again when there is."""
+        """Requeue a pod for which there is no shard. It is retried when there is one."""
         message = f"0/{nodes} nodes are available: {why}."
         self._waits(entry, pod, Verdict(Wait.SHARD, message), plugins={NODE_SHARD}, started=started)
 
     def queue_full(self, entry: Entry, pod: PodInfo, short: Shortfall, *, started: float) -> None:
-        """The pod's queue cannot hold it. It is tried again when more fits into that, and no node's room is kept for it
-        until then: nobody knows how long that is."""
+        """Requeue a pod that its queue cannot hold. It is retried when the queue has room.
+
+        No node is kept for it until then, since the time is unknown.
+        """
         had_one = pod.uid in self._queue.nominator.nominated or pod.nominated_node_name
         plugins, nominated = {QUEUE_CAPACITY}, "" if had_one else None
         self._waits(entry, pod, by_queue(short), plugins=plugins, started=started, nominated=nominated)
 
     def unreadable(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
-        """The spec says something that has no meaning; trying again cannot help until the pod changes."""
+        """Requeue a pod with an invalid spec; it is retried only when the spec changes."""
         self._failed(entry, pod, SCHEDULER_ERROR, pod.cls.error, plugins={POD_SPEC}, started=started)
 
     def error(self, entry: Entry, pod: PodInfo, message: str, *, started: float, tell: bool = True) -> None:
-        """The attempt failed for a reason that lies outside the pod; it is tried again after a backoff."""
+        """Requeue a pod whose attempt failed for a reason outside the pod; it is retried after a backoff."""
         self._failed(entry, pod, SCHEDULER_ERROR, message, plugins=(), started=started, tell=tell)
 
     def _waits(
@@ -191,7 +192,10 @@ class FailureHandler:
         tell: bool = True,
         label: str = "",
     ) -> bool:
-        """`plugins`: those whose events wake the pod. `label`: of the verdict. Returns whether it still waits."""
+        """Requeue the pod and report the attempt. Returns whether the pod still waits.
+
+        Events of `plugins` wake it. `label` is the verdict's.
+        """
         place = self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
         self._usage.wanting.drop(pod.uid)
         if self._usage.active and QUEUE_CAPACITY not in plugins:
@@ -208,20 +212,22 @@ class FailureHandler:
         return True
 
     def unchanged(self, entry: Entry, plugins: Iterable[str] = ()) -> None:
-        """It was not tried, as the same would have come of it. Events of `plugins` wake it, or, without any, the end of
-        a backoff."""
+        """Requeue a pod that was not tried because the result would be the same.
+
+        Events of `plugins` wake it; without any, the end of a backoff does.
+        """
         self._queue.add_unschedulable(entry, unschedulable_plugins=plugins)
 
     def outraced(self, entry: Entry, pod: PodInfo, *, started: float) -> None:
-        """Other pods took the nodes that it was to go to. It is tried again before all others."""
+        """Requeue the pod at the head of the queue, because other pods took its candidate nodes."""
         self._observer.outraced(pod, started)
         self.history.outraced(pod.uid, started=started)
         self._queue.requeue_urgent(entry)
 
     def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> None:
-        """After failed attempts it is bound."""
+        """Record that the pod was bound after failed attempts."""
         self.history.scheduled(pod.uid, node_name, started=started)
 
     def outdated(self, entry: Entry) -> None:
-        """It wants something else than what was decided on. It is tried again before all others."""
+        """Requeue the pod at the head of the queue, because its requirements changed after the decision."""
         self._queue.requeue_urgent(entry)

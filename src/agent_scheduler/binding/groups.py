@@ -1,10 +1,10 @@
-"""Whether the members of a group still can have the nodes that were chosen for them, whole or not at all.
+"""Judges the members of a group on their chosen nodes and assumes them, at least the minimum or none.
 
-    session ──> each member on the live ledger, those before it in place ──> at least the minimum: all of them assumed
-                   └─ does not stand, is refused, or has nothing reserved       └─ fewer: nothing is changed
+    session ──> each member on the live ledger, earlier ones placed ──> at least the minimum: all of them assumed
+                   └─ outdated, refused or unreservable                    └─ fewer: nothing is changed
 
-One call, without an await, so nothing comes between the first look and the last assumption: no bind of a group is sent
-before its minimum is assumed, and two groups never hold half of what each needs.
+It is one call without an await, so nothing happens between the first check and the last assumption: no bind of a group
+is sent before its minimum is assumed, and two groups never each hold a part of what they need.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from agent_scheduler.kube.pace import Pace
 from .prebind import NOTHING, PreBinder, Reserved, Unavailable
 from .result import ScheduleResult
 
-#: Of so many binds that may be under way one may be of a group; and how many are at most while others come.
+#: Binds of groups may use one in `_SHARE` of the concurrent binds, and at most `_BESIDE_OTHERS` while other pods
+#: arrive.
 _SHARE: Final = 2
 _BESIDE_OTHERS: Final = 4
 
 
 class Member(NamedTuple):
-    """`result` has one candidate, and was decided by `profile`. `reservations`: what is reserved for it there already,
-    and is the binder's from when it is accepted."""
+    """A member; `result` has one candidate and was decided by `profile`.
+
+    `reservations` are made on that node already; the binder owns them once the member is accepted.
+    """
 
     result: ScheduleResult
     profile: Profile
@@ -41,17 +44,17 @@ class Member(NamedTuple):
 
 
 class Admission(Protocol):
-    """Whether queues can hold the members, asked in their order with those before them counted."""
+    """Checks in order whether queues can hold the members; earlier members count."""
 
     def admit(self, pod: PodInfo) -> str:
-        """Count the pod as assumed. Why that cannot be, for people; empty if it is."""
+        """Count the pod as assumed. Returns a message for users if its queue cannot hold it; "" if it is counted."""
 
     def withdraw(self, pod: PodInfo) -> None:
-        """An admitted pod is not assumed after all."""
+        """Undo `admit` for a pod that is not assumed."""
 
 
 class Accepted(NamedTuple):
-    """It is assumed. `reserved`: what has to be written or waited for before its bind, if anything."""
+    """An assumed member; `reserved` is what has to be written or waited for before its bind, if anything."""
 
     result: ScheduleResult
     node_name: str
@@ -61,25 +64,25 @@ class Accepted(NamedTuple):
 class _Standing(NamedTuple):
     member: Member
     node: CandidateNode
-    #: What was reserved in this step.
+    #: The reservations of this step.
     reserved: Reserved | None
 
 
 class GroupBinds:
-    """How many binds of groups may be under way. Owner: the binder, which counts them.
+    """Limits the concurrent binds of groups. Owner: the binder, which counts them.
 
-    A session sends those of many groups at once, and the server answers in the order in which it was asked: of so many
-    that wait there, each would keep the next one of the fast path waiting.
+    A session sends the binds of many groups at once, and the server answers in the order of arrival, so each of them
+    that queues there would delay the next bind of the fast path.
     """
 
     def __init__(self, pace: Pace, *, go_on: Callable[[], object]) -> None:
-        """`pace`: by which they are begun. `go_on` is called when one more may be, though none has ended."""
+        """Limit binds by `pace`; `go_on` is called when another may begin although none has ended."""
         self.under_way = 0
         self._pace = pace
         self._go_on = go_on
 
     def may_begin(self, limit: int, waiting: int) -> bool:
-        """Whether one more of those `waiting` may. `limit`: of all binds."""
+        """Return whether one of the `waiting` binds may begin. `limit` is that of all binds."""
         most = limit // _SHARE
         if self._pace.others_come:
             most = min(most, _BESIDE_OTHERS)
@@ -87,7 +90,7 @@ class GroupBinds:
 
 
 class GroupJudge:
-    """Holds nothing of its own."""
+    """Judges groups; stateless."""
 
     def __init__(self, cluster: Cluster, prebind: PreBinder | None, nominations: Nominations | None) -> None:
         self._cluster = cluster
@@ -97,7 +100,7 @@ class GroupJudge:
     def judge(
         self, members: Sequence[Member], minimum: int, admission: Admission | None
     ) -> tuple[Sequence[Accepted], Mapping[str, str]]:
-        """Those that are assumed now, and why the others are not, by UID."""
+        """Return the members that are assumed now, and the reasons of the others by UID."""
         ledger = self._cluster.ledger
         refused: dict[str, str] = {}
         standing: list[_Standing] = []
@@ -107,7 +110,7 @@ class GroupJudge:
                 try:
                     found = self._stands(member, together, there, admission)
                 except Exception as error:
-                    # A plugin's fault is this member's failure, as it would be any other pod's.
+                    # An error in a plugin fails this member only, as it does any other pod.
                     found = f"{type(error).__name__}: {error}"
                 if isinstance(found, str):
                     refused[member.result.pod.uid] = found
@@ -140,14 +143,14 @@ class GroupJudge:
     def _stands(
         self, member: Member, together: Collection[str], there: WhatIf, admission: Admission | None
     ) -> _Standing | str:
-        """Why not, for people."""
+        """Return the member's node and reservations, or the reason of its refusal as a message for users."""
         result = member.result
         pod, node, ledger = result.pod, result.placement.candidates[0], self._cluster.ledger
         seen = self._cluster.pods.get(pod.uid)
         if seen is None or not self._cluster.is_ours(seen) or pod.uid in ledger.placements:
             return "it no longer waits"
         if seen.cls is not pod.cls:
-            return "it wants something else by now"
+            return "its requirements have changed"
         if ledger.rows.get(node.node_name) != node.row:
             return f"node {node.node_name} is gone"
         cls = self._cluster.handle.class_of(pod, beside=there.beside)
@@ -156,7 +159,7 @@ class GroupJudge:
             return filters
         refusing = first_refusing(filters, ledger.columns, node.row)
         if refusing is not None:
-            return f"{refusing.plugin.name} refuses node {node.node_name} by now"
+            return f"{refusing.plugin.name} now refuses node {node.node_name}"
         if not self._is_free(pod, cls, filters, node, together):
             return f"the room on node {node.node_name} is kept for pods that are nominated to it"
         if admission is not None and (problem := admission.admit(pod)):
@@ -164,10 +167,10 @@ class GroupJudge:
         return self._reserve(member, node, filters, admission)
 
     def _filters(self, member: Member, cls: PodClass, there: WhatIf) -> Sequence[CompiledFilter] | str:
-        """Those that are to be asked; or why no node will do."""
+        """Return the filters to check, or why no node is feasible."""
         result = member.result
         if member.reservations:
-            # What its own reservations have taken is there for nobody else, and these plugins were asked before.
+            # The member's own reservations are unavailable to others, and the reserving plugins were checked before.
             reserving = {id(plugin) for plugin, _ in member.reservations}
             return [each for each in result.filters if id(each.plugin) not in reserving]
         if cls is result.cls and (
@@ -209,7 +212,7 @@ class GroupJudge:
                 raise
             if isinstance(reserved, Unavailable):
                 self._withdraw(result.pod, admission)
-                return f"what it needs beside room is no longer to be had on node {node.node_name}"
+                return f"node {node.node_name} no longer has the devices or volumes that it needs"
             return _Standing(member, node, reserved)
         return _Standing(member, node, None)
 

@@ -1,4 +1,4 @@
-"""What a scheduler says of pods and groups: the writers of conditions and events, with budgets of their own."""
+"""Writers of the conditions and events of pods and groups, with their own budgets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Messages:
         timing: Timing,
         pace: Pace | None = None,
     ) -> None:
-        """`name` and `identity` say in events who reports. `events` None: none are written."""
+        """Create the writers; events name `name` and `identity` as reporter. If `events` is None, none are written."""
         self._status_budget = budget_of(status_writes, timing)
         self.status = StatusWriter(
             transport,
@@ -75,20 +75,20 @@ class Messages:
                 pace=pace,
             )
         self.messenger = KubeMessenger(status=self.status, groups=self.groups, recorder=self.recorder)
-        #: Each is to be run, and to be drained in this order.
+        #: Run each of these, and drain them in this order.
         self.writers: tuple[StatusWriter | EventRecorder, ...] = (
             (self.status, self.groups) if self.recorder is None else (self.status, self.groups, self.recorder)
         )
 
     def set_rates(self, status_writes: RateLimit, events: RateLimit | None) -> None:
-        """From now on."""
+        """Set the rates from now on."""
         self._status_budget.set_rate(status_writes.qps, status_writes.burst)
         if events is not None and self._event_budget is not None:
             self._event_budget.set_rate(events.qps, events.burst)
 
 
 def budget_of(limit: RateLimit, timing: Timing) -> Budget:
-    """For calls of a dispatcher, which makes no more than `limit.concurrency` of them at a time."""
+    """Return a budget for a dispatcher, which itself limits its calls to `limit.concurrency`."""
     return Budget(qps=limit.qps or None, burst=limit.burst, timing=timing)
 
 

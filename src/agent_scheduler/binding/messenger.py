@@ -1,4 +1,4 @@
-"""What users see of a pod: its PodScheduled condition, its nominated node and its events, in kube-scheduler's words."""
+"""Reports a pod's state to users: PodScheduled condition, nominated node and events, with kube-scheduler's texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.gangs.native import POD_GROUP_SCHEDULED, NativeGroup
 from agent_scheduler.engine.quotas.shortfall import QUEUE_FULL
 from agent_scheduler.engine.state.batchinfo import GroupKey
-from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.engine.state.podinfo import Condition, PodInfo
 from agent_scheduler.engine.verdicts import SCHEDULING_GATED, Verdict
 from agent_scheduler.kube.recorder import NORMAL, WARNING, EventRecorder, ObjectReference
 from agent_scheduler.kube.status import PodCondition, StatusWriter
@@ -18,15 +18,15 @@ from agent_scheduler.kube.transport import PodKey, pod_path
 
 from .claim_writer import PatchCall
 
-#: Longer condition messages are cut, as kube-scheduler cuts those of its events (`truncateMessage`).
+#: Longer condition messages are cut, as kube-scheduler does in events (`truncateMessage`).
 _MESSAGE_LIMIT = 1024
 
 
 class KubeMessenger:
-    """Tells the API server through the status writer and the event recorder, which queue and never block."""
+    """Reports through the status writer and the event recorder, which queue and never block."""
 
     def __init__(self, *, status: StatusWriter, groups: StatusWriter, recorder: EventRecorder | None) -> None:
-        """`groups` writes conditions of PodGroups. `recorder` None: events are switched off."""
+        """Create the messenger; `groups` writes conditions of PodGroups. If `recorder` is None, there are no events."""
         self._status = status
         self._groups = groups
         self._recorder = recorder
@@ -38,18 +38,18 @@ class KubeMessenger:
         self._event(pod, WARNING, "FailedScheduling", "Scheduling", message, pod.scheduler_name)
 
     def gated(self, pod: PodInfo, message: str, *, nominated: str | None = None) -> None:
-        """It has gates, which its condition says, in the API server's words; that it has them is no news to anybody."""
+        """Report the pod's gates in its condition, with the API server's text. There is no event."""
         condition = PodCondition("False", SCHEDULING_GATED, message, observed_generation=pod.generation)
         self._status.report(_key(pod), condition, known=_known(pod), nominated=nominated)
 
     def stranger(self, pod: PodInfo, verdict: Verdict) -> None:
-        """It asks for a scheduler that there is not."""
+        """Report a pod that requests an unknown scheduler."""
         condition = PodCondition("False", verdict.reason, verdict.message, observed_generation=pod.generation)
         self._status.report(_key(pod), condition, known=_known(pod))
         self._event(pod, WARNING, "FailedScheduling", "Scheduling", verdict.message, None)
 
     def held(self, pods: Sequence[PodInfo], why: str) -> None:
-        """They have come to wait behind the gate of their queue. Their condition is the API server's."""
+        """Record that the pods wait behind their queue's gate. Their condition is the API server's."""
         for pod in pods:
             note = f"held by the gate of its queue: {why}"
             self._event(pod, NORMAL, QUEUE_FULL, "Scheduling", note, pod.scheduler_name, once=True)
@@ -81,14 +81,16 @@ class KubeMessenger:
         self._status.forget(pod)
 
     def scheduled(self, pod: PodInfo, node_name: str) -> None:
-        # The one that every pod comes by.
+        # Every pod passes here.
         if self._recorder is not None:
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
             self._event(pod, NORMAL, "Scheduled", "Binding", note, pod.scheduler_name, once=True)
 
     def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None:
-        """The group's PodGroupScheduled condition, if that is news. Once it is True it stays so (as in kube-scheduler):
-        members that come later are none of it."""
+        """Write the group's PodGroupScheduled condition if it differs.
+
+        Once True it stays True, as in kube-scheduler: later members do not affect it.
+        """
         known, key = _known_of_group(group), _key_of_group(group)
         generation = group.metadata.generation or 0
         condition = PodCondition(status, reason, shortened(message), POD_GROUP_SCHEDULED, generation)
@@ -96,7 +98,7 @@ class KubeMessenger:
             self._groups.report(key, condition, known=known)
 
     def group_seen(self, group: NativeGroup) -> None:
-        """As `seen`, of a group."""
+        """See `seen`, for a group."""
         self._groups.seen(_key_of_group(group), _known_of_group(group), group.metadata.resource_version)
 
     def group_gone(self, key: GroupKey, uid: str) -> None:
@@ -107,11 +109,20 @@ class KubeMessenger:
         self._event(pod, NORMAL, "BindingConditionsPending", "Scheduling", note, None, once=True)
 
     def seen(self, pod: PodInfo) -> None:
-        """The watch shows it, and it waits: what was said last of it may have been overwritten, or taken away."""
+        """Compare the condition with the watch's state of a waiting pod: the last report may have been overwritten."""
         self._status.seen(_key(pod), _known(pod), pod.resource_version)
 
+    def condition_of(self, pod: PodInfo) -> Condition | None:
+        """Return the last reported condition while the watch may be behind it, otherwise that of the watch."""
+        said = self._status.unseen(pod, pod.resource_version)
+        return (
+            pod.condition
+            if said is None
+            else (said.status, said.reason, said.message, said.observed_generation)
+        )
+
     def settled(self, pod: PodInfo) -> None:
-        """The pod has a node or is gone: what waits to be said about its refusal is no longer true."""
+        """Drop pending reports, because the pod has a node or is gone."""
         self._status.forget(pod)
 
 
@@ -146,11 +157,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Expectations:
-    """Tells where a pod is about to be bound whose bind waits for other writes: `status.nominatedNodeName` (KEP-5278).
+    """Writes the node to which a pod is about to be bound, if the bind waits for other writes (KEP-5278).
 
-    So autoscalers leave the node alone meanwhile, and whoever tries the pod again begins there. It is told once an
-    attempt, and what comes of that changes nothing: the bind says the same a little later, and has the API server
-    remove it. The patch names the version that was seen, so that none which comes late can say it of a bound pod.
+    `status.nominatedNodeName` makes autoscalers keep the node, and the next attempt begins there. It is written once
+    per attempt, and a failure has no effect: the bind names the node a little later, and the API server then clears the
+    field. If the pod waits for a stage, the write is repeated until the watch shows it, because a new process has no
+    other record of the reserved room. The patch includes the observed version, so that a delayed patch cannot change a
+    bound pod.
     """
 
     def __init__(self, cluster: Cluster, patch: PatchCall) -> None:
@@ -158,7 +171,7 @@ class Expectations:
         self._patch = patch
 
     async def tell(self, pod: PodInfo, node_name: str, wanted: Callable[[], bool]) -> None:
-        """Nothing is sent where the pod says so already, or has a node."""
+        """Write the nomination; no-op if the pod has it already, or has a node."""
         seen = self._cluster.pods.get(pod.uid)
         if seen is None or seen.node_name or seen.nominated_node_name == node_name:
             return

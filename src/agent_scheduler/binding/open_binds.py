@@ -1,5 +1,7 @@
-"""Binds that one request does not settle: those that failed, those of which it is not known whether they were carried
-out, and those that the watch does not show. The table of what an outcome means is in docs/bind-outcomes.md."""
+"""Binds that one request does not settle: failed ones, those of unknown outcome, and those missing from the watch.
+
+docs/bind-outcomes.md has the table of outcomes.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from agent_scheduler.kube.retry import Timing
 from .outcomes import TOLD_BY_THE_WATCH
 from .result import BinderObserver
 
-#: Seconds until a bind of unknown outcome is asked about again, and between two looks at what the watch says of it.
+#: Seconds between queries about a bind of unknown outcome, and between checks of the watch's state of it.
 _ASK_AGAIN: Final = 5.0
-#: Seconds in which the watch shows a bind, or else it is sent again.
+#: Seconds within which the watch delivers a bind; otherwise it is sent again.
 _SHOWN_WITHIN: Final = 30.0
 
 
@@ -34,20 +36,20 @@ class BindCalls(Protocol):
         already_sent: AlreadySent | None = None,
         unknown: UnknownOutcome | None = None,
     ) -> BindResult:
-        """Send one bind and find out what became of it; never raises for what network or server do.
+        """Send one bind and determine its outcome; never raises for errors of the network or the server.
 
-        `already_sent`: a bind for this pod and node that has been sent and failed. `unknown`: what an earlier call for
-        them left open. The answer must cover that bind, too.
+        `already_sent` is a bind for this pod and node that was sent and failed. `unknown` is what an earlier call for
+        them left open. The result must cover that bind too.
         """
 
     def send_bind(
         self, pod: PodInfo, node_name: str, ended: Callable[[BindResult | AlreadySent], None]
     ) -> bool:
-        """Send one bind at once, if it can be, and tell `ended` later how it went. False: nothing was sent."""
+        """Send one bind now if possible, and call `ended` with its result later. Returns False if nothing was sent."""
 
 
 class OpenBinds:
-    """Asks until it is known what became of a bind. Holds nothing of its own."""
+    """Queries the API server until the outcome of a bind is known; stateless."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class OpenBinds:
         *,
         answered: Callable[[float], None],
     ) -> None:
-        """`bind` as of `BindCalls`. `answered` is called with the seconds that a bind took which succeeded at once."""
+        """Use `BindCalls.bind`; `answered` receives the seconds of each bind that succeeded at the first request."""
         self._cluster = cluster
         self.bind = bind
         self._observer = observer
@@ -69,18 +71,20 @@ class OpenBinds:
     async def bind_while_it_helps(
         self, pod: PodInfo, node_name: str, already_sent: AlreadySent | None
     ) -> BindResult:
-        """The answer to the bind, UNKNOWN only if there is nothing left to do for it but to wait. `already_sent`: how
-        its first request has failed."""
+        """Send the bind until it has an outcome, or UNKNOWN if only waiting can settle it.
+
+        `already_sent` is its first request, which failed.
+        """
         answer = await self._try(pod, node_name, already_sent=already_sent)
         while self.is_open(pod, answer) and not (answer.unknown and answer.unknown.then):
-            # No answer came from anywhere, so another pod's bind would fare no better. Binding to the same node once
-            # more cannot do harm: the server accepts one bind a pod, and the UID keeps a namesake out.
+            # No server responded, so another pod's bind would not succeed either. A second bind to the same node is
+            # harmless: the server accepts one bind per pod, and the UID excludes a namesake.
             await self._sleep(_ASK_AGAIN)
             answer = await self._try(pod, node_name, unknown=answer.unknown)
         return answer
 
     async def settled(self, pod: PodInfo, node_name: str, answer: BindResult) -> BindResult:
-        """The outcome of a bind that only time can clear up, or UNKNOWN once the watch has told of it."""
+        """Return the outcome of a bind that only waiting can settle, or UNKNOWN once the watch has delivered it."""
         while self.is_open(pod, answer):
             await self._sleep(_ASK_AGAIN)
             if answer.unknown is None or self._clock() >= answer.unknown.settles:
@@ -99,7 +103,7 @@ class OpenBinds:
         try:
             answer = await self.bind(pod, node_name, already_sent=already_sent, unknown=unknown)
         except Exception as error:
-            # Whatever broke, the request may have gone out.
+            # The request may have been sent before the error.
             self._observer.bind_failed(pod, node_name, f"{type(error).__name__}: {error}")
             settles = self._clock() + DEFAULT_POLICY.settles
             answer = BindResult(BindOutcome.UNKNOWN, unknown=UnknownOutcome(settles))
@@ -110,29 +114,31 @@ class OpenBinds:
         return answer
 
     def is_open(self, pod: PodInfo, answer: BindResult) -> bool:
-        """Whether neither the answer nor the watch has told what became of a bind. The watch does by a node, or by
-        the end of the pod. That it is being deleted tells nothing: its capacity would stay taken for as long as a
-        finalizer holds it."""
+        """Return whether neither the answer nor the watch has settled the bind.
+
+        In the watch, a node or the end of the pod settles it. A deletion that has only begun does not: the capacity
+        stays taken for as long as a finalizer holds the pod.
+        """
         seen = self._cluster.pods.get(pod.uid)
         return answer.outcome is BindOutcome.UNKNOWN and seen is not None and not seen.node_name
 
 
 class UnseenBinds:
-    """Owner of the binds that were carried out, until the watch has had time to show them.
+    """Owner of the binds that were carried out, until the watch had time to deliver them.
 
-    A store that went back to before a bind never shows it, and who has seen nothing of that time but the answer cannot
-    know. Sent again it cannot do harm: the room is kept, and the server accepts one bind a pod.
+    A store that went back to an earlier state never delivers a later bind, and nothing else reveals that. Sending the
+    bind again is harmless: its capacity is reserved, and the server accepts one bind per pod.
     """
 
     def __init__(self, cluster: Cluster, open_binds: OpenBinds, timing: Timing) -> None:
         self._cluster = cluster
         self._open = open_binds
         self._clock, self._sleep = timing.clock, timing.sleep
-        #: When each was answered, its pod and node, in that order. Whoever has an answer adds it, without a call.
+        #: Time of the answer, pod and node of each, in that order. The binder appends to it without a call.
         self.answered: deque[tuple[float, PodInfo, str]] = deque()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check binds until cancelled."""
         while True:
             await self._sleep(_SHOWN_WITHIN)
             before = self._clock() - _SHOWN_WITHIN
@@ -155,7 +161,7 @@ class UnseenBinds:
             self.answered.append((self._clock(), pod, node_name))
 
     def _wait_again(self, uid: str) -> None:
-        """The bind is undone, though the watch has not shown it."""
+        """Requeue the pod: its bind is undone, although the watch has not delivered that."""
         cluster, pod = self._cluster, self._cluster.pods[uid]
         cluster.ledger.remove_pod(uid)
         cluster.events.move_all(ASSIGNED_POD_DELETE, pod)
@@ -163,5 +169,5 @@ class UnseenBinds:
 
 
 async def raising(error: Exception) -> None:
-    """For what was raised in a call that nobody awaits: as a task, it ends the group that it is in."""
+    """Raise an error of a call that is not awaited; as a task, it ends its task group."""
     raise error

@@ -1,5 +1,7 @@
-"""What becomes of results that are not simply bound. Of binds that were not answered as carried out
-docs/bind-outcomes.md has the table."""
+"""Handles results that are not simply bound.
+
+docs/bind-outcomes.md has the table of outcomes of binds that were not confirmed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from agent_scheduler.kube.bind import BindOutcome, BindResult
 from .prebind import PreBinder
 from .result import ScheduleResult
 
-#: Where the pod belongs now the watch is about to say. Should that say nothing, it is tried again.
+#: Outcomes that the watch is about to explain. If it does not, the pod is retried.
 TOLD_BY_THE_WATCH: Final = frozenset(
     (
         BindOutcome.BOUND_ELSEWHERE,
@@ -25,7 +27,7 @@ TOLD_BY_THE_WATCH: Final = frozenset(
 
 
 class OtherOutcomes:
-    """Holds nothing of its own."""
+    """Handles the outcomes that are not a simple bind; stateless."""
 
     def __init__(
         self,
@@ -35,38 +37,37 @@ class OtherOutcomes:
         scheduled: Callable[[ScheduleResult, str], None],
         tried_again: Callable[[ScheduleResult, str, str], None],
     ) -> None:
-        """`scheduled` is told of a pod that turns out to be bound, `tried_again` of one that is not, and why."""
+        """Handle outcomes; `scheduled` is called for bound pods, `tried_again` with the reason for other pods."""
         self._cluster = cluster
         self._prebind = prebind
         self._scheduled = scheduled
         self._tried_again = tried_again
 
     def stands(self, result: ScheduleResult) -> bool:
-        """Whether the pod still waits and is of the class that was decided on. Else it is requeued, or dropped."""
+        """Return whether the pod still waits and has the class of the decision; if not, it is requeued or dropped."""
         entry, pod, cluster = result.entry, result.pod, self._cluster
         seen = cluster.pods.get(pod.uid)
         if seen is None or not cluster.is_ours(seen):
             result.owner.attempts.done(pod.uid)
             return False
         if seen.cls is not pod.cls or cluster.handle.class_of(pod) is not result.cls:
-            # It wants something else by now (a resize, a toleration), or a pod was placed that has something to say
-            # about it: the decision was about another class.
+            # Its requirements changed (a resize, a toleration), or a pod that was placed meanwhile affects its class.
             result.owner.failures.outdated(entry)
             return False
         return True
 
     def fits_its_queue(self, result: ScheduleResult) -> bool:
-        """Whether the pod's queue can still hold it. Else it waits for that."""
+        """Return whether the pod's queue can still hold it; if not, the pod waits for its queue."""
         short = self._cluster.ledger.usage.full(result.pod)
         if short is not None:
             result.owner.failures.queue_full(result.entry, result.pod, short, started=result.started)
         return short is None
 
     def settle(self, result: ScheduleResult, node_name: str, answer: BindResult) -> bool:
-        """Whether what was written for the pod is taken back, or will be; else it stays as it is."""
+        """Act on the outcome. Returns whether the writes for the pod are or will be undone."""
         pod, owner, prebind = result.pod, result.owner, self._prebind
         seen = self._cluster.pods.get(pod.uid)
-        # After UNKNOWN the watch has told meanwhile: the pod is bound or gone, and the ledger knows.
+        # UNKNOWN means that the watch has settled it: the pod is bound or gone, and the ledger is up to date.
         unknown = answer.outcome is BindOutcome.UNKNOWN
         is_bound = unknown and seen is not None and seen.node_name == node_name
         if prebind is not None and result.reserves:
@@ -79,7 +80,7 @@ class OtherOutcomes:
             return False
         self._cluster.forget(pod)
         if answer.outcome in TOLD_BY_THE_WATCH:
-            problem = f"the API server says that the pod is {answer.outcome.value}"
+            problem = f"the API server reports that the pod is {answer.outcome.value}"
             owner.failures.error(result.entry, pod, problem, started=result.started, tell=False)
             return False
         problem = f"binding rejected: {answer.failure}" if answer.failure else "binding rejected"

@@ -1,4 +1,4 @@
-"""What Reserve and PreBind plugins may have written, and the work that goes on beside decisions and binds."""
+"""The writes of Reserve and PreBind plugins, and the tasks that run beside decisions and binds."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .volume_writer import VolumeWriter
 
 class Asks(Protocol):
     async def is_pending(self, pod: PodInfo) -> bool | None:
-        """Whether the API server has the pod without a node; None: it does not say."""
+        """Return whether the API server has the pod without a node; None if it does not respond."""
 
 
 class ObjectCalls(Protocol):
-    """Requests about single objects, as their namesakes in `kube`."""
+    """Requests about single objects; see the functions of these names in `kube`."""
 
     @property
     def patch(self) -> PatchCall: ...
@@ -38,24 +38,24 @@ class ObjectCalls(Protocol):
 
 
 class _Work(NamedTuple):
-    """What is to be done beside, and what instead if it can no longer be."""
+    """Work for a task, and the function to call if it cannot run."""
 
     run: Callable[[], Awaitable[None]]
     drop: Callable[[], None]
 
 
 class Background:
-    """Owner of the tasks that are beside decisions and binds."""
+    """Owner of the tasks that run beside decisions and binds."""
 
     def __init__(self) -> None:
         self._work: asyncio.Queue[_Work] = asyncio.Queue()
 
     def start(self, run: Callable[[], Awaitable[None]], drop: Callable[[], None]) -> None:
-        """Have `run` done in a task; `drop` is called instead if `run` of this was cancelled before it began."""
+        """Execute `run` in a task, or call `drop` if this object's `run` is cancelled before the task begins."""
         self._work.put_nowait(_Work(run, drop))
 
     async def run(self) -> None:
-        """Until cancelled, and with it all that has begun."""
+        """Run the tasks until cancelled; running tasks are cancelled too."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -66,7 +66,7 @@ class Background:
 
 
 class PluginWrites:
-    """The `Writes` of `engine.framework.prebind`."""
+    """Implements `Writes` of `engine.framework.prebind`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PluginWrites:
         caught_up: Callable[[str], Awaitable[None]],
         timing: Timing,
     ) -> None:
-        """`caught_up`: as of `ClaimWriter`."""
+        """Create the writers; `caught_up` is as for `ClaimWriter`."""
         self._patch = calls.patch
         self.volumes = VolumeWriter(cluster=cluster, storage=storage, patch=calls.patch, clock=timing.clock)
         self.claims = PodClaims(

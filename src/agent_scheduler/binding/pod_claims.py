@@ -1,4 +1,4 @@
-"""What PreBind and PostFilter of DynamicResources have done about the resource claims of decided and refused pods."""
+"""Writes resource claims of decided and refused pods, for PreBind and PostFilter of DynamicResources."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from .claim_writer import ClaimWriter, PatchCall
 from .device_waits import DeviceWaits
 from .extended_claims import CreateCall, DeleteCall, ExtendedClaims
 
-#: Seconds until a claim that a refused pod has to lose is tried again.
+#: Seconds between attempts to deallocate a claim of a refused pod.
 _RETRY: Final = 5.0
 
-#: Runs a coroutine beside; the second is called if it can no longer be.
+#: Runs a coroutine in the background; the second function is called if it cannot run.
 Beside = Callable[[Callable[[], Awaitable[None]], Callable[[], None]], None]
 
 
 class PodClaims:
-    """The `Claims` of `engine.framework.prebind`. Owner of the refused pods that wait for a claim to be deallocated."""
+    """Implements `Claims` of `engine.framework.prebind`.
+
+    Owner of the refused pods that wait until a claim is deallocated.
+    """
 
     def __init__(
         self,
@@ -42,8 +45,10 @@ class PodClaims:
         caught_up: Callable[[str], Awaitable[None]],
         beside: Beside,
     ) -> None:
-        """`is_pending`: whether the API server has the pod without a node; None: it does not say. `caught_up`:
-        as of `ClaimWriter`."""
+        """Create the writers; `caught_up` is as for `ClaimWriter`.
+
+        `is_pending` returns whether the API server has the pod without a node, None if it does not respond.
+        """
         self._cluster = cluster
         self._claims = claims
         self._waits = waits
@@ -51,7 +56,7 @@ class PodClaims:
         self.extended = ExtendedClaims(claims, writer=self.writer, patch=patch, create=create, delete=delete)
         self._is_pending = is_pending
         self._beside = beside
-        #: UID of each refused pod that waits for a claim of its to be deallocated -> what its latest refusal asks for.
+        #: UID of each refused pod that waits for a deallocation -> the request of its latest refusal.
         self._asked: dict[str, Callable[[], Awaitable[bool]]] = {}
 
     # ---- Reserve and PreBind
@@ -67,7 +72,7 @@ class PodClaims:
         if self.writer.waits_for_others(reservation):
             with attempt.waiting():
                 await self.writer.written_by_others(reservation, wanted=wanted)
-        # What takes longest comes first: others may change the pod's own claims as long as it is not bound.
+        # The slowest step comes first: other clients may change the pod's own claims until it is bound.
         problem = await self.extended.write(reservation, names=self._names(pod), wanted=wanted)
         problem = problem or await self.writer.write(reservation, wanted=wanted)
         if problem or not self._waits.concerns(reservation):
@@ -76,8 +81,11 @@ class PodClaims:
             return await self._waits.wait(pod, reservation, timeout=timeout, wanted=wanted)
 
     async def take_back(self, attempt: Attempt) -> None:
-        """Unless the pod has a node, which the watch may be slow to show: its claims are in use there. Nor once it is
-        tried again, as a session may before this has ended: what there is of its claims is that attempt's."""
+        """Undo the writes for the pod, unless it has a node, where it uses its claims, or is being retried.
+
+        The watch may be slow to deliver the node, so the API server is asked. A session may retry the pod before this
+        ends; its claims then belong to the new attempt.
+        """
         pod, uid, attempts = attempt.pod, attempt.pod.uid, self._cluster.ledger.placements
         pending = await self._is_pending(pod)
         if pending is None and uid not in self._cluster.pods:
@@ -94,7 +102,10 @@ class PodClaims:
         self.extended.bound(attempt.pod.uid)
 
     def in_doubt(self, attempt: Attempt) -> Callable[[], bool] | None:
-        """What the watch has shown by the time it is asked is over, and a later attempt's is not meant."""
+        """Return a check whether a reservation of this attempt is still assumed; None if no write is open.
+
+        Reservations that the watch has delivered by then, and those of later attempts, do not count.
+        """
         uid = attempt.pod.uid
         if not self.writer.is_open(uid):
             return None
@@ -105,8 +116,7 @@ class PodClaims:
     # ---- PostFilter
 
     def deallocate(self, pod: PodInfo, demand: Demand) -> str:
-        """No node will do for a pod with resource claims: have one deallocated that keeps it from other nodes, if there
-        is one. What is to be said of that."""
+        """Deallocate a claim that keeps a refused pod from nodes, if there is one. Returns the text for its message."""
         if demand.left_over:
             self._until_done(pod, lambda: self._remove_left_over(pod))
             return DELETED
@@ -118,14 +128,17 @@ class PodClaims:
             begun = False
 
             def wanted() -> bool:
-                """Not if an attempt has begun meanwhile, which may count on the claim. One that begins later waits for
-                the key lock to write it, so what came of this has to be known by then."""
+                """Return whether the pod waits and no attempt, which may depend on the claim, has begun since.
+
+                An attempt that begins later waits for the claim's lock before it writes, so the outcome is known by
+                then.
+                """
                 nonlocal begun
                 begun = begun or pod.uid not in self._cluster.ledger.placements
                 return begun and self._cluster.waits(pod.uid)
 
             failure = await self.writer.deallocate(claim, pod_ref(pod), wanted=wanted)
-            # That it is gone the watch tells.
+            # The watch reports the end of the claim.
             return failure is None or failure.kind is FailureClass.NOT_FOUND
 
         said = DEALLOCATED if self.writer.is_last(claim, pod) else STILL
@@ -133,8 +146,10 @@ class PodClaims:
         return said
 
     def _until_done(self, pod: PodInfo, send: Callable[[], Awaitable[bool]]) -> None:
-        """Until it is done, or the pod needs nothing any more: no event would wake the pod if it were given up. A later
-        refusal takes the place of an earlier one, whose claim may be another by now."""
+        """Repeat `send` until it is done or the pod no longer needs it, since no event would wake the pod.
+
+        A later refusal replaces an earlier one, as its claim may differ.
+        """
         uid = pod.uid
         is_under_way = uid in self._asked
         self._asked[uid] = send
@@ -146,7 +161,8 @@ class PodClaims:
                 while True:
                     pending = await self._is_pending(pod) if self._cluster.waits(uid) else False
                     asked = self._asked[uid]
-                    # A pod that has a node, whatever the watch has shown, uses what would be deallocated.
+                    # A pod that has a node uses what would be deallocated, even if the watch has not delivered the
+                    # node.
                     done = pending is False or (pending and await asked())
                     if self._asked[uid] is not asked:
                         continue
@@ -162,8 +178,10 @@ class PodClaims:
         self._beside(repeat, end)
 
     async def _remove_left_over(self, pod: PodInfo) -> bool:
-        """Whether nothing is left. Once an attempt is under way, what was left before it is gone, and what there is of
-        claims is that attempt's."""
+        """Remove the claims of earlier attempts. Returns whether none is left.
+
+        Once an attempt is under way, the earlier claims are gone and the existing ones belong to it.
+        """
         uid, attempts = pod.uid, self._cluster.ledger.placements
         if uid in attempts:
             return True
@@ -174,6 +192,6 @@ class PodClaims:
         )
 
     def _names(self, pod: PodInfo) -> str:
-        """The claim for extended resources that the pod's status names as last seen."""
+        """Return the claim for extended resources in the pod's last observed status."""
         seen = self._cluster.pods.get(pod.uid)
         return "" if seen is None else seen.extended_claim

@@ -1,22 +1,22 @@
-"""Reserve, Permit and PreBind: what happens to a pod before its bind if a plugin reserves, awaits or writes anything.
+"""Reserve, Permit and PreBind: the steps before a bind in which plugins reserve, wait or write.
 
     judged ──> reserve, with the judging ──> permit ──> nothing to write or to wait for: the bind
-                   └─> refused: next one        └─> else a task: permitted ──> write ──> wait ──> all there: the bind
-                                                                    └───────────┴─────────┴─> failed: nothing stays
+                   └─> refused: next one        └─> else a task: permitted ──> write ──> wait ──> all ready: the bind
+                                                                    └───────────┴─────────┴─> failed: all undone
 
-A node is reserved as the cluster is known, in the same step that assumes the pod. What has to be written, first of all
-where the pod is about to go, is written a request at a time, outside the places that binds have. What is written, and
-what becomes of that when an attempt fails, is the plugins' (`engine.framework.prebind`).
+Reservations use the current state of the cluster, in the step that assumes the pod. Writes, the pod's nominated node
+first, are sent one request at a time and do not count as concurrent binds. The plugins own what is written and what
+happens to it if an attempt fails (`engine.framework.prebind`).
 
-Guarantees: a reservation ends with its task, or with the pod's bind; whoever waits for what it gives back is notified;
-a pod is bound only when all plugins with a reservation for it have said so.
+Guarantees: a reservation ends with its task, or with the pod's bind; those that wait for its resources are notified; a
+pod is bound only if all plugins with a reservation for it have agreed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -44,18 +44,21 @@ from .plugin_writes import Background
 from .result import ScheduleResult
 from .waiting_pods import Waiting, WaitingPods
 
-#: Requests of PreBind plugins under way at a time.
+#: Concurrent requests of PreBind plugins.
 PREBIND_CONCURRENCY: Final = 32
 
-#: Called with how it ended for a pod: which plugin rejected it, what went wrong, or an empty text.
+#: Maximum seconds between two writes of the nominated node of a pod that stands by, until the pod shows it.
+_LONGEST_PAUSE: Final = 60.0
+
+#: Called when PreBind has ended for a pod, with the rejecting plugin, an error message, or "".
 Ended = Callable[[ScheduleResult, str, Refusal | str], None]
 
 
 class Reserved(NamedTuple):
-    """What plugins have taken for a pod and have something to write for."""
+    """The reservations of plugins for a pod, which need a write."""
 
     parts: tuple[tuple[PreBind, Any], ...]
-    #: What Permit plugins have the pod wait for; None: they allow it.
+    #: The pod's wait for Permit plugins; None if they allow it.
     waiting: Waiting | None = None
 
     @property
@@ -64,11 +67,11 @@ class Reserved(NamedTuple):
 
 
 class Unavailable(NamedTuple):
-    """The node has no longer what the pod needs; nothing is taken."""
+    """The result if the node no longer has what the pod needs; nothing is reserved."""
 
 
 UNAVAILABLE: Final = Unavailable()
-#: For a pod that has nothing to wait for but its turn.
+#: The result for a pod that waits only for its turn.
 NOTHING: Final = Reserved(())
 
 
@@ -77,12 +80,12 @@ class _Job:
     result: ScheduleResult
     node_name: str
     reserved: Reserved
-    #: Those plugins whose PreBind has begun, with the reservations of each.
+    #: The plugins whose PreBind has begun, with the reservations of each.
     begun: list[tuple[PreBind, Attempt]] = field(default_factory=list)
 
     @property
     def written(self) -> list[tuple[PreBind, Attempt]]:
-        """Whose writes are taken back if the attempt fails."""
+        """The writes that are undone if the attempt fails."""
         return [(plugin, attempt) for plugin, attempt in self.begun if plugin.takes_back]
 
 
@@ -106,22 +109,22 @@ class PreBinder:
         self._waiting_pods = WaitingPods()
         self._background = background
         self._writes = writes
-        #: UID of each pod that something is reserved for -> the plugins that have done so: the profile may be gone by
-        #: the pod's bind.
+        #: UID of each pod with reservations -> the plugins that made them, since the profile may be gone by the pod's
+        #: bind.
         self._taken: dict[str, list[Reserve]] = {}
         self._ended: Ended | None = None
         self._writing_changed: Callable[[], None] = lambda: None
-        #: UID of each pod that is bound with something written for it that is taken back if its bind is refused.
+        #: UID of each pod whose bind is under way -> the writes that are undone if the bind is refused.
         self._written: dict[str, list[tuple[PreBind, Attempt]]] = {}
-        #: Pods whose PreBind is under way, or being undone.
+        #: Pods whose PreBind is under way, or is being undone.
         self.under_way = 0
-        #: Those of them that wait for nobody but the API server.
+        #: Those of them that wait only for the API server.
         self.writing = 0
 
     # ---- in the step that judges
 
     def filters(self, result: ScheduleResult) -> Sequence[CompiledFilter] | None:
-        """The filters of a pod with volumes on storage as it is now; None if no node will do any more."""
+        """Return the filters of a pod with volumes, by the current storage; None if no node is feasible now."""
         if result.cls.volumes is None or self._cluster.catalogue.version == result.catalogue_version:
             return result.filters
         profile = self._profile_of(result.pod.scheduler_name)
@@ -131,11 +134,11 @@ class PreBinder:
     def fitting(
         self, result: ScheduleResult, candidates: Sequence[CandidateNode], filters: Sequence[CompiledFilter]
     ) -> Sequence[CandidateNode]:
-        """The candidates on which `filters` agree with those of the decision, rows being as they were."""
+        """Return the candidates that pass `filters` on unchanged rows; all if `filters` are the decision's."""
         if filters is result.filters:
             return candidates
         ledger = self._cluster.ledger
-        # What depends on the cluster is asked of whichever row is taken.
+        # Filters that depend on the cluster are checked for the row that is chosen.
         again = [each for each in filters if each.plugin.depends is not Depends.CLUSTER]
         return [
             each
@@ -147,7 +150,7 @@ class PreBinder:
     def reserve(
         self, result: ScheduleResult, candidate: CandidateNode, filters: Sequence[CompiledFilter]
     ) -> Reserved | Unavailable | None:
-        """Take what the pod needs of the candidate; None where there is nothing that has to be written."""
+        """Reserve what the pod needs on the candidate; None if nothing needs a write."""
         node, pod = self._cluster.ledger.node(candidate.node_name), result.pod
         if node is None:
             return UNAVAILABLE
@@ -156,12 +159,12 @@ class PreBinder:
         return UNAVAILABLE if reservations is None else self.take_over(pod, node, reservations)
 
     def cancel(self, pod: PodInfo) -> None:
-        """In the step of `reserve`: the pod is not assumed after all."""
+        """Undo `reserve` in the same step, because the pod is not assumed."""
         self._waiting_pods.end(pod)
         self.give_back(pod)
 
     def take_over(self, pod: PodInfo, node: NodeInfo, reservations: Reservations) -> Reserved | None:
-        """What was reserved for the pod on the node is this binder's to give back. None as of `reserve`."""
+        """Make this binder the owner of reservations for the pod on the node. Returns None as `reserve` does."""
         profile = self._profile_of(pod.scheduler_name)
         pre_binds = {plugin.name: plugin for plugin in profile.pre_binds}
         self._taken[pod.uid] = [plugin for plugin, _ in reservations]
@@ -174,19 +177,19 @@ class PreBinder:
         return Reserved(tuple(parts), waiting) if parts or waiting is not None else None
 
     def give_back(self, pod: PodInfo) -> None:
-        """What the pod still counts on is for others, but for what has been written."""
+        """Release the pod's reservations, except for what has been written."""
         for plugin in self._taken.pop(pod.uid, ()):
             plugin.unreserve(pod, self._writes)
 
     def bound(self, pod: PodInfo) -> None:
-        """What was reserved and written for the pod is its own."""
+        """Keep the pod's reservations and writes for it, since it is bound."""
         for plugin in self._taken.pop(pod.uid, ()):
             plugin.bound(pod, self._writes)
 
     # ---- beside
 
     def start(self, result: ScheduleResult, node_name: str, reserved: Reserved) -> None:
-        """Have all written; the pod is assumed on the node already."""
+        """Start the writes; the pod is assumed on the node already."""
         job = _Job(result, node_name, reserved)
         self._begin(not reserved.waits_for_others)
         self._background.start(lambda: self._carry_out(job), lambda: self._drop(job))
@@ -200,12 +203,12 @@ class PreBinder:
         self.writing -= writes
 
     def over(self, pod: PodInfo) -> None:
-        """The bind has ended in a way that leaves what was written for the pod to it, or to others."""
+        """Keep the writes for the pod, since its bind has ended and needs no undo."""
         for plugin, attempt in self._written.pop(pod.uid, ()):
             plugin.keep(attempt)
 
     def failed(self, result: ScheduleResult, node_name: str, problem: str) -> bool:
-        """The bind was refused. Whether anything was written for it that is taken back before it is told as ended."""
+        """Undo the writes for a pod whose bind was refused, before that is reported. Returns whether there are any."""
         written = self._written.pop(result.pod.uid, None)
         if not written:
             return False
@@ -222,15 +225,18 @@ class PreBinder:
         return True
 
     async def run(self, ended: Ended, writing_changed: Callable[[], None]) -> None:
-        """Write until cancelled; what was reserved then is given back. `writing_changed` is called when a pod that was
-        being written for waits for somebody else, and when it no longer does."""
+        """Write until cancelled; reservations are released then.
+
+        `writing_changed` is called when a pod begins or ceases to wait for something other than the API server.
+        """
         self._ended, self._writing_changed = ended, writing_changed
         await self._background.run()
 
     async def _carry_out(self, job: _Job) -> None:
         pod, writes = job.result.pod, not job.reserved.waits_for_others
         try:
-            await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
+            if not pod.stands_by:
+                await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
             problem = (
                 await self._permitted(job) or await self._until_its_turn(job) or await self._write_all(job)
             )
@@ -257,7 +263,7 @@ class PreBinder:
         self._tell(job.result, job.node_name, problem)
 
     async def _permitted(self, job: _Job) -> Refusal | str:
-        """As `Waiting.settled`."""
+        """Return the result of `Waiting.settled`."""
         waiting = job.reserved.waiting
         if waiting is None:
             return ""
@@ -268,25 +274,30 @@ class PreBinder:
                 self._waiting_pods.end(job.result.pod)
 
     async def _until_its_turn(self, job: _Job) -> str:
-        """Returns once the pod may be bound that stands by; or why it is not to be, if it waits no more, has lost its
-        node, or nobody is left who is to run before it. There is no limit: others of its Job run for as long as they
-        do."""
+        """Wait until the standby pod may be bound. Returns an error message, or "".
+
+        It fails if the pod no longer waits, has lost its node, or no pod that is to run before it is left. There is no
+        time limit: the other pods of its Job may run for any time.
+        """
         pod, cluster = job.result.pod, self._cluster
         if not pod.stands_by:
             return ""
-        writes, others = not job.reserved.waits_for_others, cluster.standing_by
+        writes, others, pause = not job.reserved.waits_for_others, cluster.standing_by, 0.5
         with self._waiting(writes), others.waiting(pod.uid) as changed:
             while self._is_wanted(job) and cluster.pods[pod.uid].stands_by:
                 if job.node_name not in cluster.ledger.rows:
                     return f"node {job.node_name} is gone"
                 if others.is_alone(pod.uid):
-                    return "no pod that is to run before it has room any more"
+                    return "no pod that is to run before it has room"
                 changed.clear()
-                await changed.wait()
+                await self._expectations.tell(pod, job.node_name, lambda: self._is_wanted(job))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause := min(2 * pause, _LONGEST_PAUSE)):
+                        await changed.wait()
         return "" if self._is_wanted(job) else "the pod no longer waits"
 
     async def _write_all(self, job: _Job) -> str:
-        """What went wrong; empty once all is written and there."""
+        """Run PreBind of the plugins. Returns an error message, or ""."""
         for plugin, reservation in job.reserved.parts:
             attempt = Attempt(
                 pod=job.result.pod,
@@ -317,8 +328,10 @@ class PreBinder:
         self.give_back(pod)
 
     def _undo_when_settled(self, job: _Job, is_held: Callable[[], bool]) -> None:
-        """The capacity is for others at once, but what was written for is not as long as it may still be carried out: a
-        request that got no answer may be after this process has turned to something else."""
+        """Free the capacity now, but keep reservations whose write may still take effect.
+
+        A request without a response may be carried out even after this process has given it up.
+        """
         pod, written = job.result.pod, job.written
         self._cluster.forget(pod)
         kept = {plugin.name for plugin, _ in written}
@@ -334,7 +347,7 @@ class PreBinder:
 
         async def undo() -> None:
             await asyncio.sleep(DEFAULT_POLICY.settles)
-            # The pod's next attempt begins as soon as nothing is assumed: what this one wrote has to be gone by then.
+            # The pod's next attempt begins once nothing is assumed, so this attempt's writes must be gone by then.
             if is_held():
                 await _take_back(written)
             if is_held():

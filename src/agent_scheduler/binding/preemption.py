@@ -1,16 +1,16 @@
-"""Room for a pod that every node refused, by evicting pods of lower priority: chosen at once, carried out beside.
+"""Preemption: evicts pods of lower priority for a pod that every node refused; chosen in the cycle, sent by tasks.
 
     refused ──> Evaluator: victims, node ──> pod gated and nominated ──> victims evicted, a task each
-                   └─ nobody: why not, in the message                       ├─ all sent: no longer gated
+                   └─ none: reason in the message                           ├─ all sent: no longer gated
                                                                             └─ one failed: no nomination, backoff
 
-A worker asks `attempt` within its cycle, on the very snapshot that refused the pod, and goes on; the requests are sent
-by tasks of `run`. Meanwhile the pod waits behind `gate` (kube-scheduler's asynchronous preemption, KEP-4832), since a
-try would only find victims that are about to leave. It is woken by their end like any refused pod, and the nomination
-keeps others from the room until then.
+A worker calls `attempt` in its cycle, on the snapshot that refused the pod, and continues; tasks of `run` send the
+requests. Meanwhile the pod waits behind `Gate` (kube-scheduler's asynchronous preemption, KEP-4832), since a retry
+would only find victims that are about to leave. The victims' end wakes it like any refused pod, and the nomination
+reserves the room until then.
 
-Guarantees: nobody is evicted for a pod that no longer waits for that node; a pod has one preemption under way; victims
-that were evicted and are not yet seen to be count as leaving, so nobody else is evicted in their place.
+Guarantees: no pod is evicted for a pod that no longer waits for that node; a pod has at most one preemption under way;
+victims whose eviction the watch has not yet delivered count as leaving, so no other pods are evicted in their place.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ from agent_scheduler.kube.errors import Failure
 from agent_scheduler.kube.eviction import Evicted
 from agent_scheduler.kube.retry import Backoff, Timing
 
-#: Requests of evictions under way at a time.
+#: Concurrent eviction requests.
 EVICTION_CONCURRENCY = 8
 
 
-#: Seconds in which the watch shows that a victim is leaving after the API server has said so.
+#: Seconds within which the watch reports the deletion of a victim after the API server has confirmed its eviction.
 _SEEN_WITHIN: Final = 30.0
-#: How long a pod has nobody evicted after an eviction for it has failed.
+#: The delay of a pod's next preemption after one of its evictions has failed.
 _EVICTION_BACKOFF = Backoff(initial=1.0, cap=60.0)
-#: What becomes of a victim that is about to be seen to leave.
+#: Outcomes after which the watch is about to report the victim's deletion.
 _LEAVES: Final = frozenset({Evicted.DELETED, Evicted.GONE})
 
 
 class EvictCall(Protocol):
-    """Evicts one pod; `wanted` is asked at the moment of sending each request. Never raises for what network
-    or server do."""
+    """Evicts one pod; never raises for errors of the network or the server.
+
+    `wanted` is called immediately before each request.
+    """
 
     async def __call__(
         self, victim: PodInfo, *, message: str, wanted: Callable[[], bool]
@@ -59,31 +61,31 @@ class EvictCall(Protocol):
 
 
 class PreemptionMessenger(Protocol):
-    """Tells the API server. Returns at once."""
+    """Reports to the API server. Returns immediately."""
 
     def nominated(self, pod: PodInfo, node_name: str) -> None:
-        """status.nominatedNodeName is `node_name` from now on, or, where that is empty, nothing."""
+        """Set status.nominatedNodeName to `node_name`, or remove it if that is empty."""
 
     def preempted(self, victim: PodInfo, preemptor: PodInfo, node_name: str) -> None:
-        """A Preempted event on the victim."""
+        """Record a Preempted event on the victim."""
 
 
 class PreemptionObserver(Protocol):
     def preemption_attempted(self) -> None:
-        """It was looked for victims, found or not."""
+        """Record a search for victims, whether or not it found any."""
 
     def preempted(self, victims: int) -> None:
-        """So many pods are to be evicted for one."""
+        """Record the number of pods that are to be evicted for one pod."""
 
     def eviction_failed(self, victim: str, problem: str) -> None:
-        """`victim` (namespace/name) could not be evicted."""
+        """Record that `victim` (namespace/name) could not be evicted."""
 
 
 class Gate:
-    """Keeps pods out of activeQ while others are evicted for them. Owner of who they are: `Preemption`.
+    """Keeps pods out of activeQ while others are evicted for them. `Preemption` owns the set.
 
-    It opens when the last request has been answered, and no sooner if a victim has left, so no event is put to whom it
-    holds back: each end of a victim would be put to all who wait here for others.
+    It opens when the last request has been answered. The end of a victim does not open it, so events are not matched
+    against gated pods: each end of a victim would be matched against all of them.
     """
 
     name = NAME
@@ -105,7 +107,10 @@ class _Job:
 
 
 class Attempt(NamedTuple):
-    """`refusal` with what preemption has to say. `nominated`: where to, "" for nowhere any more, None for as before."""
+    """The result of an attempt: `refusal` includes the preemption's message.
+
+    `nominated` is the new nomination, "" to remove it, None to keep it.
+    """
 
     refusal: Refusal
     nominated: str | None = None
@@ -131,8 +136,11 @@ class Preemption:
         timing: Timing,
         profiles: Mapping[str, Profile],
     ) -> None:
-        """`deallocate` is called for a pod with resource claims that every node refused, and returns what the message
-        says of that. `caught_up` returns once all is known of pods that was true when it was called."""
+        """Create the preemption; `caught_up` waits until pods are known as of the call.
+
+        `deallocate` is called for a pod with resource claims that every node refused, and returns the text for its
+        message.
+        """
         self._cluster = cluster
         self._columns = snapshot.columns
         self.nominations = nominations
@@ -146,16 +154,16 @@ class Preemption:
         self._timing = timing
         self._profiles = profiles
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
-        #: UID of each pod that was chosen as a victim and is not yet seen to be leaving, and of those it may leave for.
+        #: UID of each victim that the watch does not yet report as leaving -> UIDs of the pods that it may leave for.
         self._leaving: dict[str, set[str]] = {}
-        #: UID of each pod for which others are being evicted, and the node that they leave.
+        #: UID of each pod for which others are being evicted, and their node.
         self._under_way: dict[str, str] = {}
-        #: UIDs of pods whose last preemption failed a moment ago, and how many failed in a row.
+        #: UIDs of pods whose last preemption failed recently, and their numbers of consecutive failures.
         self._backing_off: set[str] = set()
         self._failed: dict[str, int] = {}
 
     def reconfigure(self, profiles: Mapping[str, Profile]) -> None:
-        """From the next cycle on choose by these. What is not yet sent for a pod that may no longer preempt is not."""
+        """Use these profiles from the next cycle on. Drops unsent evictions for pods that may no longer preempt."""
         self._profiles = profiles
         preempting = {name for name, profile in profiles.items() if profile.preemption is not None}
         for uid in list(self._under_way):
@@ -168,14 +176,14 @@ class Preemption:
     def attempt(
         self, pod: PodInfo, view: ClassView, against: Mapping[int, NominatedPods], *, claims: str = NO_CLAIMS
     ) -> Attempt:
-        """What to tell and do of a pod that every node refused. Changes nothing of the cluster; see `start`."""
+        """Decide a preemption for a pod that every node refused. Changes nothing in the cluster; see `start`."""
         refused = self.nominations.refused(pod, view, self._columns, against)
         refusal = view.refusal(self._columns, refused)
         plugin = self._profiles[pod.scheduler_name].preemption
         nominated = self._cluster.queue.nominator.nominated.get(pod.uid, "")
         no_more = "" if nominated or pod.nominated_node_name else None
         if plugin is None or not refusal.plugins:
-            # Nobody is evicted for it by this profile, whatever an earlier one has begun; or there is no node at all.
+            # Its profile has no preemption, whatever an earlier profile has begun; or there is no node at all.
             return Attempt(refusal, no_more)
         if pod.uid in self._backing_off:
             return Attempt(refusal)
@@ -191,8 +199,8 @@ class Preemption:
             leaving=self._unseen(),
         )
         if found.candidate is not None:
-            # Somebody may take room that was free beside the victims': their end then makes nobody fit, and only the
-            # pod's next try takes the nomination back.
+            # Other pods may take room that was free beside the victims. Then the victims' end makes no pod fit, and
+            # only the pod's next attempt removes the nomination.
             refusal = refusal._replace(plugins=refusal.plugins | {NAME})
             return Attempt(refusal, found.candidate.node_name, found.candidate)
         refusal = refusal._replace(message=with_preemption(refusal.message, found.message, claims))
@@ -201,12 +209,14 @@ class Preemption:
         return Attempt(refusal, no_more if found.clear else None)
 
     def gate(self, pod: PodInfo) -> None:
-        """From now on `pod` waits for its preemption; before it is put back into the queue."""
+        """Gate `pod` until its preemption has ended; to be called before the pod is requeued."""
         self._gate.gated.add(pod.uid)
 
     def start(self, pod: PodInfo, candidate: Candidate, *, waits: bool, nominates: bool = True) -> None:
-        """Evict the victims, beside. `waits`: whether the pod has gone back to the queue; it is gone otherwise.
-        `nominates`: whether their room is kept for it, as it has been nominated to the node."""
+        """Start the evictions. `waits` is whether the pod was requeued; otherwise it is gone.
+
+        `nominates` is whether the room is reserved for it, as it has been nominated to the node.
+        """
         if not waits:
             self._gate.gated.discard(pod.uid)
             return
@@ -227,18 +237,18 @@ class Preemption:
         return leaving.keys()
 
     def _not_leaving(self, victim: str, preemptor: PodInfo) -> None:
-        """The pod of this UID does not leave for this one; perhaps it does for another one."""
+        """Record that the victim does not leave for this pod; it may leave for another one."""
         others = self._leaving.get(victim, set())
         others.discard(preemptor.uid)
         if not others:
             self._leaving.pop(victim, None)
 
     def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
-        """Pods of lower priority may not fit on the node any more; they look for another one now."""
+        """Remove lower-priority nominations to the node, since those pods may no longer fit, and retry the pods."""
         cluster = self._cluster
         displaced = {other.uid: other for other in self.nominations.below(node_name, pod)}
         for uid, node in self._under_way.items():
-            # The nomination may be hidden, if the watch has just shown an older one.
+            # The nomination may be missing if the watch has just delivered an older state.
             other = cluster.pods.get(uid)
             if node == node_name and other is not None and other.priority < pod.priority:
                 displaced[uid] = other
@@ -254,7 +264,7 @@ class Preemption:
     # ---- beside
 
     async def run(self) -> None:
-        """Carry preemptions out until cancelled. What was not evicted by then is not."""
+        """Carry out preemptions until cancelled; remaining evictions are not sent."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -275,7 +285,7 @@ class Preemption:
         self._under_way.pop(uid, None)
         self._gate.gated.discard(uid)
         if outcomes - _LEAVES:
-            # Others may wait for the end of victims that stay now.
+            # Other pods may wait for the end of victims that now stay.
             on_node = queue.nominator.pods_for(job.candidate.node_name)
             queue.activate([other.uid for other in on_node if other.uid != uid])
         if wanted and Evicted.FAILED in outcomes:
@@ -285,20 +295,22 @@ class Preemption:
         await self._await_terminations(job.pod, [each for each, how in ended.items() if how in _LEAVES])
 
     def _ungated(self, job: _Job, *, wanted: bool) -> None:
-        """No request for the pod is under way any more, and none has failed."""
+        """Retry the pod whose gate is open now, because its requests have ended without a failure."""
         queue, uid = self._cluster.queue, job.pod.uid
         self._failed.pop(uid, None)
         kept = queue.nominator.nominated.get(uid, "")
         if wanted and job.nominates and kept != job.candidate.node_name:
-            # The watch has shown an older state of the pod meanwhile.
+            # The watch has delivered an older state of the pod meanwhile.
             queue.nominate(self._cluster.pods[uid], job.candidate.node_name)
         if queue.where(uid) is Place.GATED:
-            # A victim left while the pod was gated, and perhaps there is none whose end is still to come.
+            # A victim left while the pod was gated, and there may be none whose end is still to come.
             queue.activate((uid,))
 
     async def _await_terminations(self, pod: PodInfo, victims: Collection[str]) -> None:
-        """Who is to leave and is not seen to for long is looked for, as it may be the watch that is silent. Who stays
-        counts as staying again, and the pod is decided on anew."""
+        """Verify victims whose deletion is not delivered for long, since the watch may be silent.
+
+        Those that stay count as staying again, and the pod is retried.
+        """
         if not self._unseen() & set(victims):
             return
         await self._timing.sleep(_SEEN_WITHIN)
@@ -311,12 +323,14 @@ class Preemption:
             self._cluster.queue.activate((pod.uid,))
 
     async def _back_off(self, pod: PodInfo) -> None:
-        """Somebody could not be evicted, and perhaps cannot be for long. Until it is tried again, the pod may go where
-        there is room."""
+        """Remove the nomination and delay the pod's next preemption, since a victim could not be evicted.
+
+        Until then, the pod may be placed wherever there is room.
+        """
         queue, uid = self._cluster.queue, pod.uid
         self._clear_nomination(pod)
         self._backing_off.add(uid)
-        # Of those that found room since their last failure nobody tells.
+        # No event reports pods that found room since their last failure.
         for other in [other for other in self._failed if not self._cluster.waits(other)]:
             del self._failed[other]
         failed = self._failed[uid] = self._failed.get(uid, 0) + 1
@@ -339,7 +353,7 @@ class Preemption:
             outcome, failure = await self._evict(victim, message=message, wanted=wanted)
             problem = str(failure)
         except Exception as error:
-            # Whatever broke, the other victims' tasks and the pod behind the gate must not suffer for it.
+            # The error must not affect the other victims' tasks and the gated pod.
             outcome, problem = Evicted.FAILED, f"{type(error).__name__}: {error}"
         if outcome is Evicted.DELETED:
             self._messenger.preempted(victim, job.pod, job.candidate.node_name)
@@ -350,6 +364,6 @@ class Preemption:
         return outcome
 
     def _is_wanted(self, job: _Job) -> bool:
-        """Whether the pod still waits, and for that node."""
+        """Return whether the pod still waits for that node."""
         cluster, uid = self._cluster, job.pod.uid
         return cluster.waits(uid) and self._under_way.get(uid) == job.candidate.node_name

@@ -1,8 +1,8 @@
-"""Removes the gate of their queue's capacity from pods for which their queue has room.
+"""Removes the queue-capacity gate from pods for which their queue has room.
 
-gated pod seen, or room in a queue ──> GatedPods: who fits, whole gangs ──> reserved in the quota book
-                                                                              └─> PATCH that takes the gate away
-  the watch shows the pod without it ──> it is scheduled as any other, and stays reserved until it has a node
+gated pod observed, or room in a queue ──> GatedPods: fitting pods, whole gangs ──> reserved in the quota book
+                                                                                      └─> PATCH that removes the gate
+  the watch delivers the ungated pod ──> it is scheduled as any other, and stays reserved until it has a node
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from agent_scheduler.kube.transport import Transport, pod_path
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
 _encode: Final = msgspec.json.Encoder().encode
-#: In the time that a pod may hold its room without a node it is looked at so often.
+#: The number of checks within the time for which a pod may hold its room without a node.
 _LOOKS: Final = 10
-#: Before a removal that was refused is sent again. What may be repeated at once `patch_once` has repeated.
+#: The delay of a removal after a refusal. `patch_once` has made the immediate retries already.
 _AFTER_REFUSAL: Final = Backoff(initial=1.0, cap=60.0)
 
 
 def explain(cluster: Cluster, pod: PodInfo) -> dict[str, Any]:
-    """`queue_gate`, of a pod that its queue's gate holds, or that was let past it and waits: for what, behind whom."""
+    """Return `queue_gate` for a pod that is gated or admitted and waits: for what, and behind which pods."""
     gated = cluster.ledger.usage.gated
     held = gated.explain(pod)
     if held is not None:
@@ -46,16 +46,16 @@ def explain(cluster: Cluster, pod: PodInfo) -> dict[str, Any]:
 
 
 def _removal(uid: str) -> bytes:
-    """At whatever version: to take a gate away twice does no harm, and the UID keeps a namesake's."""
+    """Return a patch without a version: removing the gate twice is harmless, and the UID protects a namesake."""
     gate = {"name": QUEUE_ALLOCATION_GATE, "$patch": "delete"}
     return _encode({"metadata": {"uid": uid}, "spec": {"schedulingGates": [gate]}})
 
 
 class AdmissionMessenger(Protocol):
-    """Tells the API server, as `failure.Messenger` does."""
+    """Reports to the API server, as `failure.Messenger` does."""
 
     def held(self, pods: Sequence[PodInfo], why: str) -> None:
-        """An event of each."""
+        """Record an event for each pod."""
 
 
 class AdmissionObserver(Protocol):
@@ -66,13 +66,13 @@ class AdmissionObserver(Protocol):
 
 
 class Turn(Protocol):
-    """Whose turn it is, of several processes that may do something one at a time; as `kube.lease.LeaderElector`."""
+    """Admits one of several processes at a time; see `kube.lease.LeaderElector`."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool: ...
 
 
 class Always:
-    """It is always this process's turn."""
+    """Admits this process at all times."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
         await lead()
@@ -80,8 +80,11 @@ class Always:
 
 
 class QueueAdmission:
-    """Owner of the removals under way. Invariant, while it is its turn: a removal is sent, waits or is put off for each
-    pod that was let past and still has the gate."""
+    """Owner of the removals under way.
+
+    Invariant, while this process has the turn: for each admitted pod that still has the gate, a removal is sent, waits
+    or is delayed.
+    """
 
     def __init__(
         self,
@@ -97,10 +100,12 @@ class QueueAdmission:
         observer: AdmissionObserver,
         timing: Timing,
     ) -> None:
-        """`workers`: removals at a time. Not `enabled`: every such gate is removed, whatever queues have room for.
-        `cleanups`: by scheduler, plugins that are told when one of its pods is reserved no more.
-        `patience`: seconds that a pod may hold its reserved room without a node; 0: for ever. `turn`: when gates may be
-        removed; None: never."""
+        """Create the admission, which removes gates during `turn`; None: never.
+
+        `workers` is the number of concurrent removals. If not `enabled`, every gate is removed, whatever room the
+        queues have. `cleanups` returns a scheduler's plugins to notify when a reservation ends. `patience` is the time
+        in seconds for which a pod may hold its reserved room without a node; 0 means unlimited.
+        """
         self._turn = turn
         self._cluster = cluster
         self._gated = cluster.ledger.usage.gated
@@ -117,9 +122,9 @@ class QueueAdmission:
         self._removals: Dispatcher[str, PodInfo] = Dispatcher(
             self._remove, concurrency=workers, start=self._remove_at_once
         )
-        #: By UID, how often its removal was refused.
+        #: The number of refused removals by UID.
         self._refused: dict[str, int] = {}
-        #: What puts removals that were refused again; None while this does not run.
+        #: The task group that retries refused removals; None while this does not run.
         self._tasks: asyncio.TaskGroup | None = None
 
     def _call(self) -> None:
@@ -137,11 +142,11 @@ class QueueAdmission:
             try:
                 plugin.cleanup_reservations(pod)
             except Exception as error:
-                # Whoever asked has more to do than this.
+                # The caller has more work to do after this.
                 self._observer.plugin_raised(plugin.name, "cleanup_reservations", error)
 
     async def run(self) -> None:
-        """Until cancelled. Needs all caches to be filled: a pod whose queue is not seen yet is held for nothing."""
+        """Remove gates until cancelled. All caches must be filled: pods of unknown queues are held needlessly."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -151,11 +156,11 @@ class QueueAdmission:
                 while self._turn is not None:
                     await self._turn.run(self._admit)
             finally:
-                # Removals that end from now on are not tried again: the group takes no more tasks.
+                # Removals that end from now on are not retried: the group accepts no more tasks.
                 self._tasks = None
 
     async def _admit(self) -> None:
-        """While it is this process's turn: until cancelled."""
+        """Admit pods until cancelled, which happens when the process's turn ends."""
         gated = self._gated
         try:
             gated.start()
@@ -163,7 +168,7 @@ class QueueAdmission:
                 gated.admit()
                 self._due.clear()
                 await self._due.wait()
-                # Whatever else the watch has in this portion belongs to the same decision.
+                # The other changes of this portion of the watch belong to the same decision.
                 await asyncio.sleep(0)
         finally:
             self._refused.clear()
@@ -172,13 +177,15 @@ class QueueAdmission:
             gated.stop()
 
     def _is_due(self, uid: str) -> bool:
-        """Whether the pod was let past and has its gate. When this process's turn ends none was that has it: another
-        process may have given the room away."""
+        """Return whether the pod was admitted and has its gate.
+
+        When this process's turn ends, no pod is due: another process may have given the room to other pods.
+        """
         pod = self._cluster.pods.get(uid)
         return uid in self._gated.reserved and pod is not None and QUEUE_ALLOCATION_GATE in pod.gates
 
     def _remove_at_once(self, uid: str, pod: PodInfo, ended: Ended) -> bool:
-        """Every gated pod comes by here: where the first request does it, there is no task."""
+        """Send the removal without a task. Every gated pod passes here, and one request is usually enough."""
 
         def answered(failed: AlreadySent | None) -> None:
             if failed is None:
@@ -229,7 +236,7 @@ class QueueAdmission:
             self._refused.pop(uid, None)
 
     async def _give_back(self) -> None:
-        """Have pods without a gate and a node give their room back when they have held it for too long."""
+        """Release the room of ungated pods that have had no node for too long."""
         gated, usage = self._gated, self._cluster.ledger.usage
         placements = self._cluster.ledger.placements
         since: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""QueueCapacity: a pod whose queue is full is not looked at until more fits into it.
+"""QueueCapacity: keeps a pod out of activeQ while its queue is full.
 
-Not a plugin that a profile names. The API server is told why the pod waits, by a reason that autoscalers do not take
-for a want of nodes: with more nodes the queue would be as full.
+It is not a plugin that a profile names. The pod's condition has a reason that autoscalers do not take for a lack of
+nodes, because more nodes would not help.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ NAME = "QueueCapacity"
 
 
 class QueueGate:
-    """Holds nothing of its own: who waits is in `usage`, which names those that may try again."""
+    """The PreEnqueue gate; stateless. `usage` has the waiting pods and names those that may retry."""
 
     name = NAME
     activates = True
 
     def __init__(self, usage: QueueUsage, told: Callable[[PodInfo, Shortfall], None]) -> None:
-        """`told` is called for each pod that is kept out."""
+        """Create the gate; `told` is called for each pod that is kept out."""
         self._usage = usage
         self._told = told
         self.concerns = usage.concerns

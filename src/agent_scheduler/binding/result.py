@@ -1,4 +1,4 @@
-"""A decision on its way to the binder, who is told what becomes of it, and what the binder reports of it."""
+"""A decision on its way to the binder, the callbacks for its outcome, and the binder's observer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from agent_scheduler.kube.bind import BindOutcome
 
 
 class Attempts(Protocol):
-    """Who has the pods that are tried. As the queue's methods of these names."""
+    """Callbacks for attempts; see the queue's methods of these names."""
 
     def scheduled(self, entry: Entry) -> None: ...
     def done(self, uid: str) -> None: ...
 
 
 class Failures(Protocol):
-    """Who goes on with pods that are not bound. As the `FailureHandler`'s methods of these names."""
+    """Callbacks for failed attempts; see `FailureHandler`."""
 
     def unschedulable(self, entry: Entry, pod: PodInfo, refusal: Refusal, *, started: float) -> object: ...
 
@@ -36,48 +36,50 @@ class Failures(Protocol):
     def outdated(self, entry: Entry) -> object: ...
 
     def overcome(self, pod: PodInfo, node_name: str, *, started: float) -> object:
-        """It is bound, not at the first attempt."""
+        """Record that the pod was bound after failed attempts."""
 
 
 class Owner(NamedTuple):
-    """Who has decided on a pod, and is told once what became of that: bound (`attempts`), to be tried again
-    (`failures`), or neither, as the pod no longer waits (`attempts.done`)."""
+    """The callbacks of the component that decided on a pod, which are called once with the outcome.
+
+    The pod is bound (`attempts`), retried (`failures`), or dropped because it no longer waits (`attempts.done`).
+    """
 
     attempts: Attempts
     failures: Failures
 
 
 class ScheduleResult(NamedTuple):
-    """What a worker hands over: a popped pod and its candidates, best first; or a member of a group, with its node."""
+    """A worker's result: a popped pod and its candidates, best first; or a member of a group, with its node."""
 
     entry: Entry
     pod: PodInfo
-    #: What it was decided as.
+    #: The class of the pod for which it was decided.
     cls: PodClass
     placement: CandidateNodes
     filters: Sequence[CompiledFilter]
     #: The clock when the attempt began.
     started: float
     owner: Owner
-    #: The version of the storage that it was decided on.
+    #: The version of the storage on which the decision depends.
     catalogue_version: int = -1
-    #: As `ClassView.reserves`.
+    #: See `ClassView.reserves`.
     reserves: bool = False
     #: Whether it is bound with others of its group, behind pods of the fast path.
     in_group: bool = False
 
 
 class BinderObserver(Protocol):
-    """Is told what the binder did. Durations in seconds."""
+    """Receives the binder's events. Durations are in seconds."""
 
     def judged(self, conflicts: int, revalidated: int, outdated: int, accepted: bool) -> None:
-        """A result was judged: candidates passed over, live re-checks passed and failed."""
+        """Record a judged result: candidates skipped, live re-checks passed and failed."""
 
     def bound(self, outcome: BindOutcome, seconds: float, pod: PodInfo, node_name: str) -> None:
-        """A bind ended."""
+        """Record the end of a bind."""
 
     def pod_scheduled(self, pod: PodInfo, node_name: str, started: float) -> None:
-        """An attempt that began at clock `started` ended with the pod bound to a node."""
+        """Record that an attempt that began at clock `started` ended with the pod bound to a node."""
 
     def bind_failed(self, pod: PodInfo, node_name: str, problem: str) -> None:
-        """A bind came to nothing; the pod is requeued."""
+        """Record a failed bind; the pod is requeued."""

@@ -1,6 +1,6 @@
-"""The writes that the volume claims of decided pods need, and the wait until these are bound.
+"""The writes that the volume claims of decided pods need, and the wait until the claims are bound.
 
-What was written stays when an attempt fails, and the next one goes on from it.
+The writes of a failed attempt stay, and the next attempt continues from them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .claim_writer import PatchCall
 
 
 class VolumeWriter:
-    """The `Volumes` of `engine.framework.prebind`."""
+    """Implements `Volumes` of `engine.framework.prebind`."""
 
     def __init__(
         self, *, cluster: Cluster, storage: Storage, patch: PatchCall, clock: Callable[[], float]
@@ -41,8 +41,10 @@ class VolumeWriter:
         self._storage.give_back(uid)
 
     async def bind(self, attempt: Attempt, timeout: float) -> str:  # noqa: ASYNC109 - `bindTimeoutSeconds`
-        """What went wrong; empty once all claims are bound. The volume controller and the provisioner are waited for,
-        up to `timeout` seconds."""
+        """Bind the claims, and wait up to `timeout` seconds for the volume controller and the provisioner.
+
+        Returns an error message; empty once all claims are bound.
+        """
         pod, reservation = attempt.pod, attempt.reservation
         catalogue = self._cluster.catalogue
         ends = self._clock() + timeout
@@ -72,7 +74,7 @@ class VolumeWriter:
         return await self._patch(path, write.body, wanted=lambda: not self._over(pod, ends))
 
     def _over(self, pod: PodInfo, ends: float) -> str:
-        """Why nothing more is to be done for a pod, if that is so."""
+        """Return why the pod needs no further step, or ""."""
         if not self._cluster.waits(pod.uid):
             return "binding volumes: pod does not exist any more"
         if self._cluster.pods[pod.uid].cls is not pod.cls:

@@ -1,4 +1,4 @@
-"""Permit: the pods that plugins have wait, assumed on their nodes, before their PreBind."""
+"""Permit: the pods that wait for plugins, assumed on their nodes, before their PreBind."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from agent_scheduler.engine.framework.prebind import Permit, Rejected, Wait
 from agent_scheduler.engine.state.nodeinfo import NodeInfo
 from agent_scheduler.engine.state.podinfo import PodInfo
 
-#: Seconds that a plugin may have a pod wait, as kube-scheduler's `maxTimeout`.
+#: The longest time in seconds for which a plugin may delay a pod, as kube-scheduler's `maxTimeout`.
 LONGEST: Final = 900.0
 
 
 class Waiting:
-    """The `WaitingPod` of `engine.framework.prebind`."""
+    """Implements `WaitingPod` of `engine.framework.prebind`."""
 
     def __init__(self, pod: PodInfo, node_name: str) -> None:
         self.pod = pod
         self.node_name = node_name
-        #: Plugin -> seconds that it may take.
+        #: Plugin -> its timeout in seconds.
         self.timeouts: dict[str, float] = {}
         self._refusal: Refusal | None = None
         self._changed = asyncio.Event()
@@ -42,7 +42,7 @@ class Waiting:
             self._changed.set()
 
     async def settled(self, clock: Callable[[], float], wanted: Callable[[], bool]) -> Refusal | str:
-        """Why it is not to be bound; empty once it may be."""
+        """Wait until all plugins have answered. Returns why the pod must not be bound; empty if it may be."""
         began = clock()
         while self.timeouts and self._refusal is None:
             if not wanted():
@@ -59,14 +59,14 @@ class Waiting:
 
 
 class WaitingPods:
-    """Owner of the pods that wait."""
+    """Owner of the waiting pods."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Waiting] = {}
         self._shown: Mapping[str, Waiting] = MappingProxyType(self._pods)
 
     def ask(self, plugins: Iterable[Permit], pod: PodInfo, node: NodeInfo) -> Waiting | None:
-        """Ask the plugins in their order, up to the first that rejects the pod. None: all of them allow it."""
+        """Call the plugins in order, up to the first that rejects the pod. Returns None if all of them allow it."""
         found = Waiting(pod, node.name)
         for plugin in plugins:
             answer = plugin.permit(pod, node, self._shown)
@@ -82,5 +82,5 @@ class WaitingPods:
         return found
 
     def end(self, pod: PodInfo) -> None:
-        """The pod waits no longer."""
+        """Record that the pod no longer waits."""
         self._pods.pop(pod.uid, None)

@@ -1,6 +1,6 @@
-"""A pod explained without a scheduler: the cluster is listed, and the decision made anew, here; nothing is written.
+"""Explains a pod without a running scheduler: lists the cluster and makes the decision here. Nothing is written.
 
-What only a running scheduler knows is left out: its attempts so far, backoffs, and what it assumes of binds under way.
+The state of running schedulers is missing: previous attempts, backoffs, and assumed pods whose binds are in progress.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from agent_scheduler.telemetry.observers import FastPathObserver
 
 from .reach import Unreachable
 
-#: Seconds in which everything has to be listed.
+#: Seconds in which everything must be listed.
 PATIENCE: Final = 60.0
-_NOTE: Final = "decided afresh by this command; what a scheduler has tried is not known here"
+_NOTE: Final = "decided by this command; the attempts of running schedulers are unknown here"
 
 
 async def explain(
     namespace: str, name: str, configuration: Configuration, kubeconfig: Path | None
 ) -> Mapping[str, Any]:
-    """The page about a pod, as /debug/explain answers. Raises Unreachable."""
+    """Return the page about a pod, as /debug/explain does. Raises Unreachable."""
     setup(level="error", log_format="console")
     try:
         endpoint = load_endpoint(kubeconfig=kubeconfig)
@@ -56,8 +56,8 @@ async def explain(
     except TimeoutError:
         missing = ", ".join(fast_path.missing)
         raise Unreachable(
-            f"{endpoint.base_url} did not list {missing} within {PATIENCE:g} s; you need the rights of a scheduler: "
-            "get, list and watch them"
+            f"{endpoint.base_url} did not list {missing} within {PATIENCE:g} s; "
+            "this needs the permissions of a scheduler: get, list and watch"
         ) from None
     finally:
         watching.cancel()
@@ -68,7 +68,7 @@ async def explain(
 
 
 def configuration_of(file: Path | None) -> Configuration:
-    """Raises ConfigurationError, and OSError for a file that cannot be read."""
+    """Load the configuration file. Raises ConfigurationError, and OSError for an unreadable file."""
     if file is None:
         return load_text("{apiVersion: agent-scheduler/v1, kind: SchedulerConfiguration}")
     return load_text(file.read_text(encoding="utf-8"), source=str(file))

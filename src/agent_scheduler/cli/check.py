@@ -1,7 +1,7 @@
-"""The command line of `agent-scheduler check`: a running scheduler compares what it knows with the cluster.
+"""The command line of `agent-scheduler check`: a running scheduler compares its state with the cluster.
 
-Exit codes: 0 where nothing differs, 1 for differences, 2 where the command is used wrongly, no scheduler can be asked,
-or one could not list everything.
+Exit codes: 0 without differences, 1 with differences, 2 for wrong usage, if no scheduler can be asked, or if the
+scheduler could not list everything.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def main(args: argparse.Namespace) -> int:
 
 
 def rendered(found: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each difference, and for what could not be told, before one that sums up."""
+    """Yield a line for each difference and each unknown result, then a summary."""
     for each in found["differences"]:
         what = " ".join(filter(None, (each["kind"], each["name"])))
         yield f"{each['where']}: {what + ': ' if what else ''}{each['problem']}"
     for name in found["unsettled"]:
-        yield f"unsettled: {name}: changed each time it was looked at"
+        yield f"unsettled: {name}: changed during every comparison"
     for kind, why in found["not_listed"].items():
         yield f"not listed: {kind}: {why}"
     objects = sum(number for kind, number in found["checked"].items() if kind != "ClassView")
     state = "leads" if found["leading"] else "stands by"
     yield (
-        f"{len(found['differences'])} differences among {objects} objects and the kept answers for "
-        f"{found['checked'].get('ClassView', 0)} classes of pods; this scheduler {state}"
+        f"{len(found['differences'])} differences among {objects} objects and the cached answers for "
+        f"{found['checked'].get('ClassView', 0)} pod classes; this scheduler {state}"
     )

@@ -11,11 +11,11 @@ import shtab
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="the shell that the script is for")
+    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="the shell that runs the script")
 
 
 def main(args: argparse.Namespace) -> int:
-    # The commands themselves are completed, and this one is one of them.
+    # Imported here because main imports the modules of all commands, this one included.
     from .main import whole_parser
 
     print(shtab.complete(whole_parser(), args.shell))

@@ -1,7 +1,7 @@
 """The command line of `agent-scheduler explain`.
 
-Exit codes: 0 for a pod or group that the scheduler knows, 1 for one that it does not, 2 where the command is used
-wrongly or no scheduler can be asked. Each of the latter is one line on standard error.
+Exit codes: 0 if the scheduler knows the pod or group, 1 if not, 2 for wrong usage or if no scheduler can be asked. In
+the last two cases standard error has one line.
 """
 
 from __future__ import annotations
@@ -27,44 +27,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "pod",
         metavar="NAMESPACE/POD",
-        help="the pod that is asked about, or podgroup/NAMESPACE/NAME for a group of the batch scheduler's",
+        help="the pod, or podgroup/NAMESPACE/NAME for a group of the batch scheduler",
     )
     add_ways(parser)
-    afresh = parser.add_argument_group("deciding afresh, without a scheduler")
+    afresh = parser.add_argument_group("deciding without a running scheduler")
     afresh.add_argument(
         "--from-cluster",
         action="store_true",
         help="list the cluster with your kubeconfig and decide here; nothing is written",
     )
-    afresh.add_argument("--config", metavar="FILE", type=Path, help="by the scheduler's configuration file")
+    afresh.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="the scheduler's configuration file (only with --from-cluster)",
+    )
 
 
 def add_ways(parser: argparse.ArgumentParser) -> None:
-    """What says where the scheduler is, and how its answer is shown."""
+    """Add the arguments for finding the scheduler and for the output."""
     usual = Ways()
-    parser.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON"
-    )
-    straight = parser.add_argument_group("asking a scheduler straight")
-    straight.add_argument("--server", metavar="URL", default="", help="where its HTTP server is")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text or JSON")
+    straight = parser.add_argument_group("asking a scheduler directly")
+    straight.add_argument("--server", metavar="URL", default="", help="the URL of its HTTP server")
     straight.add_argument(
         "--certificate-authority",
         metavar="FILE",
         type=Path,
-        help="who signed its certificate, if not a public one",
+        help="the authority of its certificate (default: the system's authorities)",
     )
-    through = parser.add_argument_group("asking the leader through the API server, without --server")
-    through.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
+    through = parser.add_argument_group("asking the leader through the API server (default)")
+    through.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
+    )
     through.add_argument(
         "--namespace",
         metavar="NAME",
         default=usual.namespace,
-        help=f"of the lease and the pods ({usual.namespace})",
+        help=f"the namespace of the lease and the pods (default: {usual.namespace})",
     )
     through.add_argument(
-        "--lease", metavar="NAME", default=usual.lease, help=f"that the leader holds ({usual.lease})"
+        "--lease", metavar="NAME", default=usual.lease, help=f"the leader's lease (default: {usual.lease})"
     )
-    parser.add_argument("--token", metavar="TOKEN", default="", help="for a page that asks for one")
+    parser.add_argument(
+        "--token", metavar="TOKEN", default="", help="a bearer token, if the scheduler requires one"
+    )
 
 
 def ways_of(args: argparse.Namespace) -> Ways:
@@ -86,7 +93,7 @@ def main(args: argparse.Namespace) -> int:
         if args.from_cluster:
             page = _afresh(args, namespace, name)
         elif args.config is not None:
-            return _fail("--config: is of use with --from-cluster alone; a running scheduler has its own")
+            return _fail("--config: needs --from-cluster; a running scheduler has its own configuration")
         else:
             page = asyncio.run(ask(args.pod, ways_of(args)))
     except (Unreachable, ConfigurationError) as error:
@@ -98,19 +105,17 @@ def main(args: argparse.Namespace) -> int:
         print(render(page, bold=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
     if not known:
         asked = args.pod if args.pod.startswith(GROUP_PREFIX) else f"pod {args.pod}"
-        print(f"agent-scheduler explain: {asked} is not known: {page.get('why')}", file=sys.stderr)
+        print(f"agent-scheduler explain: {asked} is unknown: {page.get('why')}", file=sys.stderr)
     return FOUND if known else NOT_FOUND
 
 
 def _afresh(args: argparse.Namespace, namespace: str, name: str) -> Mapping[str, Any]:
-    """Raises Unreachable and ConfigurationError."""
-    # It loads all of a scheduler, which the way to a running one does without.
+    """Explain a pod without a scheduler. Raises Unreachable and ConfigurationError."""
+    # This loads the whole scheduler, which asking a running one does not need.
     from .afresh import configuration_of, explain
 
     if args.pod.startswith(GROUP_PREFIX):
-        raise Unreachable(
-            "--from-cluster: explains pods; a group is explained by the scheduler that has sessions"
-        )
+        raise Unreachable("--from-cluster: explains only pods; ask a running batch scheduler about groups")
     try:
         configuration = configuration_of(args.config)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Makes Jobs of flags or of a file, and writes what `agent-scheduler job` is asked to."""
+"""Creates Jobs from flags or a file, and carries out the other writes of `agent-scheduler job`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from apimachinery.quantity import QuantityError, parse
 
 from .listing import Unreadable, not_installed
 
-#: Of a creation.
+#: Attempts to create an object.
 _ATTEMPTS: Final = 3
 _REQUESTS: Final = "cpu=1000m,memory=100Mi"
-#: Flags that describe a job, with what is taken where they are not given: as of vcctl, but for the limits.
+#: Flags that describe a job, with their defaults: vcctl's, except for the limits.
 _USUAL: Final[Mapping[str, Any]] = {
     "image": "busybox",
     "replicas": 1,
@@ -36,47 +36,59 @@ _USUAL: Final[Mapping[str, Any]] = {
     "scheduler": "volcano",
     "queue": DEFAULT_QUEUE,
 }
-#: A label of the pods, as vcctl sets it.
+#: A label of the pods, as set by vcctl.
 _JOB_NAME: Final = "job.volcano.sh"
 
 
 class NoJob(Exception):
-    """What was given makes no job. The message says where, and what is allowed."""
+    """The arguments do not describe a job. The message names the place and what is allowed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-N", "--name", metavar="JOB", default="", help="its name; of a file's job, another one"
+        "-N", "--name", metavar="JOB", default="", help="the job's name; replaces the name in a file"
     )
     parser.add_argument(
-        "-f", "--filename", metavar="FILE", help="the job in YAML or JSON; - is standard input"
+        "-f", "--filename", metavar="FILE", help="a file with the job in YAML or JSON; - is standard input"
     )
     flags = parser.add_argument_group("a job of one task, without --filename")
-    flags.add_argument("-i", "--image", help=f"of its pods' container ({_USUAL['image']})")
-    flags.add_argument("-r", "--replicas", type=int, metavar="N", help="how many pods (1)")
-    flags.add_argument("-m", "--min", type=int, metavar="N", help="how many have to run at once (1)")
-    flags.add_argument("-R", "--requests", metavar="NAME=AMOUNT,...", help=f"of each pod ({_REQUESTS})")
-    flags.add_argument("-L", "--limits", metavar="NAME=AMOUNT,...", help="of each pod (as it requests)")
-    flags.add_argument("-S", "--scheduler", metavar="NAME", help=f"({_USUAL['scheduler']})")
-    flags.add_argument("-q", "--queue", metavar="NAME", help=f"({DEFAULT_QUEUE})")
+    flags.add_argument("-i", "--image", help=f"the container image (default: {_USUAL['image']})")
+    flags.add_argument("-r", "--replicas", type=int, metavar="N", help="the number of pods (default: 1)")
+    flags.add_argument(
+        "-m",
+        "--min",
+        type=int,
+        metavar="N",
+        help="the number of pods that must run at the same time (default: 1)",
+    )
+    flags.add_argument(
+        "-R", "--requests", metavar="NAME=AMOUNT,...", help=f"the requests of each pod (default: {_REQUESTS})"
+    )
+    flags.add_argument(
+        "-L", "--limits", metavar="NAME=AMOUNT,...", help="the limits of each pod (default: its requests)"
+    )
+    flags.add_argument(
+        "-S", "--scheduler", metavar="NAME", help=f"the scheduler's name (default: {_USUAL['scheduler']})"
+    )
+    flags.add_argument("-q", "--queue", metavar="NAME", help=f"the queue (default: {DEFAULT_QUEUE})")
 
 
 def named(name: str) -> str:
-    """A name that an object can have. Raises NoJob."""
+    """Check that `name` is a valid object name. Raises NoJob."""
     if problem := subdomain(name):
         raise NoJob(f"job {name!r}: {problem[0]}")
     return name
 
 
-# ---- what is to be made
+# ---- jobs
 
 
 def job_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The Job that the command line describes. Raises NoJob."""
+    """Return the Job that the command line describes. Raises NoJob."""
     if args.filename is not None:
         of_no_use = [f"--{name}" for name in _USUAL if getattr(args, name) is not None]
         if of_no_use:
-            raise NoJob(f"{', '.join(of_no_use)}: of no use with --filename, which has the whole job")
+            raise NoJob(f"{', '.join(of_no_use)}: not allowed with --filename, which has the whole job")
         body = _of_file(args.filename)
         metadata = body["metadata"]
         base = metadata.pop("generateName", "")
@@ -88,16 +100,16 @@ def job_of(args: argparse.Namespace) -> dict[str, Any]:
     if not args.name:
         raise NoJob("--name is missing; allowed: --name JOB, or --filename FILE")
     if problem := label(args.name):
-        # It is the container's, too.
+        # The name is used for the container, too.
         raise NoJob(f"--name {args.name!r}: {problem[0]}")
     return _of_flags(args)
 
 
 def put_into(body: dict[str, Any], given: str, usual: str) -> str:
-    """Gives a job its namespace, and says which: its own, else the one `given`, else the usual. Raises NoJob."""
+    """Set a job's namespace and return it: its own, or the `given` or the usual one. Raises NoJob."""
     own = str(body["metadata"].get("namespace") or "")
     if own and given and own != given:
-        raise NoJob(f"--namespace {given}: the job's is {own}; leave one of the two out")
+        raise NoJob(f"--namespace {given}: the job's namespace is {own}; remove one of the two")
     namespace = own or usual
     body["metadata"]["namespace"] = namespace
     return namespace
@@ -110,7 +122,7 @@ def _of_file(file: str) -> dict[str, Any]:
     except OSError as error:
         raise NoJob(f"--filename {file}: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise NoJob(f"--filename {file}: is no YAML: {error}") from None
+        raise NoJob(f"--filename {file}: not valid YAML: {error}") from None
     if len(documents) != 1:
         raise NoJob(f"--filename {file}: found {len(documents)} objects; allowed: one Job")
     (body,) = documents
@@ -121,8 +133,8 @@ def _of_file(file: str) -> dict[str, Any]:
         )
     metadata = body.setdefault("metadata", {})
     if not isinstance(metadata, dict):
-        raise NoJob(f"--filename {file}: metadata is no object")
-    # YAML has times that JSON has not.
+        raise NoJob(f"--filename {file}: metadata is not an object")
+    # YAML has time values, which JSON does not have.
     plain: dict[str, Any] = json.loads(json.dumps(body, default=str))
     return plain
 
@@ -147,7 +159,7 @@ def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
         "metadata": {"name": args.name, "labels": {_JOB_NAME: args.name}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
-    # The API server's webhook gives it its name, and the minimum of the only task; where there is none, nobody does.
+    # The webhook sets the task's name and minimum, so they are set here for clusters without it.
     task = {
         "name": "default0",
         "replicas": given["replicas"],
@@ -168,7 +180,7 @@ def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _resources(flag: str, text: str) -> dict[str, str]:
-    """Amounts by resource. Raises NoJob."""
+    """Parse amounts by resource. Raises NoJob."""
     found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, sign, amount = part.partition("=")
@@ -186,13 +198,13 @@ def _resources(flag: str, text: str) -> dict[str, str]:
 
 
 async def make_job(transport: Transport, namespace: str, body: Mapping[str, Any]) -> None:
-    """Raises Unreadable where it is refused, or not known to be made."""
+    """Create the job. Raises Unreadable if that is refused or its outcome unknown."""
     name = body["metadata"]["name"]
     await _make(transport, jobs_of(segment(namespace)), name, body, f"job {namespace}/{name}")
 
 
 async def order(transport: Transport, job: Job, action: str) -> None:
-    """Makes a Command for the controller of `job`, which goes with it. Raises Unreadable."""
+    """Create a Command for the controller of `job`, owned by the job. Raises Unreadable."""
     metadata = job.metadata
     reference = {
         "apiVersion": JOB_VERSION,
@@ -217,12 +229,12 @@ async def order(transport: Transport, job: Job, action: str) -> None:
 
 
 async def delete_job(transport: Transport, job: Job) -> None:
-    """Of its UID alone. Raises Unreadable where it is refused, or not known to be done."""
+    """Delete the job if it still has the same UID. Raises Unreadable if that is refused or its outcome unknown."""
     metadata = job.metadata
     path = job_path(segment(metadata.namespace), segment(metadata.name))
     failure = await delete_once(transport, path, metadata.uid, wanted=lambda: True)
     if failure is not None:
-        raise Unreadable(f"job {metadata.namespace}/{metadata.name} is not known to be deleted: {failure}")
+        raise Unreadable(f"job {metadata.namespace}/{metadata.name} may not have been deleted: {failure}")
 
 
 async def _make(transport: Transport, collection: str, name: str, body: Mapping[str, Any], what: str) -> None:
@@ -238,6 +250,6 @@ async def _make(transport: Transport, collection: str, name: str, body: Mapping[
     if failure is None:
         return
     if failure.kind is FailureClass.CONFLICT:
-        raise Unreadable(f"{what} is there already; delete it first, or give another --name")
-    doubt = " (it may have been made all the same)" if made.is_open else ""
-    raise Unreadable(not_installed(collection, failure) or f"{what} cannot be made: {failure}{doubt}")
+        raise Unreadable(f"{what} already exists; delete it first, or use another --name")
+    doubt = " (it may have been created anyway)" if made.is_open else ""
+    raise Unreadable(not_installed(collection, failure) or f"{what} cannot be created: {failure}{doubt}")

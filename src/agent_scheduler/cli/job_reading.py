@@ -1,7 +1,6 @@
-"""Reads Jobs, and what belongs to one: its PodGroup, its pods and events. Nothing is written.
+"""Reads Jobs and their PodGroups, pods and events. Nothing is written.
 
-What goes wrong with a Job is an `Unreadable` with a complete message; what belongs to it and cannot be read is left
-out, and said.
+An unreadable Job raises `Unreadable` with a complete message. Unreadable related objects are left out and reported.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ T = TypeVar("T", Job, PodGroup, JobPod, Event)
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """An object as it is understood here, and all that it says."""
+    """A decoded object with its complete JSON."""
 
     value: T
     body: dict[str, Any]
@@ -48,12 +47,12 @@ class Seen(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What belongs to a Job. None is what could not be read; `problems` say why."""
+    """The objects related to a Job. None means unreadable; `problems` has the reasons."""
 
     group: Seen[PodGroup] | None
     pods: list[Seen[JobPod]] | None
     events: list[Seen[Event]] | None
-    #: By task; None where it cannot be told for want of pods.
+    #: For each task; None if unknown because the pods are unreadable.
     waiting: Mapping[str, Waiting] | None
     problems: list[str]
 
@@ -64,7 +63,7 @@ def _seen(kind: type[T]) -> Decode[Seen[T]]:
 
 
 async def jobs(transport: Transport, namespace: str, selector: str = "") -> list[Job]:
-    """By namespace and name; of all namespaces for an empty one. Raises Unreadable."""
+    """Return the jobs sorted by namespace and name; an empty namespace means all. Raises Unreadable."""
     path = jobs_of(segment(namespace)) if namespace else JOBS
     query = {"labelSelector": selector} if selector else {}
     found = await list_all(transport, path, msgspec.json.Decoder(Job).decode, query)
@@ -72,12 +71,12 @@ async def jobs(transport: Transport, namespace: str, selector: str = "") -> list
 
 
 async def job(transport: Transport, namespace: str, name: str) -> Seen[Job]:
-    """Raises Unreadable, also where there is none of the name."""
+    """Return the job of this name. Raises Unreadable, also if there is none."""
     query = {"fieldSelector": f"metadata.name={name}"}
     found = await list_all(transport, jobs_of(segment(namespace)), _seen(Job), query)
     if not found:
         raise Unreadable(
-            f"there is no job {name} in namespace {namespace}; those that there are: "
+            f"there is no job {name} in namespace {namespace}; list the jobs with: "
             f"agent-scheduler job list --namespace {namespace}"
         )
     return found[0]
@@ -91,7 +90,7 @@ async def around(transport: Transport, job: Job) -> Around:
         try:
             return await found
         except Unreadable as error:
-            problems.append(f"{what} cannot be shown: {error}")
+            problems.append(f"{what} cannot be read: {error}")
             return None
 
     labels = {"labelSelector": f"{JOB_NAME}={job.metadata.name}"}
@@ -99,7 +98,7 @@ async def around(transport: Transport, job: Job) -> Around:
         tried("pods", list_all(transport, f"/api/v1/namespaces/{namespace}/pods", _seen(JobPod), labels)),
         tried("the PodGroup", list_all(transport, pod_groups(namespace), _seen(PodGroup))),
     )
-    # A job of the name that was there before may have left pods.
+    # A deleted job of the same name may have left pods.
     pods = None if pods is None else _in_order(job, [each for each in pods if _is_of(job, each.metadata)])
     group = next((each for each in groups or () if _is_of(job, each.metadata)), None)
     events = await tried("events", _events(transport, namespace, job, group))
@@ -111,7 +110,7 @@ def _is_of(job: Job, metadata: Metadata) -> bool:
 
 
 def _in_order(job: Job, pods: list[Seen[JobPod]]) -> list[Seen[JobPod]]:
-    """As the tasks are, and in them by their numbers; those that are one too many at the end."""
+    """Sort pods by task and number; surplus pods go last."""
     places = {name: place for place, name in enumerate(wanted_pods(job))}
     return sorted(pods, key=lambda each: (places.get(each.metadata.name, len(places)), each.metadata.name))
 
@@ -127,7 +126,7 @@ def _waiting(job: Job, pods: list[Seen[JobPod]] | None) -> Mapping[str, Waiting]
 async def _events(
     transport: Transport, namespace: str, job: Job, group: Seen[PodGroup] | None
 ) -> list[Seen[Event]]:
-    """Of the job and its group, the newest at the end."""
+    """Return the events of the job and its group, the newest last."""
     found: list[Seen[Event]] = []
     for uid in (job.metadata.uid, group.metadata.uid if group is not None else ""):
         if uid:
@@ -137,7 +136,7 @@ async def _events(
 
 
 def last_seen(event: Mapping[str, Any]) -> str:
-    """When an event happened last; empty if it does not say."""
+    """Return the last time of an event; empty if it has none."""
     series = event.get("series") or {}
     return str(
         series.get("lastObservedTime")

@@ -1,4 +1,4 @@
-"""Jobs as text for people, and as plain values for programs."""
+"""Formats Jobs as text and as plain values for JSON and YAML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_scheduler.objects.job_pod import JobPod
 from .job_reading import Around, Event, Seen, last_seen
 from .tables import age, table
 
-#: The label of a job that says which framework it is of; none is Batch.
+#: The label with the job's framework; jobs without it are Batch.
 _JOB_TYPE: Final = "volcano.sh/job-type"
 _HEAD: Final = (
     "NAME",
@@ -32,7 +32,7 @@ _HEAD: Final = (
 _WIDE: Final = ("TERMINATING", "VERSION", "QUEUE", "SCHEDULER", "AGE", "MESSAGE")
 _PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 _TASKS: Final = ("TASK", "REPLICAS", "MIN", *(phase.upper() for phase in _PHASES), "DEPENDS ON", "WAITS FOR")
-#: In the place of what cannot be read.
+#: Shown for unreadable values.
 _UNREAD: Final = "?"
 
 
@@ -70,7 +70,7 @@ def jobs_table(jobs: Iterable[Job], *, now: datetime, wide: bool, namespaces: bo
 
 
 def plain(job: Job) -> dict[str, Any]:
-    """For programs, a line of the list; null for what is not there."""
+    """Return a line of the list for JSON and YAML; missing values are null."""
     metadata, spec, status = job.metadata, job.spec, job.status
     return {
         "name": metadata.name,
@@ -93,7 +93,7 @@ def plain(job: Job) -> dict[str, Any]:
 
 
 def plain_whole(job: Seen[Job], around: Around) -> dict[str, Any]:
-    """For programs: the objects as they are, and who waits for whom; null for what is not there, or not readable."""
+    """Return the objects and the task dependencies for JSON and YAML; missing and unreadable values are null."""
     waiting = around.waiting
     return {
         "job": job.body,
@@ -113,7 +113,7 @@ def plain_whole(job: Seen[Job], around: Around) -> dict[str, Any]:
 
 
 def text(job: Seen[Job], around: Around, *, now: datetime) -> str:
-    """What `describe` prints."""
+    """Return the output of `describe`."""
     parts = [_lines(_facts(job.value, now)), _tasks(job.value, around), _templates(job)]
     if around.group is not None:
         parts.append(f"PodGroup:\n{_indented(_lines(_group(around.group.value)))}")
@@ -193,7 +193,7 @@ def _depends(task: TaskSpec) -> str:
 
 
 def _templates(job: Seen[Job]) -> str:
-    """What each task's pods run, and ask for."""
+    """Return the table of what the pods of each task run and request."""
     rows: list[Sequence[object]] = []
     for task, body in zip(job.value.spec.tasks or (), job.body["spec"].get("tasks") or (), strict=True):
         spec = (body.get("template") or {}).get("spec") or {}
@@ -233,7 +233,7 @@ def _policies(policies: tuple[LifecyclePolicy, ...] | None) -> str:
     return ", ".join(shown)
 
 
-# ---- what belongs to it
+# ---- related objects
 
 
 def _group(group: PodGroup) -> Iterator[tuple[str, str]]:
@@ -271,7 +271,7 @@ def _pods(pods: Iterable[Seen[JobPod]], now: datetime) -> str:
 
 
 def _why(pod: Mapping[str, Any]) -> str:
-    """Why it has no node, in the words of its scheduler."""
+    """Return the scheduler's reason why the pod has no node."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             words = (each.get("reason"), each.get("message"))
@@ -301,7 +301,7 @@ def _events(events: Iterable[Seen[Event]], now: datetime) -> str:
 
 
 def _part(title: str, shown: str) -> str:
-    """A table under a title; `none` where it has no rows."""
+    """Return a table with a title, or `none` if it has no rows."""
     return f"{title}:\n{_indented(shown)}" if shown.count("\n") > 1 else f"{title}: none\n"
 
 
@@ -310,7 +310,7 @@ def _indented(shown: str) -> str:
 
 
 def _lines(facts: Iterable[tuple[str, str]]) -> str:
-    """Those that say something, one below the other."""
+    """Format the facts that have a value, one per line."""
     said = [(name, " ".join(fact.split())) for name, fact in facts if fact]
     width = max(len(name) for name, _ in said) + 2
     return "".join(f"{name + ':':{width}} {fact}\n" for name, fact in said)

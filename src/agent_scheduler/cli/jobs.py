@@ -1,7 +1,7 @@
-"""The command line of `agent-scheduler job`: Volcano's Jobs, as its `vcctl job` has them.
+"""The command line of `agent-scheduler job`: Volcano's Jobs, as in its `vcctl job`.
 
-Exit codes: 0, or 2 where the command is used wrongly, or the cluster cannot be read or refuses a change, with one line
-on standard error.
+Exit codes: 0, or 2 with one line on standard error for wrong usage, or if the cluster cannot be read or refuses a
+change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .listing import Unreadable
 from .outputs import LISTS, PROGRAMS, TEXTS, add_output, dumped
 
 FAILED: Final = 2
-#: What a Command may be given for, by the phases of Jobs that it means something to; a Job without a phase is Pending.
+#: For each action: the Command, and the phases of Jobs in which it has an effect. A Job without a phase is Pending.
 _ORDERS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     "suspend": (ABORT_JOB, ACTIVE | {RESTARTING, ""}),
     "resume": (RESUME_JOB, frozenset({ABORTING, ABORTED})),
@@ -45,36 +45,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="action", metavar="ACTION", required=True, parser_class=argparse.ArgumentParser
     )
     for name, text in (
-        ("run", "make a job, of flags or of a file"),
-        ("list", "show jobs, and how many of their pods are in which phase"),
-        ("describe", "show a job, who waits for whom in it, its group, its pods and events"),
-        ("suspend", "take the pods of a job away until it is resumed"),
-        ("resume", "have a suspended job run again, from its start"),
-        ("delete", "delete a job with all that was made for it"),
+        ("run", "create a job from flags or a file"),
+        ("list", "list jobs with the number of pods in each phase"),
+        ("describe", "show a job, its task dependencies, PodGroup, pods and events"),
+        ("suspend", "stop a job and delete its pods until it is resumed"),
+        ("resume", "restart a suspended job from the beginning"),
+        ("delete", "delete a job and everything that was created for it"),
     ):
         action = actions.add_parser(name, help=text, allow_abbrev=False)
-        action.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
         action.add_argument(
-            "-n", "--namespace", metavar="NAME", default="", help="default: that of the kubeconfig's context"
+            "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
+        )
+        action.add_argument(
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            default="",
+            help="the namespace (default: from the kubeconfig's context)",
         )
         if name == "run":
             job_making.add_arguments(action)
         elif name == "list":
             _add_listing(action)
         else:
-            action.add_argument("job", nargs="?", metavar="JOB", default="", help="its name")
-            action.add_argument("-N", "--name", metavar="JOB", default="", help="the same, as vcctl has it")
+            action.add_argument("job", nargs="?", metavar="JOB", default="", help="the job's name")
+            action.add_argument("-N", "--name", metavar="JOB", default="", help="the job's name, as in vcctl")
         if name in ("list", "describe"):
             add_output(action, LISTS if name == "list" else TEXTS)
 
 
 def _add_listing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-A", "--all-namespaces", action="store_true", help="those of all namespaces")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="list the jobs of all namespaces")
     parser.add_argument(
-        "-S", "--scheduler", metavar="NAME", default="", help="only those with this schedulerName"
+        "-S", "--scheduler", metavar="NAME", default="", help="list only jobs with this schedulerName"
     )
     parser.add_argument(
-        "-l", "--selector", metavar="LABELS", default="", help="only those with such labels, as for kubectl"
+        "-l",
+        "--selector",
+        metavar="LABELS",
+        default="",
+        help="list only jobs with these labels, as for kubectl",
     )
 
 
@@ -103,19 +113,19 @@ def _job_named(args: argparse.Namespace) -> str:
         raise job_making.NoJob(f"found {args.job} and --name {args.name}; allowed: one of the two")
     name = str(args.job or args.name)
     if not name:
-        raise job_making.NoJob(f"which job? allowed: agent-scheduler job {args.action} JOB")
+        raise job_making.NoJob(f"the job's name is missing; allowed: agent-scheduler job {args.action} JOB")
     return job_making.named(name)
 
 
 async def _done(
     args: argparse.Namespace, endpoint: Endpoint, namespace: str, body: dict[str, Any] | None
 ) -> str:
-    """Carries the action out; what is to be printed. Raises Unreadable."""
+    """Carry out the action and return the output. Raises Unreadable."""
     transport = Http1Transport(endpoint)
     try:
         if body is not None:
             await job_making.make_job(transport, namespace, body)
-            return f"job {namespace}/{body['metadata']['name']} is made\n"
+            return f"job {namespace}/{body['metadata']['name']} was created\n"
         if args.action == "list":
             return await _list(transport, args, namespace)
         job = await job_reading.job(transport, namespace, args.job)
@@ -124,16 +134,14 @@ async def _done(
         place = f"job {namespace}/{args.job}"
         if args.action == "delete":
             await job_making.delete_job(transport, job.value)
-            return f"{place} is deleted\n"
+            return f"{place} was deleted\n"
         action, phases = _ORDERS[args.action]
         phase = job.value.status.state.phase
         if phase not in phases:
             allowed = ", ".join(sorted(phases - {""}))
-            raise Unreadable(
-                f"{place} is {phase or 'Pending'}; there is something to {args.action} of: {allowed}"
-            )
+            raise Unreadable(f"{place} is {phase or 'Pending'}; {args.action} is allowed in: {allowed}")
         await job_making.order(transport, job.value, action)
-        return f"{place} is told to {args.action} (Command {action})\n"
+        return f"{place}: requested to {args.action} (Command {action})\n"
     finally:
         await transport.close()
 
@@ -145,7 +153,7 @@ async def _list(transport: Transport, args: argparse.Namespace, namespace: str) 
         return dumped({"jobs": [job_view.plain(each) for each in jobs]}, args.output)
     if not jobs:
         where = "any namespace" if args.all_namespaces else f"namespace {namespace}"
-        _say("list", f"there are no such jobs in {where}")
+        _say("list", f"there are no matching jobs in {where}")
     return job_view.jobs_table(
         jobs, now=datetime.now(UTC), wide=args.output == "wide", namespaces=args.all_namespaces
     )

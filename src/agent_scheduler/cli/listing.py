@@ -1,4 +1,4 @@
-"""Lists of objects for commands that show what there is. Nothing is written."""
+"""Lists objects for the commands that show the cluster. Nothing is written."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from agent_scheduler.objects.shard import NODE_SHARDS
 
 T = TypeVar("T", bound=Object)
 
-#: Seconds for each request.
+#: Seconds per request.
 _PATIENCE: Final = 60.0
-#: Of custom resources that config/crd installs.
+#: The custom resources that config/crd installs.
 _KINDS: Final[Mapping[str, str]] = {
     NODE_SHARDS: f"NodeShard ({SHARDS_API_VERSION})",
     QUEUES: f"Queue ({API_VERSION})",
@@ -29,13 +29,16 @@ _KINDS: Final[Mapping[str, str]] = {
 
 
 class Unreadable(Exception):
-    """The message says what could not be read, and what may help."""
+    """Something could not be read. The message says what, and what may help."""
 
 
 async def list_all(
     transport: Transport, path: str, decode: Decode[T], query: Mapping[str, str] | None = None
 ) -> list[T]:
-    """Raises Unreadable, for an object that has no meaning, too: what is shown is to be all there is."""
+    """List all objects at `path`.
+
+    Raises Unreadable, also for a malformed object, because the output must be complete.
+    """
 
     def malformed(raw: bytes, error: Exception) -> str:
         raise Unreadable(f"list {path}: an object cannot be read: {error}")
@@ -55,7 +58,7 @@ async def list_all(
 
 
 def not_installed(path: str, failure: Failure) -> str:
-    """What to do where the API server does not serve the kind at `path`; empty if that is not why it failed."""
+    """Return what to do if the API server does not serve the kind at `path`; empty for other failures."""
     kind = _KINDS.get("/".join(collection_at(path)))
     if kind is None or failure.kind is not FailureClass.NOT_SERVED:
         return ""

@@ -1,7 +1,7 @@
-"""The command line: one program, a command for each thing it can be.
+"""The command line: one program with several commands.
 
-A command's module is imported, and its flags are made, only when that command is the one that was asked for: the
-modules of all commands take many times as long as what most of them do.
+A command's module is imported, and its flags are created, only for the requested command, because the modules of all
+commands take many times longer to load than most commands take to run.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from typing import Any
 
 from agent_scheduler import __version__
 
-#: By name: the module with `add_arguments` and `main`, and what the list of commands says of it.
+#: For each command: the module with `add_arguments` and `main`, and the help text.
 _COMMANDS = {
     "run": ("agent_scheduler.config.flags", "schedule the pods of a cluster"),
-    "explain": ("agent_scheduler.cli.explain", "say why a pod waits, or where it went"),
-    "top": ("agent_scheduler.cli.top", "watch a scheduler at work"),
-    "nodes": ("agent_scheduler.cli.nodes", "show what every node offers, and what of it is taken"),
+    "explain": ("agent_scheduler.cli.explain", "explain why a pod is waiting, or where it was scheduled"),
+    "top": ("agent_scheduler.cli.top", "show live statistics of a scheduler"),
+    "nodes": ("agent_scheduler.cli.nodes", "show the allocatable and the requested resources of every node"),
     "check": (
         "agent_scheduler.cli.check",
-        "have a scheduler compare what it knows with the cluster",
+        "compare the state of a scheduler with the cluster",
     ),
     "controllers": (
         "agent_scheduler.cli.controllers",
-        "run controllers, such as the one that divides nodes into shards",
+        "run controllers, such as the sharding controller",
     ),
     "webhook": (
         "agent_scheduler.cli.webhook",
-        "serve admission: gates of pods, defaults and checks of queues and pod groups",
+        "serve admission webhooks for pods, queues, pod groups and jobs",
     ),
     "shards": (
         "agent_scheduler.cli.shards",
-        "show which nodes are in which shard, or what would move",
+        "show the shards and their nodes, or the planned changes",
     ),
-    "queues": ("agent_scheduler.cli.queues", "show the tree of queues, and what is allocated in each"),
-    "job": ("agent_scheduler.cli.jobs", "run, show, suspend, resume and delete jobs of Volcano's kind"),
+    "queues": ("agent_scheduler.cli.queues", "show the tree of queues and their allocated resources"),
+    "job": ("agent_scheduler.cli.jobs", "run, show, suspend, resume and delete Volcano jobs"),
     "completion": (
         "agent_scheduler.cli.completion",
-        "print a script that completes commands and flags in a shell",
+        "print a shell completion script for commands and flags",
     ),
     "bench": ("bench.command", "measure how well policies fill a cluster"),
     "cluster": ("embedded_kubernetes.cluster", "serve an embedded Kubernetes API with simulated nodes"),
     "demo": (
         "bench.demo.command",
-        "run cluster, scheduler and a workload, and show what happens",
+        "run an embedded cluster, a scheduler and a workload, and show the result",
     ),
 }
-#: Commands of other distributions, by name. Where the distribution is not installed, the list of commands and the
-#: command itself say what to install. Each is also the name of an extra of agent-scheduler.
+#: Commands of other distributions, and their distribution. If it is not installed, the list of commands and the
+#: command itself say what to install. Each name is also an extra of agent-scheduler.
 _FOREIGN = {
     "bench": "agent-scheduler-bench",
     "cluster": "embedded-kubernetes",
@@ -63,7 +63,7 @@ _FOREIGN = {
 
 
 class _Command(argparse.ArgumentParser):
-    """The parser of one command, which gets its arguments when it first parses."""
+    """The parser of one command, which gets its arguments on first use."""
 
     #: The key in `_COMMANDS`.
     name = ""
@@ -71,7 +71,7 @@ class _Command(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if not _is_installed(self.name):
-            # Whatever flags it was given: its parser is not known here.
+            # Any flags are accepted, because the command's parser is not available.
             found = argparse.Namespace() if namespace is None else namespace
             found.main = partial(_not_installed, self.name)
             return found, []
@@ -82,7 +82,7 @@ class _Command(argparse.ArgumentParser):
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """With the arguments of every command, which takes long to load."""
+    """Return the parser with the arguments of every command, which is slow to load."""
     return _parser(filled=True)
 
 
@@ -108,7 +108,7 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
 
 
 def _fill(command: argparse.ArgumentParser, name: str) -> None:
-    """Gives a command its arguments, and what carries it out as the default of `main`."""
+    """Add a command's arguments, and its main function as the default of `main`."""
     with _uncollected():
         module = import_module(_COMMANDS[name][0])
     if name == "run":
@@ -121,7 +121,7 @@ def _fill(command: argparse.ArgumentParser, name: str) -> None:
 
 
 def _is_installed(command: str) -> bool:
-    """Whether the distribution that the command is part of is installed. Imports nothing."""
+    """Return whether the command's distribution is installed. It imports nothing."""
     if command not in _FOREIGN:
         return True
     found = find_spec(_COMMANDS[command][0].partition(".")[0])
@@ -140,8 +140,10 @@ def _not_installed(command: str, _args: argparse.Namespace) -> int:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """For imports: no garbage is collected meanwhile, nor later looked for in what there is then. What is imported
-    stays, so that a collection would find nothing; those that come meanwhile are a tenth of the time."""
+    """Pause garbage collection during imports, and exclude their objects from it afterwards.
+
+    Imported objects stay, so a collection would find nothing, and would take a tenth of the loading time.
+    """
     was = gc.isenabled()
     gc.disable()
     try:
@@ -190,7 +192,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code."""
+    """Run one command; return its exit code."""
     args = _parser().parse_args(argv)
     code: int = args.main(args)
     return code

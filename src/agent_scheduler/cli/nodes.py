@@ -1,9 +1,9 @@
-"""The command line of `agent-scheduler nodes`: what every node offers to pods, and what of it is taken.
+"""The command line of `agent-scheduler nodes`: the allocatable and the requested resources of every node.
 
-Amounts are those that the scheduler decides by: `status.allocatable`, and of pods what their containers, init
-containers and overhead request together. Pods that have ended take nothing.
+The amounts are those of the scheduler's decisions: `status.allocatable`, and the combined requests of a pod's
+containers, init containers and overhead. Finished pods request nothing.
 
-Exit codes: 0, or 2 where the command is used wrongly or the cluster cannot be read, with one line on standard error.
+Exit codes: 0, or 2 with one line on standard error for wrong usage or if the cluster cannot be read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _decode_node = msgspec.json.Decoder(wire.Node).decode
 
 
 class Row(NamedTuple):
-    """`offers` and `taken` by resource, in the ledger's units: cpu in millicores, others as they are counted."""
+    """A node with `offers` and `taken` by resource, in the ledger's units: cpu in millicores, others as counted."""
 
     node: NodeInfo
     pods: int
@@ -54,15 +54,17 @@ class Row(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NODE", help="only these (default: all)")
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
+    parser.add_argument("names", nargs="*", metavar="NODE", help="show only these nodes (default: all)")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
+    )
     parser.add_argument(
         "--sort-by",
         choices=("name", "cpu", "memory", "pods"),
         default="name",
-        help="fullest first, or by name",
+        help="the order: by name, or by usage from high to low",
     )
-    add_output(parser, wide="one with all resources")
+    add_output(parser, wide="a table with all resources")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -88,7 +90,7 @@ def _say(problem: str) -> None:
 
 
 async def _read(endpoint: Endpoint) -> list[Row]:
-    """By name."""
+    """Return the rows sorted by name."""
     transport = Http1Transport(endpoint)
     try:
         nodes = await list_all(transport, "/api/v1/nodes", _decode_node)
@@ -99,7 +101,7 @@ async def _read(endpoint: Endpoint) -> list[Row]:
 
 
 def rows(nodes: Any, pods: Sequence[PodInfo]) -> list[Row]:
-    """By name. `nodes`: NodeInfos; `pods`: those on a node that have not ended."""
+    """Return the rows sorted by name. `nodes` are NodeInfos; `pods` are the unfinished pods on nodes."""
     ledger = Ledger()
     for node in nodes:
         ledger.set_node(node)
@@ -125,13 +127,13 @@ def rows(nodes: Any, pods: Sequence[PodInfo]) -> list[Row]:
 
 
 def _chosen(found: list[Row], names: Sequence[str]) -> list[Row]:
-    """Raises Unreadable for a name of no node."""
+    """Return the rows of these names. Raises Unreadable for an unknown name."""
     if not names:
         return found
     by_name = {row.node.name: row for row in found}
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise Unreadable(f"there is no node {missing[0]}; there are {len(found)}")
+        raise Unreadable(f"node {missing[0]} does not exist; the cluster has {len(found)} nodes")
     return [by_name[name] for name in names]
 
 
@@ -162,7 +164,7 @@ def text(found: Sequence[Row], *, wide: bool) -> str:
 
 
 def plain(row: Row) -> dict[str, Any]:
-    """For programs: cpu in millicores, the rest as the node counts it."""
+    """Return a row for JSON and YAML: cpu in millicores, the rest as counted by the node."""
     return {
         "name": row.node.name,
         "ready": is_ready(row.node),

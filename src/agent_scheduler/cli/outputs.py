@@ -1,4 +1,4 @@
-"""`-o`: what commands that show what there is print, for people and for programs."""
+"""The flag `-o`: the output formats of the commands that show the cluster."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, Final
 
 import yaml
 
-#: Of lists. The first is what is printed without the flag.
+#: Formats of lists; the first one is the default.
 LISTS: Final = ("table", "wide", "json", "yaml")
-#: Of one object.
+#: Formats of one object.
 TEXTS: Final = ("text", "json", "yaml")
 PROGRAMS: Final = ("json", "yaml")
 
 
 def add_output(parser: argparse.ArgumentParser, outputs: tuple[str, ...] = LISTS, *, wide: str = "") -> None:
-    """`wide`: what a wider table has."""
+    """Add the flag. `wide` describes the wider table."""
     told = {
-        "table": "a table for people",
-        "wide": wide or "a wider one",
-        "text": "text for people",
+        "table": "a table",
+        "wide": wide or "a wider table",
+        "text": "text",
         "json": "JSON",
         "yaml": "YAML",
     }
@@ -32,7 +32,7 @@ def add_output(parser: argparse.ArgumentParser, outputs: tuple[str, ...] = LISTS
 
 
 def dumped(shown: Mapping[str, Any], output: str) -> str:
-    """As JSON or YAML, in the order that it has."""
+    """Format as JSON or YAML in the given order."""
     if output == "json":
         return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
     text: str = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)

@@ -1,4 +1,4 @@
-"""Commands that are a process of their own: from settings to the exit code."""
+"""Commands that run a process of their own, from the settings to the exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Settings(Protocol):
     def logging(self) -> Logging: ...
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was said and is deprecated or has no effect: for the log."""
+        """Deprecated or ineffective settings, for the log."""
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -29,7 +29,7 @@ def run_process(
     read: Callable[[], SettingsT],
     run: Callable[[SettingsT], Coroutine[Any, Any, int]],
 ) -> int:
-    """The exit code. `read` raises ConfigurationError, `run` KubeConfigError: 2."""
+    """Run a process and return the exit code; 2 if `read` raises ConfigurationError or `run` KubeConfigError."""
     try:
         settings = read()
     except ConfigurationError as error:

@@ -1,7 +1,7 @@
-"""Which pods wait behind the gate of their queue, and which were let past it and have no node, as the cluster says.
+"""Reads which pods wait at the gate of their queue, and which have passed it without a node yet, from the cluster.
 
-A pod counts in the queue in which the scheduler counts it (`engine.state.queueusage`), with the batch scheduler's usual
-name and default queue. What only the scheduler knows is not seen: room that was given back is still reserved here.
+A pod counts in the same queue as in the scheduler (`engine.state.queueusage`), with the batch scheduler's usual name
+and default queue. State that only the scheduler has is missing: released room still counts as reserved here.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _decode_pod = msgspec.json.Decoder(wire.Pod).decode
 
 
 class Amount(NamedTuple):
-    """So many pods, and what they ask for together, in Kubernetes' quantities."""
+    """A number of pods with their combined requests in Kubernetes quantities."""
 
     pods: int = 0
     resources: Mapping[str, str] = {}
 
     def __str__(self) -> str:
-        """Empty for no pods."""
+        """Format the amount; empty for no pods."""
         amounts = ",".join(f"{name}={amount}" for name, amount in sorted(self.resources.items()))
         return f"{self.pods} ({amounts})" if amounts else str(self.pods or "")
 
 
 class Gates(NamedTuple):
-    """Of a queue, without those below it."""
+    """The gated and the reserved pods of a queue without its descendants."""
 
     held: Amount = Amount()
     reserved: Amount = Amount()
 
 
 async def read_gates(transport: Transport) -> Mapping[str, Gates]:
-    """By queue, of those that have any such pods. Raises Unreadable."""
+    """Return the amounts by queue, for queues with such pods. Raises Unreadable."""
     usage = QueueUsage({})
     usage.batch_schedulers = (_BATCH_SCHEDULER,)
     waiting = await list_all(transport, _PODS, _pod, {"fieldSelector": "spec.nodeName="})
@@ -65,7 +65,7 @@ async def read_gates(transport: Transport) -> Mapping[str, Gates]:
 
 
 def gates_of(pods: Iterable[PodInfo], usage: QueueUsage) -> Mapping[str, Gates]:
-    """`usage` says of each pod in which queue it is. A pod in none, or with other gates, is left out."""
+    """Sum up pods by queue, as found by `usage`. Pods without a queue or with other gates are left out."""
     by_queue: dict[str, tuple[list[PodInfo], list[PodInfo]]] = {}
     for pod in pods:
         queue = usage.queue_of(pod)
@@ -92,5 +92,5 @@ def _pod(raw: bytes | memoryview | msgspec.Raw) -> wire.Pod:
     try:
         return _decode_pod(raw)
     except msgspec.ValidationError:
-        # One that somebody else made in a wrong shape keeps nothing of the others from being shown.
+        # A malformed pod of another client must not prevent the others from being shown.
         return salvage(raw, wire.Pod)

@@ -1,6 +1,6 @@
-"""The command line of `agent-scheduler queues`: the tree of Queues with what they may have and what they have.
+"""The command line of `agent-scheduler queues`: the tree of Queues with their limits and allocated resources.
 
-Exit codes: 0, or 2 where the command is used wrongly or the cluster cannot be read, with one line on standard error.
+Exit codes: 0, or 2 with one line on standard error for wrong usage or if the cluster cannot be read.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _HEAD = (
 )
 _WIDE = (*_HEAD, "UNKNOWN", "COMPLETED", "GUARANTEE", "WEIGHT", "PRIORITY", "RECLAIMABLE")
 
-#: In the place of what cannot be read.
+#: Shown for unreadable values.
 _UNKNOWN: Final = "?"
 
 _decode = msgspec.json.Decoder(Queue).decode
 
 
 class Read(NamedTuple):
-    """What the cluster says; `gates` by queue, None where they cannot be read, and `problem` then says why."""
+    """The queues of the cluster. `gates` is by queue; None if unreadable, with the reason in `problem`."""
 
     queues: list[Queue]
     gates: Mapping[str, Gates] | None
@@ -59,8 +59,10 @@ class Read(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A queue and how it is indented: `last` says for it, and before that for each of its ancestors below the top,
-    whether it is the last child."""
+    """A queue with its indentation.
+
+    `last` tells for each ancestor below the top, and then for the queue itself, whether it is the last child.
+    """
 
     queue: Queue
     last: tuple[bool, ...]
@@ -68,9 +70,11 @@ class Leaf(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", metavar="QUEUE", help="only this queue and those below it (default: all)"
+        "name", nargs="?", metavar="QUEUE", help="show only this queue and its descendants (default: all)"
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
+    )
     add_output(parser)
 
 
@@ -91,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
         rows = [row(leaf, read.gates_of(leaf.queue.name), wide=wide) for leaf in leaves]
         text = table(_WIDE if wide else _HEAD, rows)
     if read.problem:
-        _say(f"gated pods cannot be shown: {read.problem}")
+        _say(f"gated pods cannot be read: {read.problem}")
     print(text, end="")
     return 0
 
@@ -107,16 +111,17 @@ async def _read(endpoint: Endpoint) -> Read:
         try:
             return Read(queues, await read_gates(transport))
         except Unreadable as error:
-            # Who may read queues need not be allowed to read all pods.
+            # Permission to read queues does not imply permission to read all pods.
             return Read(queues, None, str(error))
     finally:
         await transport.close()
 
 
 def tree(queues: Sequence[Queue], top: str | None = None) -> Iterator[Leaf]:
-    """Parents before children, siblings by name; a queue whose ancestors are not there, or are a circle, at the top.
+    """Yield parents before children, and siblings by name.
 
-    A queue that names no parent is a child of root. Raises Unreadable where there is no queue `top`.
+    A queue whose ancestors are missing or form a cycle is at the top; one without a parent is a child of root. Raises
+    Unreadable if there is no queue `top`.
     """
     by_name = {queue.name: queue for queue in queues}
     children: dict[str, list[str]] = {}
@@ -129,7 +134,7 @@ def tree(queues: Sequence[Queue], top: str | None = None) -> Iterator[Leaf]:
             tops.append(name)
     if top is not None:
         if top not in by_name:
-            raise Unreadable(f"there is no queue {top}; there are {', '.join(sorted(by_name)) or 'none'}")
+            raise Unreadable(f"queue {top} does not exist; found: {', '.join(sorted(by_name)) or 'none'}")
         tops = [top]
 
     def below(name: str, last: tuple[bool, ...]) -> Iterator[Leaf]:
@@ -157,7 +162,7 @@ def _is_in_a_circle(name: str, by_name: Mapping[str, Queue]) -> bool:
 
 
 def row(leaf: Leaf, gates: Gates | None, *, wide: bool) -> Sequence[object]:
-    """Cells of a line of the table."""
+    """Return the cells of a line of the table."""
     queue = leaf.queue
     spec, status = queue.spec, queue.status
     indent = "".join("   " if last else "│  " for last in leaf.last[:-1])
@@ -192,7 +197,7 @@ def _amounts(resources: Resources | None) -> str:
 
 
 def plain(queue: Queue, gates: Gates | None) -> dict[str, Any]:
-    """For programs; null for what is not there."""
+    """Return a queue for JSON and YAML; missing values are null."""
     spec, status = queue.spec, queue.status
     return {
         "name": queue.name,

@@ -1,12 +1,12 @@
-"""The way to a page of the scheduler: straight to a URL, or through the API server to the leader's pod.
+"""Requests a page of the scheduler: directly from a URL, or through the API server from the leader's pod.
 
-Straight: without credentials first, with those of the kubeconfig only if the page asks for a token and the URL is
-https (a token that was made for the API server is not sent in the clear, nor to a page that does not ask). Through the
-API server: the Lease names the leader, its pod says on which port and with which scheme it serves, and the pod's proxy
-subresource leads there. The API server does not pass on who asks, so a token for the page itself has to be given.
-A leader that runs outside the cluster has no pod: on this very host it is asked straight at the usual port.
+Directly: first without credentials. Those of the kubeconfig are sent only if the page requires a token and the URL is
+https, so an API server's token is neither sent unencrypted nor to a page that does not require it. Through the API
+server: the Lease names the leader, its pod has the port and the scheme, and the pod's proxy subresource is used. The
+API server does not forward the caller's identity, so a token for the page must be given separately. A leader outside
+the cluster has no pod; if it runs on this host, it is asked directly at the default port.
 
-Whatever goes wrong becomes one `Unreachable` with a complete message.
+Every failure becomes one `Unreachable` with a complete message.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint, Response, Transport, TransportError
 from agent_scheduler.serving.sources import TOKEN_HEADER
 
-#: Before a group's name on the command line.
+#: Prefix of a group's name on the command line.
 GROUP_PREFIX = "podgroup/"
-#: Seconds for each request.
+#: Seconds per request.
 PATIENCE = 15.0
-#: And for the page, where that is a self-check: the scheduler lists the cluster for it.
+#: Seconds for a self-check, for which the scheduler lists the cluster.
 CHECK_PATIENCE = 150.0
-#: Longer answers that are not ours are cut in messages.
+#: Longer foreign responses are truncated in messages.
 _QUOTED = 300
 
 Connect = Callable[[Endpoint], Transport]
 
 
 class Page(NamedTuple):
-    """`keys`: what an answer has that is the page. `patience` in seconds."""
+    """A page. `keys` are in every response that is the page. `patience` is in seconds."""
 
     path: str
     keys: frozenset[str]
@@ -60,7 +60,7 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """What the command line says about where the scheduler is."""
+    """The command line's arguments for finding the scheduler."""
 
     server: str = ""
     token: str = ""
@@ -68,17 +68,16 @@ class Ways:
     kubeconfig: Path | None = None
     namespace: str = "agent-scheduler"
     lease: str = "agent-scheduler"
-    #: This host's name, as a scheduler on it names itself in a lease.
+    #: This host's name, as used in a lease by a scheduler on it.
     host: str = field(default_factory=socket.gethostname)
-    #: Where a scheduler on this host is asked.
+    #: The address of a scheduler on this host.
     local: str = f"http://127.0.0.1:{Serving().port}"
 
 
 async def ask(pod: str, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:
-    """The page about `pod` (namespace/name), or with `podgroup/` before it about a group; `place` is unknown for one
-    that the scheduler does not know.
+    """Return the page about a pod (namespace/name), or a group with the prefix `podgroup/`. Raises Unreachable.
 
-    Raises Unreachable.
+    If the scheduler does not know it, `place` is unknown.
     """
     kind, page = ("podgroup", EXPLAIN_GROUP) if pod.startswith(GROUP_PREFIX) else ("pod", EXPLAIN)
     path = f"{page.path}?{urlencode({kind: pod.removeprefix(GROUP_PREFIX)}, safe='/')}"
@@ -86,7 +85,7 @@ async def ask(pod: str, ways: Ways, *, connect: Connect = Http1Transport) -> dic
 
 
 async def ask_page(page: Page, ways: Ways, *, connect: Connect = Http1Transport) -> dict[str, Any]:
-    """What a page says. Raises Unreachable."""
+    """Return the content of a page. Raises Unreachable."""
     try:
         if ways.server:
             return await _straight(page, ways, connect)
@@ -95,7 +94,7 @@ async def ask_page(page: Page, ways: Ways, *, connect: Connect = Http1Transport)
         raise Unreachable(str(error)) from error
 
 
-# ---- straight
+# ---- direct
 
 
 async def _straight(page: Page, ways: Ways, connect: Connect) -> dict[str, Any]:
@@ -110,15 +109,13 @@ async def _straight(page: Page, ways: Ways, connect: Connect) -> dict[str, Any]:
 
 
 async def _own_token(base: str, ways: Ways) -> dict[str, str]:
-    """Authorization by the kubeconfig's current context. Raises Unreachable where that must not be, or is not, sent."""
+    """Return the kubeconfig's authorization header. Raises Unreachable if there is none or it must not be sent."""
     if urlsplit(base).scheme != "https":
-        raise Unreachable(
-            f"{base} asks for a token, and none is sent over http unless it is given with --token"
-        )
+        raise Unreachable(f"{base} requires a token; over http only one given with --token is sent")
     endpoint = load_endpoint(kubeconfig=ways.kubeconfig)
     found = (await endpoint.headers()).get("Authorization", "")
     if not found.lower().startswith("bearer "):
-        raise Unreachable(f"{base} asks for a token, and {endpoint.source} has none; give one with --token")
+        raise Unreachable(f"{base} requires a token, and {endpoint.source} has none; use --token")
     return {"Authorization": found}
 
 
@@ -168,13 +165,13 @@ async def _through_the_api_server(page: Page, ways: Ways, connect: Connect) -> d
     if holder == ways.host:
         return await _straight(page, replace(ways, server=ways.local), connect)
     raise Unreachable(
-        f"lease {ways.namespace}/{ways.lease} is held by {holder}, which is no pod of that namespace: a scheduler "
-        f"outside the cluster is named with --server, which is {ways.local} on its own host unless configured otherwise"
+        f"lease {ways.namespace}/{ways.lease} is held by {holder}, which is not a pod of that namespace; "
+        f"for a scheduler outside the cluster use --server, by default {ways.local} on its own host"
     )
 
 
 def _with_page_token(endpoint: Endpoint, token: str) -> Endpoint:
-    """`endpoint`, with a token that the API server passes on to whom it proxies."""
+    """Return `endpoint` with a token that the API server forwards."""
 
     async def headers() -> dict[str, str]:
         return {**await endpoint.headers(), TOKEN_HEADER: token}
@@ -183,25 +180,23 @@ def _with_page_token(endpoint: Endpoint, token: str) -> Endpoint:
 
 
 async def _holder(transport: Transport, ways: Ways) -> str:
-    """The host name of the leader, which in a pod is the pod's name."""
+    """Return the host name of the leader, which in a pod is the pod's name."""
     where = f"namespaces/{quote(ways.namespace, safe='')}/leases/{quote(ways.lease, safe='')}"
     named = f"lease {ways.namespace}/{ways.lease}"
     lease = await _object(transport, f"/apis/coordination.k8s.io/v1/{where}", named)
     if lease is None:
-        raise Unreachable(
-            f"{named} does not exist; name the scheduler with --server, or --namespace and --lease"
-        )
+        raise Unreachable(f"{named} does not exist; use --server, or --namespace and --lease")
     holder = (lease.get("spec") or {}).get("holderIdentity") or ""
     if not holder:
-        raise Unreachable(f"{named} is held by nobody: no scheduler leads")
-    # Behind the host's name stands a UUID, which tells two processes of one host apart.
+        raise Unreachable(f"{named} has no holder: no scheduler is leading")
+    # The host name is followed by a UUID, which distinguishes processes of one host.
     return str(holder.rpartition("_")[0] or holder)
 
 
 async def _at(transport: Transport, pod: dict[str, Any], page: Page, namespace: str) -> dict[str, Any]:
     name = pod["metadata"]["name"]
     scheme, port = _served(pod)
-    # The API server takes http where no scheme is named.
+    # The API server uses http by default.
     target = f"https:{name}:{port}" if scheme == "https" else f"{name}:{port}"
     proxied = (
         f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(target, safe=':')}/proxy{page.path}"
@@ -211,7 +206,7 @@ async def _at(transport: Transport, pod: dict[str, Any], page: Page, namespace: 
 
 
 def _served(pod: dict[str, Any]) -> tuple[str, int]:
-    """Scheme and port of the page: of the container whose readiness is asked for at /readyz."""
+    """Return scheme and port of the page: those of the readiness probe at /readyz."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         probe = ((container.get("readinessProbe") or {}).get("httpGet")) or {}
         if probe.get("path") != "/readyz":
@@ -222,13 +217,12 @@ def _served(pod: dict[str, Any]) -> tuple[str, int]:
         if port is not None:
             return str(probe.get("scheme") or "HTTP").lower(), int(port)
     raise Unreachable(
-        f"pod {pod['metadata']['name']} has no readiness probe at /readyz that would say where it serves; "
-        "name it with --server"
+        f"pod {pod['metadata']['name']} has no readiness probe at /readyz to take the port from; use --server"
     )
 
 
 async def _object(transport: Transport, path: str, what: str) -> dict[str, Any] | None:
-    """None for what does not exist, by the API server's own word."""
+    """Return an object, or None if the API server says that it does not exist."""
     answer = await transport.request("GET", path, timeout=PATIENCE)
     if answer.status == 404 and (_json(answer) or {}).get("reason") == "NotFound":
         return None
@@ -236,7 +230,7 @@ async def _object(transport: Transport, path: str, what: str) -> dict[str, Any] 
         raise Unreachable(f"{what} cannot be read: {_words(answer)}")
     found = _json(answer)
     if found is None:
-        raise Unreachable(f"{what} cannot be read: the answer is no object")
+        raise Unreachable(f"{what} cannot be read: the response is not an object")
     return found
 
 
@@ -244,16 +238,16 @@ async def _object(transport: Transport, path: str, what: str) -> dict[str, Any] 
 
 
 def _page(answer: Response, source: str, page: Page) -> dict[str, Any]:
-    """Raises Unreachable for what is not the page."""
+    """Return the page of a response. Raises Unreachable if it is something else."""
     found = _json(answer)
     if answer.status in (200, 404) and found is not None and page.keys <= found.keys():
         return found
     hint = ""
     if answer.status == 401:
-        hint = "; give a token with --token"
+        hint = "; use --token"
     elif answer.status == 404:
-        hint = f"; is it a scheduler that has {page.path.partition('?')[0]}?"
-    raise Unreachable(f"{source} cannot tell: {_words(answer)}{hint}")
+        hint = f"; does this scheduler have {page.path.partition('?')[0]}?"
+    raise Unreachable(f"{source} answered: {_words(answer)}{hint}")
 
 
 def _json(answer: Response) -> dict[str, Any] | None:
@@ -265,7 +259,7 @@ def _json(answer: Response) -> dict[str, Any] | None:
 
 
 def _words(answer: Response) -> str:
-    """What an error says for itself: the message of a Status, or its text."""
+    """Return the status with the message of a Status, or the body of another error."""
     found = _json(answer)
     text = str(found.get("message", "")) if found else answer.body.decode(errors="replace")
     text = " ".join(text.split())

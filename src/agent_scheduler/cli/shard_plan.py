@@ -1,4 +1,4 @@
-"""What the sharding controller would do now: its own planner, notes what the cluster has, and nothing written."""
+"""Computes what the sharding controller would do, with its own planner. Nothing is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tables import table
 
 
 class Outlook(NamedTuple):
-    """What would become of the shards. `plan` is None where every configured shard belongs to somebody else."""
+    """The planned shards. `plan` is None if another controller owns every configured shard."""
 
     settings: ShardingSettings
     shards: dict[str, Shard]
@@ -33,7 +33,7 @@ class Outlook(NamedTuple):
         return [*configured, *sorted(self.shards.keys() - set(configured))]
 
     def planned(self, name: str) -> int | None:
-        """How many nodes it would have; None for one that is left alone."""
+        """Return the planned number of nodes; None for a shard that stays unchanged."""
         shard = self.shards.get(name)
         if shard is not None and not shard.ours:
             return None
@@ -43,7 +43,9 @@ class Outlook(NamedTuple):
         shard, configured = self.shards.get(name), name in self.settings.plan.names
         if shard is not None and not shard.ours:
             return (
-                "configured, and somebody else's: left alone" if configured else "somebody else's: left alone"
+                "configured, but owned by another controller: unchanged"
+                if configured
+                else "owned by another controller: unchanged"
             )
         if not configured:
             return "no longer configured: emptied, then deleted"
@@ -82,7 +84,7 @@ def outlook(
 
 
 def text(seen: Outlook) -> str:
-    """For people: counts for each shard, each node that would move, and why nodes are in none."""
+    """Return the plan as text: counts per shard, each node that would move, and why nodes are in no shard."""
     plan = seen.plan
     rows = []
     for name in seen.names:
@@ -104,7 +106,7 @@ def text(seen: Outlook) -> str:
     ]
     if plan is None:
         return "\n".join(
-            [*parts, "every configured shard belongs to somebody else: nothing would be written\n"]
+            [*parts, "every configured shard is owned by another controller: nothing would be written\n"]
         )
     if plan.moves:
         moves = [(move.node, move.source, move.target, move.why) for move in plan.moves]
@@ -119,7 +121,7 @@ def text(seen: Outlook) -> str:
 
 
 def plain(seen: Outlook) -> dict[str, Any]:
-    """For programs. `planned` is null for a shard that is left alone."""
+    """Return the plan for JSON and YAML. `planned` is null for a shard that stays unchanged."""
     plan = seen.plan
     moves = plan.moves if plan is not None else ()
     return {

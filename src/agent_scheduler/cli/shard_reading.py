@@ -1,6 +1,6 @@
-"""Reads what there is: NodeShards, nodes, pods, the ConfigMap, the leases of the shards. Nothing is written.
+"""Reads NodeShards, nodes, pods, the ConfigMap, and the leases of the shards. Nothing is written.
 
-Whatever goes wrong becomes one `Unreadable` with a complete message.
+Every failure becomes one `Unreadable` with a complete message.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ _decode_lease = msgspec.json.Decoder(Lease).decode
 
 
 class Holder(NamedTuple):
-    """Who holds a shard's lease. `problem` says why that is not known; with none of the three, nobody does."""
+    """The holder of a shard's lease. `problem` says why it is unknown; without both there is no holder."""
 
     lease: Lease | None = None
     problem: str = ""
 
 
 async def shards(transport: Transport) -> list[NodeShard]:
-    """By name. Raises Unreadable, which says so where the kind is not installed."""
+    """Return the shards sorted by name. Raises Unreadable, which says if the kind is not installed."""
     return sorted(await list_all(transport, NODE_SHARDS, read_shard), key=lambda shard: shard.name)
 
 
 async def nodes(transport: Transport) -> list[NodeInfo]:
-    """By name. Raises Unreadable."""
+    """Return the nodes sorted by name. Raises Unreadable."""
     return sorted(await list_all(transport, NODES, read_node), key=lambda node: node.name)
 
 
 async def pods(transport: Transport) -> list[PodInfo]:
-    """Those that take capacity of a node. Raises Unreadable."""
+    """Return the pods that use capacity of a node. Raises Unreadable."""
     return await list_all(transport, PODS, pod_reader(), ON_NODES)
 
 
 async def config_map(transport: Transport, namespace: str, name: str) -> ConfigMap | None:
-    """None if there is none. Raises Unreadable."""
+    """Return the ConfigMap or None. Raises Unreadable."""
     selector = {"fieldSelector": f"metadata.name={name}"}
     found = await list_all(transport, config_maps(namespace), read_config_map, selector)
     return found[0] if found else None
 
 
 async def holders(transport: Transport, namespace: str | None, names: list[str]) -> Mapping[str, Holder]:
-    """By shard. `namespace` None: wherever the leases are."""
+    """Return the holders by shard. If `namespace` is None, leases of all namespaces count."""
     found = await asyncio.gather(*(_holder(transport, namespace, name) for name in names))
     return dict(zip(names, found, strict=True))
 
@@ -76,5 +76,5 @@ async def _holder(transport: Transport, namespace: str | None, shard: str) -> Ho
         found = await list_all(transport, path, _decode_lease, selector)
     except Unreadable as error:
         return Holder(problem=f"lease {name}: {error}")
-    # Where schedulers of one shard are in several namespaces, each has its own; the last to renew tells most.
+    # If schedulers of one shard run in several namespaces, each has its own lease; the last renewed one counts.
     return Holder(max(found, key=lambda lease: lease.spec.renew_time or "", default=None))

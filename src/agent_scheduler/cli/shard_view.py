@@ -1,4 +1,4 @@
-"""The map of shards and nodes as it is, for people (`text`, `text_of_nodes`) and for programs (`plain`)."""
+"""Formats the current shards and nodes as text (`text`, `text_of_nodes`), and for JSON and YAML (`plain`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDE = (*_HEAD, "RENEWED", "MANAGED BY", "AGE")
 
 
 def text(shards: Sequence[NodeShard], holders: Mapping[str, Holder], *, now: datetime, wide: bool) -> str:
-    """A line for each shard, in counts. What is to be added and removed is worked out, whatever the status says."""
+    """Return a line per shard with counts. Additions and removals are computed, regardless of the status."""
     rows = []
     for shard in shards:
         holder = holders[shard.name]
@@ -44,7 +44,7 @@ def text(shards: Sequence[NodeShard], holders: Mapping[str, Holder], *, now: dat
 
 
 def text_of_nodes(shards: Sequence[NodeShard], nodes: Iterable[NodeInfo]) -> str:
-    """A line for each node that there is, or that a shard names."""
+    """Return a line for each node that exists or is named by a shard."""
     rows = [
         (each["name"], ",".join(each["desiredBy"]), ",".join(each["usedBy"]), each["state"])
         for each in plain_nodes(shards, nodes)
@@ -53,7 +53,7 @@ def text_of_nodes(shards: Sequence[NodeShard], nodes: Iterable[NodeInfo]) -> str
 
 
 def plain(shards: Sequence[NodeShard], holders: Mapping[str, Holder]) -> list[dict[str, Any]]:
-    """Null for what is not there."""
+    """Return the shards for JSON and YAML; missing values are null."""
     found = []
     for shard in shards:
         lease = holders[shard.name].lease
@@ -76,7 +76,10 @@ def plain(shards: Sequence[NodeShard], holders: Mapping[str, Holder]) -> list[di
 
 
 def plain_nodes(shards: Sequence[NodeShard], nodes: Iterable[NodeInfo]) -> list[dict[str, Any]]:
-    """By name. `state`: ready, not ready, cordoned, or gone, where a shard names a node that there is not."""
+    """Return the nodes sorted by name.
+
+    `state` is ready, not ready, cordoned, or gone if only a shard names the node.
+    """
     states = {node.name: _state(node) for node in nodes}
     desired: dict[str, list[str]] = {}
     used: dict[str, list[str]] = {}
@@ -109,7 +112,7 @@ def _held(holder: Holder, now: datetime) -> str:
         is_over = ends < now
     except (ValueError, TypeError, OverflowError):
         is_over = False
-    # By the clock of this machine, which schedulers do not go by: for people alone.
+    # For display only, by this machine's clock, which schedulers do not use.
     return f"{spec.holder_identity} (expired)" if is_over else spec.holder_identity
 
 

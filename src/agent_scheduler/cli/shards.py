@@ -1,6 +1,6 @@
 """The command line of `agent-scheduler shards` and `agent-scheduler shards plan`.
 
-Exit codes: 0, or 2 where the command is used wrongly or the cluster cannot be read, with one line on standard error.
+Exit codes: 0, or 2 with one line on standard error for wrong usage or if the cluster cannot be read.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .listing import Unreadable
 from .outputs import PROGRAMS, add_output, dumped
 
 FAILED = 2
-#: Namespace and name of the ConfigMap, as config/controllers has them, and as Volcano and the controller by itself do;
-#: the first that is there is taken where no flag says which.
+#: Namespace and name of the ConfigMap: as in config/controllers, then the default of Volcano and of the controller.
+#: Without flags the first existing one is used.
 PLACES = (("agent-scheduler", "agent-scheduler-sharding"), (NAMESPACE, CONFIG_MAP))
 
 
@@ -38,16 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         choices=("plan",),
-        help="plan: what the sharding controller would do now; nothing is written. Without it: what there is",
+        help="plan: show what the sharding controller would do, without writing (default: show the shards)",
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="as for kubectl")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="the kubeconfig file (default: as for kubectl)"
+    )
     add_output(parser)
-    parser.add_argument("--nodes", action="store_true", help="a line for each node: which shards it is in")
+    parser.add_argument("--nodes", action="store_true", help="show a line per node with its shards")
     parser.add_argument(
         "--sharding-config",
         metavar="FILE",
         type=Path,
-        help="plan by this sharding.yaml, not by the ConfigMap",
+        help="plan with this sharding.yaml instead of the ConfigMap",
     )
     add_sharding_source(
         parser,
@@ -60,9 +62,9 @@ def main(args: argparse.Namespace) -> int:
     plans = args.what == "plan"
     try:
         if plans and (args.nodes or args.output == "wide"):
-            return _fail("plan: has no --nodes and no -o wide; allowed: -o table, -o json, -o yaml")
+            return _fail("plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml")
         if not plans and args.sharding_config is not None:
-            return _fail("--sharding-config: is of no use without plan")
+            return _fail("--sharding-config: needs plan")
         given = _of_file(args) if args.sharding_config is not None else None
         endpoint = load_endpoint(kubeconfig=args.kubeconfig)
 
@@ -98,7 +100,9 @@ async def _show(transport: Transport, args: argparse.Namespace) -> str:
         return dumped({"shards": shard_view.plain(shards, holders)}, args.output)
     for name, holder in holders.items():
         if holder.problem:
-            print(f"agent-scheduler shards: who holds {name} is not known: {holder.problem}", file=sys.stderr)
+            print(
+                f"agent-scheduler shards: the holder of {name} is unknown: {holder.problem}", file=sys.stderr
+            )
     if not shards:
         print("agent-scheduler shards: there are no shards", file=sys.stderr)
     return shard_view.text(shards, holders, now=datetime.now(UTC), wide=args.output == "wide")
@@ -115,20 +119,20 @@ async def _plan(transport: Transport, args: argparse.Namespace, given: ShardingS
 
 
 def _of_file(args: argparse.Namespace) -> ShardingSettings:
-    """Raises ConfigurationError."""
+    """Read the settings from a file. Raises ConfigurationError."""
     file: Path = args.sharding_config
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"--sharding-config {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"--sharding-config {file}: is not UTF-8 text: {error.reason}") from None
+        raise ConfigurationError(f"--sharding-config {file}: not UTF-8 text: {error.reason}") from None
     flags, _ = sharding_flags(args)
     return complete(load_sharding(text, source=str(file)), flags, source=str(file))
 
 
 async def _configured(transport: Transport, args: argparse.Namespace) -> ShardingSettings:
-    """As a controller that starts now would have it. Raises ConfigurationError and Unreadable."""
+    """Return the settings of a controller that would start now. Raises ConfigurationError and Unreadable."""
     flags, _ = sharding_flags(args)
     places: tuple[tuple[str, str], ...] = PLACES
     if args.sharding_configmap_namespace or args.sharding_configmap:
@@ -139,7 +143,7 @@ async def _configured(transport: Transport, args: argparse.Namespace) -> Shardin
             break
     else:
         missing = " or ".join("/".join(place) for place in places)
-        return flags._replace(source=f"{flags.source}, for there is no ConfigMap {missing}")
+        return flags._replace(source=f"{flags.source}, because there is no ConfigMap {missing}")
     source = f"ConfigMap {namespace}/{name}, {FILE}"
     return complete(read(found, source=source), flags, source=source)
 

@@ -1,4 +1,4 @@
-"""Tables as kubectl prints them, for commands that show what there is."""
+"""Formats tables in the style of kubectl."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Lines that end in a newline; no spaces at their ends."""
+    """Format a table whose lines end in a newline, without trailing spaces."""
     lines = [
         tuple(head),
         *(tuple(("" if cell is None else str(cell)) or "-" for cell in row) for row in rows),
@@ -20,7 +20,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def age(stamp: str | None, now: datetime) -> str:
-    """`12s`, `5m`, `3h` or `40d` since an RFC 3339 time; empty for none, or for what is no time."""
+    """Format the time since an RFC 3339 time as `12s`, `5m`, `3h` or `40d`; empty for a missing or invalid time."""
     try:
         then = datetime.fromisoformat(stamp or "")
         seconds = max(0, int((now - then).total_seconds()))

@@ -1,7 +1,7 @@
-"""The command line of `agent-scheduler top`: a scheduler at work, looked at again and again.
+"""The command line of `agent-scheduler top`: live statistics of a scheduler.
 
-Rates and percentiles are of what counters and buckets rose by between two looks at `/debug/figures`. Exit codes: 0, or
-2 where the command is used wrongly or no scheduler can be asked, with one line on standard error; 130 after Ctrl-C.
+Rates and percentiles come from the increase of counters and buckets between two samples of `/debug/figures`. Exit
+codes: 0, or 2 with one line on standard error for wrong usage or if no scheduler can be asked; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .tables import table
 
 FAILED: Final = 2
 INTERRUPTED: Final = 130
-#: Clears the screen and goes to its beginning; the alternate screen leaves what was there before as it was.
+#: Terminal codes. The alternate screen keeps the previous content of the terminal.
 _CLEAR, _ALTERNATE, _BACK = "\x1b[H\x1b[2J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _WAITING_SHOWN: Final = 10
@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=2.0,
         metavar="S",
-        help="seconds between two looks (default: 2)",
+        help="seconds between samples (default: 2)",
     )
     parser.add_argument(
         "--once",
         action="store_true",
-        help="look twice, print once, and end; so it is where the output is no terminal",
+        help="sample twice, print once and exit (default when stdout is not a TTY)",
     )
     add_ways(parser)
 
@@ -84,7 +84,7 @@ async def _watch(args: argparse.Namespace, *, once: bool) -> None:
         await asyncio.sleep(args.interval)
         now, waiting = await ask_page(FIGURES, ways), await _waiting(ways)
         if now["attempts"]["scheduled"] < before["attempts"]["scheduled"]:
-            # Another process leads now, and counts from the beginning.
+            # The leader has changed, and its counters start at zero.
             before = now
             continue
         if args.output == "json":
@@ -105,15 +105,17 @@ async def _watch(args: argparse.Namespace, *, once: bool) -> None:
 
 
 async def _waiting(ways: Ways) -> Sequence[Json]:
-    """The first pods that no node took."""
+    """Return the first unschedulable pods."""
     path = f"{WAITING.path}?place=unschedulable&limit={_WAITING_SHOWN}"
     found: Sequence[Json] = (await ask_page(WAITING._replace(path=path), ways))["items"]
     return found
 
 
 def rates(before: Json, now: Json) -> dict[str, float | None]:
-    """A second, of results of attempts and of conflicts; percentiles of the time from queue to bind in seconds, None
-    where nothing was bound."""
+    """Return rates per second of attempt results and conflicts, and percentiles of the time from queue to bind.
+
+    Percentiles are in seconds; None if nothing was bound.
+    """
     seconds = max(now["time"] - before["time"], 1e-3)
     found: dict[str, float | None] = {
         result: (count - before["attempts"][result]) / seconds for result, count in now["attempts"].items()
@@ -128,7 +130,7 @@ def rates(before: Json, now: Json) -> dict[str, float | None]:
 
 
 def percentile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
-    """As Prometheus' `histogram_quantile`: `counts` are cumulative, one more than `bounds`."""
+    """Return the quantile as Prometheus' `histogram_quantile`. `counts` are cumulative, one more than `bounds`."""
     total = counts[-1]
     if not total:
         return None
@@ -144,7 +146,7 @@ def percentile(bounds: Sequence[float], counts: Sequence[int], share: float) -> 
 
 
 def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = False) -> Iterator[str]:
-    """Lines."""
+    """Yield the lines of the screen."""
 
     def heading(text: str) -> str:
         return f"{_BOLD}{text}{_PLAIN}" if bold else text
@@ -162,8 +164,8 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
     yield "Queue to bind " + "   ".join(
         f"{name} {_milliseconds(rate[name])}" for name in ("p50", "p95", "p99")
     )
-    yield "Waiting " + "   ".join(f"{place} {pending[place]}" for place in _PLACES)
-    yield f"Being decided {pending['in_flight']}   being bound {now['binding']}   on nodes {now['placed']}"
+    yield "Pending " + "   ".join(f"{place} {pending[place]}" for place in _PLACES)
+    yield f"Scheduling {pending['in_flight']}   binding {now['binding']}   on nodes {now['placed']}"
     yield f"Nodes {now['nodes']['count']}   " + "   ".join(_used(now["nodes"]["resources"]))
     yield from _section(heading, _queues(now["queues"]))
     yield from _section(heading, _gangs(now["gangs"]))
@@ -176,7 +178,7 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
 
 
 def _section(heading: Any, text: str) -> Iterator[str]:
-    """A table after an empty line; nothing of none."""
+    """Yield a table after an empty line; nothing for an empty table."""
     head, *rows = text.splitlines() or [""]
     if rows:
         yield ""
@@ -204,7 +206,7 @@ def _used(resources: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def _vector(amounts: Mapping[str, float] | None) -> str:
-    """Of the quota book: cpu in millicores, memory in bytes, pods in pods, others in thousandths."""
+    """Format a vector of the quota book: cpu in millicores, memory in bytes, pods in pods, others in thousandths."""
     shown = []
     for name, amount in (amounts or {}).items():
         if name == "memory":
@@ -244,9 +246,9 @@ def _gangs(gangs: Json) -> str:
         return ""
     total = sum(gangs["phases"].values())
     head = "GANG" if total <= len(rows) else f"GANG ({len(rows)} of {total})"
-    return table((head, "OF", "QUEUE", "PHASE", "ON NODES", "NEEDS", "WHY IT WAITS"), rows)
+    return table((head, "OF", "QUEUE", "PHASE", "ON NODES", "NEEDS", "REASON"), rows)
 
 
 def _shards(shards: Sequence[Json]) -> str:
     rows = [[each[key] for key in ("name", "desired", "inUse", "toAdd", "toRemove")] for each in shards]
-    return table(("SHARD", "DESIRED", "IN USE", "TO ADD", "TO GIVE BACK"), rows) if rows else ""
+    return table(("SHARD", "DESIRED", "IN USE", "TO ADD", "TO REMOVE"), rows) if rows else ""

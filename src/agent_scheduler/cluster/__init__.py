@@ -1,1 +1,1 @@
-"""Informers to state: the one state of the cluster that all schedulers of a process share."""
+"""Informers and the state of the cluster that all schedulers of a process share."""

@@ -1,4 +1,4 @@
-"""Waiting for certain objects to change: an asyncio.Event for each that waits, set by key."""
+"""Waits for changes of certain objects, with an asyncio.Event per waiting task, set by key."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-#: Seconds between two looks at what no change tells.
+#: Seconds between two checks for conditions that no change reports.
 _LOOK_AGAIN: Final = 1.0
 
 
 class Changes(Generic[K]):
-    """Owner of who waits for which key."""
+    """Owns the waiting tasks by key."""
 
     def __init__(self) -> None:
-        #: Key -> the events to set, in the order in which they came; a set would be walked in the order of addresses,
-        #: so that a simulated world would have another history each time.
+        #: Key -> the events to set, in order of arrival. A set would be iterated in order of addresses, which would
+        #: make simulations nondeterministic.
         self._waiting: dict[K, dict[asyncio.Event, None]] = {}
 
     @contextmanager
     def of(self, keys: Collection[K]) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the object of one of the keys has changed."""
+        """Provide an event that is set whenever the object of one of the keys changes."""
         changed = asyncio.Event()
         for key in keys:
             self._waiting.setdefault(key, {})[changed] = None
@@ -37,13 +37,13 @@ class Changes(Generic[K]):
                     del self._waiting[key]
 
     def wake(self, key: K) -> None:
-        """The object of this key has changed."""
+        """Report a change of the object with this key."""
         for changed in self._waiting.get(key, ()):
             changed.set()
 
 
 async def wait_for_change(changed: asyncio.Event, *, within: float = _LOOK_AGAIN) -> None:
-    """Returns when it is set, or when it is time to look again; `within` seconds, if that is sooner."""
+    """Return when the event is set, or after at most `_LOOK_AGAIN` or `within` seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(min(_LOOK_AGAIN, max(0.0, within))):
             await changed.wait()

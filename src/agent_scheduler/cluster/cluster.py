@@ -1,13 +1,13 @@
-"""What the schedulers of a process know of the cluster, and how each change of it reaches ledger and queues.
+"""The cluster's state as known to the schedulers of a process, and the paths of its changes to ledger and queues.
 
-Every change comes in here, from the watches, one at a time and in the order of the API server; everything below
-is synchronous, so between two awaits the state is whole.
+All changes arrive here from the watches, one at a time and in the order of the API server. Everything below is
+synchronous, so the state is consistent between two awaits.
 
 Invariants:
-- a pod that exists and has no node is known to the subscriber of its profile, if there is one, and is never in the
-  ledger except as assumed; a pod on a node is in the ledger, and no subscriber waits with it;
-- the ledger counts every pod on a node, whoever put it there; a profile has one subscriber at most;
-- every subscriber is told of every event, whatever pods are its own.
+- the subscriber of a profile, if any, knows every existing pod of the profile without a node; such a pod is in the
+  ledger only if assumed; a pod on a node is in the ledger, and waits in no subscriber;
+- the ledger counts every pod on a node, regardless of who put it there; a profile has at most one subscriber;
+- every subscriber receives every event, regardless of its own pods.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from agent_scheduler.objects.batch import Queue
 from .standing_by import StandingBy
 from .subscribers import Events, Subscriber
 
-#: A pod that was popped, or waits.
+#: A waiting pod, or one taken off the queue.
 Entry = QueuedPodInfo[PodInfo]
 
 
 class ClusterObserver(Protocol):
-    """Is told of what is wrong in the cluster's objects, once an object and version."""
+    """Receives problems in the cluster's objects, once per object and version."""
 
     def malformed(self, kind: str, key: str, problem: str) -> None: ...
 
 
 class Cluster:
-    """Owner of the pods and nodes as last seen; feeds the ledger and whoever finds nodes for pods."""
+    """Owns the last seen pods and nodes; informs the ledger and the schedulers."""
 
     def __init__(
         self,
@@ -63,21 +63,24 @@ class Cluster:
         seen: Callable[[PodInfo], None] = lambda pod: None,
         counts_others: bool = False,
     ) -> None:
-        """`settled` is called once for a pod of ours that got a node or went away without one; `group_gone` for a
-        PodGroup of Kubernetes' own that went; `seen` for each change of a pod of ours that waits. `counts_others`:
-        others have nodes of the same cluster, and their pods room in the same queues, also before they have a node."""
+        """`settled` is called once for each pod of ours that got a node or went away without one.
+
+        `group_gone` is called for a deleted PodGroup of Kubernetes' own, and `seen` for each change of a waiting pod
+        of ours. With `counts_others`, other schedulers use nodes of the same cluster, and their pods count in the
+        same queues, even before they have a node.
+        """
         self.ledger = ledger
         self._counts_others = counts_others
         self.namespaces = Namespaces()
-        #: Storage as last seen, and what decisions assume of it.
+        #: The last seen storage objects, and the assumptions of decisions about them.
         self.catalogue = Catalogue()
-        #: Whom pods are spread among by default, for the profiles that do so.
+        #: The owners by which pods are spread by default, for profiles that do so.
         self.owners = Owners()
-        #: What resource claims are allocated from, as last seen, and what decisions assume of it.
+        #: The last seen devices, and the assumptions of decisions about them.
         self.devices = devices or Devices(ledger.touch)
-        #: Kubernetes' own PodGroups as last seen, and their members.
+        #: Kubernetes' own PodGroups and their members, as last seen.
         self.groups = NativeGroups() if groups is None else groups
-        #: What pods come, counted while a profile asks.
+        #: The kinds of arriving pods, counted while a profile needs them.
         self.target_workload = TargetWorkload()
         self.handle = Handle(
             ledger,
@@ -87,14 +90,14 @@ class Cluster:
             devices=self.devices,
             target_workload=self.target_workload,
         )
-        #: The fast path's.
+        #: The queue of the fast path.
         self.queue = queue
         self.events = Events(queue)
-        #: Profile -> who finds nodes for its pods.
+        #: Profile -> the scheduler of its pods.
         self._subscribers: dict[str, Subscriber] = dict.fromkeys(profiles, queue)
-        #: Every pod that is not finished, by UID, at its last seen version.
+        #: All unfinished pods by UID, in their last seen version.
         self.pods: dict[str, PodInfo] = {}
-        #: Those of them that wait, and ask for none of our profiles; and names of profiles that were ours.
+        #: The waiting ones that name none of our profiles; and the names of profiles that were ours.
         self.strangers: dict[str, PodInfo] = {}
         self.released: set[str] = set()
         self.standing_by = StandingBy()
@@ -106,7 +109,7 @@ class Cluster:
         self.on_group_seen: list[Callable[[NativeGroup], object]] = []
 
     def subscribe(self, subscriber: Subscriber, profiles: Collection[str]) -> None:
-        """The pods of these profiles, which are nobody's yet, are this subscriber's. Before the first pod is seen."""
+        """Give the pods of these unassigned profiles to the subscriber. Call it before the first pod is seen."""
         assert not self._subscribers.keys() & set(profiles), "a pod has one who finds it a node"
         self._subscribers.update(dict.fromkeys(profiles, subscriber))
         self.events.also_tell(subscriber)
@@ -115,35 +118,34 @@ class Cluster:
 
     @property
     def profiles(self) -> Collection[str]:
-        """Names of all that this process has."""
+        """The names of all profiles of this process."""
         return self._subscribers.keys()
 
     def waits(self, uid: str) -> bool:
-        """Whether the pod exists, has no node and asks for one of our profiles."""
+        """Return whether the pod exists, has no node and names one of our profiles."""
         pod = self.pods.get(uid)
         return pod is not None and self.is_ours(pod)
 
     def is_ours(self, pod: PodInfo) -> bool:
-        """Whether the pod, as it is given, has no node and asks for one of our profiles."""
+        """Return whether this version of the pod has no node and names one of our profiles."""
         return not (pod.node_name or pod.deleting or pod.finished) and pod.scheduler_name in self._subscribers
 
     def is_beside(self, pod: PodInfo) -> bool:
-        """Whether it is for another scheduler of this process than the fast path to find the pod a node."""
+        """Return whether another scheduler of this process than the fast path schedules the pod."""
         return self._subscribers.get(pod.scheduler_name, self.queue) is not self.queue
 
     def activate(self, pod: PodInfo) -> None:
-        """Have a pod tried again that waits, whatever it was refused for."""
+        """Try a waiting pod again, regardless of the reason for its rejection."""
         if self.waits(pod.uid):
             self._subscribers[pod.scheduler_name].activate((pod.uid,))
 
     def _is_bound(self, pod: PodInfo) -> bool:
-        """Whether its bind has been answered, though the watch may not have shown it yet."""
+        """Return whether its bind has succeeded, even if the watch has not shown it yet."""
         placement = self.ledger.placements.get(pod.uid)
         return placement is not None and not placement.assumed
 
     def release(self, profiles: Collection[str]) -> None:
-        """The pods of these profiles of the fast path are no longer ours: they leave the queue, and binds under way go
-        on."""
+        """Give up the pods of these profiles of the fast path. They leave the queue; binds in progress continue."""
         for pod in self.pods.values():
             if pod.scheduler_name in profiles and self.is_ours(pod):
                 self._leave_queue(pod)
@@ -156,7 +158,7 @@ class Cluster:
                 self.ledger.usage.seen(pod)
 
     def take_on(self, profiles: Collection[str]) -> None:
-        """The pods of these profiles are the fast path's from now on. The queue knows the profiles already."""
+        """Give the pods of these profiles to the fast path, whose queue knows the profiles already."""
         new = frozenset(profiles) - self._subscribers.keys()
         self._subscribers.update(dict.fromkeys(new, self.queue))
         self.released -= new
@@ -176,9 +178,9 @@ class Cluster:
     # ---- pods
 
     def set_pod(self, pod: PodInfo) -> None:
-        """A pod was added or changed."""
+        """Handle an added or changed pod."""
         if pod.finished:
-            # It holds nothing any more, though its object may stay for long.
+            # A finished pod uses nothing, though its object may stay for long.
             self.delete_pod(pod.uid)
             return
         old = self.pods.get(pod.uid)
@@ -197,11 +199,11 @@ class Cluster:
             self._set_assigned(pod, old)
             return
         if old is not None and old.node_name and self.ledger.remove_pod(pod.uid) is not None:
-            # Only a store that was restored from a backup takes a binding back.
+            # Only a store that was restored from a backup revokes a binding.
             self.events.move_all(events.ASSIGNED_POD_DELETE, old)
         if self.is_ours(pod):
             if self._is_bound(pod):
-                # This was said before that: it waits for nothing any more.
+                # This version is older than the bind, so the pod no longer waits.
                 return
             if pod.cls.error and (old is None or old.cls is not pod.cls):
                 self._observer.malformed("Pod", pod.key, pod.cls.error)
@@ -214,7 +216,7 @@ class Cluster:
         elif self._counts_of_others(pod):
             self.ledger.usage.seen(pod)
         elif old is not None:
-            # It is being deleted while it waits: nobody needs a node for it.
+            # It is being deleted while it waits, so it needs no node.
             self._leave_queue(old)
         if joins:
             self.events.move_all(events.UNSCHEDULED_POD_ADD, None, pod)
@@ -227,14 +229,14 @@ class Cluster:
         if old is not None and old.node_name == pod.node_name:
             self.events.assigned_pod_updated(old, pod)
             if changed and old.gpus != pod.gpus:
-                # The devices that it was counted on may be free.
+                # Its previous devices may be free.
                 self.events.move_all(events.ASSIGNED_POD_DELETE, old)
             return
         if old is not None and not old.node_name:
             self._leave_queue(old, pod.node_name)
         self.events.move_all(events.ASSIGNED_POD_ADD, None, pod)
         if before is not None and changed:
-            # It was assumed on another node, or at another size: some of that room is free now.
+            # It was assumed on another node or with other requests, some of which are free now.
             self.events.move_all(events.ASSIGNED_POD_DELETE, old or replace(pod, node_name=""))
 
     def _leave_queue(self, pod: PodInfo, node_name: str = "") -> None:
@@ -246,7 +248,7 @@ class Cluster:
             self.ledger.usage.left(pod.uid)
 
     def _counts_of_others(self, pod: PodInfo) -> bool:
-        """Whether it is another scheduler's, waits, and asks for the gate of its queue's capacity, or did so."""
+        """Return whether a waiting pod of another scheduler uses, or has used, the gate of its queue's capacity."""
         if (
             not self._counts_others
             or pod.node_name
@@ -257,7 +259,7 @@ class Cluster:
         return pod.uid in self.ledger.usage.gated or (pod.batch is not None and pod.batch.gate_managed)
 
     def delete_pod(self, uid: str) -> None:
-        """A pod is gone or finished. Unknown is fine."""
+        """Handle a deleted or finished pod; no-op if unknown."""
         pod = self.pods.pop(uid, None)
         self.strangers.pop(uid, None)
         if pod is None:
@@ -273,8 +275,8 @@ class Cluster:
             self.events.move_all(events.ASSIGNED_POD_DELETE, pod)
 
     def forget(self, pod: PodInfo) -> None:
-        """A bind came to nothing: give the room back and tell those who may use it."""
-        # Before others of its gang have the room, as if it still counted for the minimum.
+        """Handle a failed bind: release the room and inform the schedulers."""
+        # First, so that others of its gang do not get the room as if it still counted for the minimum.
         self._gang_changed(pod)
         if self.ledger.forget(pod.uid) is not None:
             self.standing_by.member_lost_room(pod, self.pods.values(), self.ledger.placements)
@@ -288,7 +290,7 @@ class Cluster:
                 self.queue.nominate(seen, seen.nominated_node_name)
 
     def _as_it_waits(self, pod: PodInfo) -> PodInfo:
-        """Without a nomination to the node where it is assumed: its room there is taken, and need not be kept."""
+        """Return the pod without a nomination to the node where it is assumed, since its room there is taken."""
         placement = self.ledger.placements.get(pod.uid)
         if placement is None or placement.node_name != pod.nominated_node_name:
             return pod
@@ -297,7 +299,7 @@ class Cluster:
     # ---- groups
 
     def set_native_group(self, group: NativeGroup) -> None:
-        """A PodGroup was added or changed."""
+        """Handle an added or changed PodGroup."""
         old = self.groups.get(group.key)
         self.ledger.usage.set_native_group(group.key, exists=True)
         self.ledger.usage.gated.group_changed(group.key)
@@ -307,14 +309,14 @@ class Cluster:
             self.events.move_all(events.POD_GROUP_ADD if old is None else events.POD_GROUP_UPDATE, old, group)
 
     def delete_native_group(self, group: NativeGroup) -> None:
-        """A PodGroup is gone. What of its members is bound stays so, and the others wait for another one."""
+        """Handle a deleted PodGroup. Its bound members stay bound, and the others wait for a new group."""
         self.groups.delete(group)
         self.ledger.usage.set_native_group(group.key, exists=self.groups.get(group.key) is not None)
         self.ledger.usage.gated.group_changed(group.key)
         self._group_gone(group)
 
     def _gang_changed(self, member: PodInfo) -> None:
-        """Others of its gang may be let past the gate of their queue, or no more."""
+        """Reconsider whether others of its gang may pass the gate of their queue."""
         gated = self.ledger.usage.gated
         if gated.held and member.batch is not None and member.batch.group is not None:
             gated.group_changed(member.batch.group)
@@ -322,7 +324,7 @@ class Cluster:
     # ---- queues
 
     def set_queue(self, queue: Queue) -> None:
-        """A queue was added or changed."""
+        """Handle an added or changed queue."""
         problems = self.ledger.usage.set_queue(queue)
         if problems:
             self._observer.malformed("Queue", queue.name, "; ".join(problems))
@@ -333,11 +335,14 @@ class Cluster:
     # ---- namespaces
 
     def set_namespace(self, name: str, labels: Labels | None, queue: str = "") -> None:
-        """A namespace was added or changed; None: it is gone. `queue` is that of its pods that name none."""
+        """Handle an added, changed or (`labels` None) deleted namespace.
+
+        `queue` is that of its pods without a queue.
+        """
         if self.ledger.usage.set_namespace(name, queue):
             for pod in self.pods.values():
                 if pod.namespace == name and self.is_beside(pod) and self.is_ours(pod):
-                    # Who finds nodes for it is not told by the usage, as the fast path is.
+                    # The usage informs the fast path, but not the other schedulers.
                     self.activate(pod)
                     break
         old = self.namespaces.get(name)
@@ -354,7 +359,7 @@ class Cluster:
     # ---- nodes
 
     def set_node(self, node: NodeInfo) -> None:
-        """A node was added or changed."""
+        """Handle an added or changed node."""
         old = self.ledger.node(node.name)
         if node.errors and (old is None or old.errors != node.errors):
             self._observer.malformed("Node", node.name, "; ".join(node.errors))
@@ -369,7 +374,7 @@ class Cluster:
             self.events.move_all(event, old, node)
 
     def delete_node(self, name: str) -> None:
-        """A node is gone. Its pods stay known until the API server drops them."""
+        """Handle a deleted node. Its pods stay known until the API server deletes them."""
         old = self.ledger.node(name)
         if self.ledger.remove_node(name):
             self.devices.forget_node(name)

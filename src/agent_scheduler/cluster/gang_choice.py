@@ -1,4 +1,4 @@
-"""Which members of a gang are let past the gate of their queue together."""
+"""Selects the members of a gang that pass the gate of their queue together."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterable
 from agent_scheduler.engine.gangs.group import (
     Group,
     effective_minimum,
-    needed,
     of_native,
     of_pod_group,
 )
 from agent_scheduler.engine.quotas.vector import EMPTY, Total, Vector, of_requests, take_from
-from agent_scheduler.engine.state.asks import turn_in_gang, turn_of_pod
+from agent_scheduler.engine.state.asks import needed, role_of, turn_in_gang, turn_of_pod
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
@@ -28,10 +27,10 @@ _SUCCEEDED = "Succeeded"
 
 
 class GangChoice:
-    """As `engine.state.gatedpods.Choose`. Holds nothing of its own."""
+    """An implementation of `engine.state.gatedpods.Choose` without own state."""
 
     def __init__(self, cluster: Cluster, groups: Groups | None) -> None:
-        """`groups`: Volcano's, where there is a batch scheduler; without one their members are let past one by one."""
+        """Choose in `cluster`. `groups` are Volcano's; None without a batch scheduler, when members pass one by one."""
         self._cluster = cluster
         self._groups = groups
 
@@ -44,22 +43,22 @@ class GangChoice:
             return Choice((), sorted(gated, key=turn_of_pod))
         holding = [each for each in members if self._holds_room(each, reserved)]
         held = {pod.uid for pod in gated}
-        # Those that never had a gate, and have no node, need room as well.
+        # Members without a gate and without a node need room, too.
         loose = [
             each
             for each in members
             if not (each.closed_gates or each.deleting or each.finished or self._holds_room(each, reserved))
         ]
-        there = Counter(map(_role, (*holding, *gated, *loose)))
+        there = Counter(map(role_of, (*holding, *gated, *loose)))
         minimum, roles = effective_minimum(group, there)
         if there.total() < minimum or any(there[role] < least for role, least in roles.items()):
             return None
         first, others = needed(
             sorted((*gated, *loose), key=turn_in_gang),
-            role_of=_role,
+            role_of=role_of,
             more=minimum - len(holding),
             of_roles={
-                role: least - sum(_role(each) == role for each in holding) for role, least in roles.items()
+                role: least - sum(role_of(each) == role for each in holding) for role, least in roles.items()
             },
         )
         return Choice(
@@ -71,7 +70,7 @@ class GangChoice:
     def _group(
         self, key: GroupKey, gated: Collection[PodInfo]
     ) -> tuple[Group | None, Iterable[PodInfo]] | None:
-        """The gang and its members; no gang for pods that are let past one by one. None: it is not there yet."""
+        """Return the gang and its members, or None if it does not exist yet. Pods that pass one by one have no gang."""
         named = any(pod.batch is not None and pod.batch.group is not None for pod in gated)
         if not named:
             is_left = self._groups is not None and any(pod.uid in self._groups.to_be_named for pod in gated)
@@ -83,7 +82,7 @@ class GangChoice:
             members = self._cluster.groups.members(key)
             schedulers = self._cluster.ledger.usage.batch_schedulers
             if self._groups is not None and any(pod.scheduler_name in schedulers for pod in gated):
-                # Sessions count those that have succeeded, the fast path does not.
+                # Sessions count succeeded members, the fast path does not.
                 members = self._groups.groups[key].members
             return of_native(native.object), members.values()
         if self._groups is None:
@@ -94,7 +93,7 @@ class GangChoice:
         try:
             return of_pod_group(known.object), known.members.values()
         except (QuantityError, SpecError):
-            # Sessions say so, and let nobody in either.
+            # Sessions report that, and admit no members either.
             return None
 
     def _holds_room(self, pod: PodInfo, reserved: Collection[str]) -> bool:
@@ -105,12 +104,8 @@ class GangChoice:
         return bool(pod.node_name) or pod.uid in reserved or pod.uid in self._cluster.ledger.placements
 
 
-def _role(pod: PodInfo) -> str:
-    return pod.batch.role if pod.batch is not None else ""
-
-
 def _at_least(group: Group, holding: Iterable[PodInfo]) -> Vector:
-    """What the group says that it needs, without what its members hold."""
+    """Return the declared needs of the group minus the requests of members with room."""
     if group.min_resources is None:
         return EMPTY
     left: Total = dict(group.min_resources)

@@ -1,7 +1,7 @@
-"""Groups of pods and the queues that they wait in, as the API server has them.
+"""Groups of pods and their queues, as in the API server.
 
-Pods come in with those of `Cluster`, by the same watch. Where groups are kept that watch has finished pods, too: a
-group counts the members that have ended, and nothing else does.
+Pods arrive together with those of `Cluster`, from the same watch. If groups are kept, that watch includes finished
+pods, because a group, and nothing else, counts finished members.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from agent_scheduler.objects.wire import Namespace
 from .cluster import Cluster
 from .kinds import Kind
 
-#: What `Kind.name` and metrics call Volcano's PodGroup, and Kubernetes' own.
+#: The names of Volcano's and Kubernetes' own PodGroup in `Kind.name` and metrics.
 POD_GROUP: Final = "PodGroup"
 NATIVE_POD_GROUP: Final = "PodGroup.scheduling.k8s.io"
 
 
-#: On pods of Kubernetes' Jobs.
+#: A label of pods of Kubernetes' Jobs.
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
 
 
 class GroupsObserver(Protocol):
-    """Is told of each change after it was taken in. What was there before is not told."""
+    """Receives each change after it was applied, without the previous state."""
 
     def group_changed(self, key: GroupKey) -> None:
-        """Of its object, of a member, or of who its members are. It may be gone."""
+        """Report a change of a group's object, of a member, or of its set of members. It may be deleted."""
 
     def ended_members_changed(self, key: GroupKey) -> None:
-        """A member that had ended is one no more, or has come to be one, of which nobody else tells."""
+        """Report a new or removed finished member, which nothing else reports."""
 
     def bare_pod_changed(self, uid: str) -> None:
-        """Of a pod of the batch scheduler's that names no group. It may be gone."""
+        """Report a change of a pod of the batch scheduler without a group. It may be deleted."""
 
     def queue_changed(self, name: str) -> None:
-        """It may be gone."""
+        """Report a change of a queue. It may be deleted."""
 
     def priority_classes_changed(self) -> None: ...
 
     def quotas_changed(self, namespace: str) -> None:
-        """Of a ResourceQuota in a namespace."""
+        """Report a change of a ResourceQuota in a namespace."""
 
 
 class Group:
-    """One group as last seen. Owner: `Groups`, which alone changes it.
+    """A group as last seen. Only its owner `Groups` changes it.
 
-    Invariant: it is known while its object is there or a pod names it.
+    Invariant: it exists while its object exists or a pod names it.
     """
 
     __slots__ = ("key", "members", "object")
@@ -63,47 +63,47 @@ class Group:
         self.key: Final = key
         #: None while there is no such PodGroup.
         self.object: batch.PodGroup | batch.NativePodGroup | None = None
-        #: By UID, in the order in which they were seen first; those that have ended and are still there are among them.
+        #: UID -> member, in the order of first observation, including finished members that still exist.
         self.members: dict[str, PodInfo] = {}
 
 
 class Groups:
-    """Owner of groups, their members, queues, priority classes and quotas, each at its last seen version.
+    """Owns groups, their members, queues, priority classes and quotas, each in its last seen version.
 
-    Invariant: a pod is in at most one of a group's members, the group that it names, and `bare`.
+    Invariant: a pod is either a member of the one group that it names, or in `bare`, or in neither.
     """
 
     def __init__(self, *, schedulers: Collection[str], observer: GroupsObserver) -> None:
-        """`schedulers`: names by which pods ask for the batch scheduler."""
+        """`schedulers` are the names by which pods request the batch scheduler."""
         self._schedulers = frozenset(schedulers)
         self._usage: QueueUsage | None = None
         self._observer = observer
         self._groups: dict[GroupKey, Group] = {}
-        #: Where each member is, by UID.
+        #: UID -> the group of a member.
         self._group_of: dict[str, GroupKey] = {}
-        #: Pods of the batch scheduler's that name no group and have not ended, by UID.
+        #: Unfinished pods of the batch scheduler without a group, by UID.
         self._bare: dict[str, PodInfo] = {}
-        #: UIDs of those of them that are workloads' and have no node: their group may be about to be made and named.
+        #: UIDs of those that belong to workloads and have no node: their group may be about to be created.
         self._to_be_named: set[str] = set()
-        #: Whether the last of these that was waited for was left in vain: no podgroup controller runs.
+        #: Whether the last wait for a group was in vain, which means that no podgroup controller runs.
         self._nobody_names = False
         self._queues: dict[str, batch.Queue] = {}
         self._priority_classes: dict[str, batch.PriorityClass] = {}
-        #: By namespace and name.
+        #: Indexed by namespace and name.
         self._quotas: dict[str, dict[str, batch.ResourceQuota]] = {}
 
     def count_in(self, usage: QueueUsage) -> None:
-        """`usage` is told of the queues of groups. Before anything is watched."""
+        """Inform `usage` about the queues of groups. Call it before anything is watched."""
         self._usage = usage
         usage.batch_schedulers = self._schedulers
 
     def let_in_by_sessions(self, are: bool) -> None:
-        """Whether sessions let groups into their queues."""
+        """Set whether sessions admit groups to their queues."""
         if self._usage is not None:
             self._usage.promises.ask_for_groups(are, self._of_volcano())
 
     def read_promises(self) -> None:
-        """Sessions are about to begin, and go by what earlier processes have promised to groups."""
+        """Read the promises of earlier processes to groups before sessions begin."""
         if self._usage is not None:
             self._usage.promises.read_anew(self._of_volcano())
 
@@ -120,18 +120,23 @@ class Groups:
 
     @property
     def bare(self) -> Mapping[str, PodInfo]:
-        """Groups of one: pods of the batch scheduler's that name no group and have not ended, by UID."""
+        """Unfinished pods of the batch scheduler without a group, by UID; each counts as a group of one."""
         return self._bare
 
     @property
     def to_be_named(self) -> Collection[str]:
-        """UIDs of those of them that are left to whoever makes groups of workloads' pods. Placed, or let past the gate
-        of their queue, before that is done, they would be without the others that their workload needs as well."""
+        """UIDs of pods whose workload's group may be about to be created.
+
+        If they were placed or passed the gate of their queue before, they could lack other pods that their workload
+        needs.
+        """
         return self._to_be_named
 
     def leave_unnamed(self, uid: str) -> None:
-        """The pod was left to whoever makes groups for long enough, and is on its own. Pods that come from now on are
-        not left to anybody, until one is named."""
+        """Stop waiting for a group of this pod, after enough time.
+
+        Pods that arrive from now on do not wait for a group, until one gets a group.
+        """
         pod = self._bare.get(uid)
         if pod is not None and uid in self._to_be_named:
             self._nobody_names = True
@@ -153,7 +158,7 @@ class Groups:
     # ---- pods
 
     def set_pod(self, pod: PodInfo) -> None:
-        """A pod was added or changed, or has ended."""
+        """Handle an added, changed or finished pod."""
         info = pod.batch
         key = None if info is None else info.group
         before = self._group_of.get(pod.uid)
@@ -178,7 +183,7 @@ class Groups:
             self._observer.bare_pod_changed(pod.uid)
 
     def delete_pod(self, uid: str) -> None:
-        """A pod is gone. Unknown is fine."""
+        """Handle a deleted pod; no-op if unknown."""
         key = self._group_of.get(uid)
         if key is not None:
             self._leave(uid, key)
@@ -190,7 +195,7 @@ class Groups:
         group = self._groups[key]
         pod = group.members.pop(uid)
         if self._usage is not None:
-            # Of a member that has run and is gone a new process would know nothing.
+            # A new process would not know a deleted member that has run.
             self._usage.promises.restore(uid)
             if not group.members:
                 self._usage.promises.abandoned(key)
@@ -232,7 +237,7 @@ class Groups:
         self._group_changed(key)
 
     def delete_group(self, gone: batch.PodGroup | batch.NativePodGroup) -> None:
-        """Its object is gone; one of the same name may have taken its place."""
+        """Handle a deleted group object; another one with the same name may exist by now."""
         key = _key(gone)
         group = self._groups.get(key)
         if group is None or group.object is None or group.object.metadata.uid != gone.metadata.uid:
@@ -287,7 +292,7 @@ class Groups:
     # ---- watches
 
     def kinds(self) -> list[Kind]:
-        """What is watched beside pods, `native_groups`, `counted_queues` and `quota_kind`."""
+        """Return the kinds to watch beside pods, `native_groups`, `counted_queues` and `quota_kind`."""
         return [
             pod_groups(self.set_group, self.delete_group, known=self._known),
             Kind(
@@ -301,7 +306,7 @@ class Groups:
         ]
 
     def quota_kind(self) -> Kind:
-        """For sessions that ask them."""
+        """Return the kind of quotas, for sessions that check them."""
         return Kind(
             "ResourceQuota",
             batch.RESOURCE_QUOTAS,
@@ -319,7 +324,7 @@ class Groups:
 
 
 def native_groups(cluster: Cluster, groups: Groups | None = None) -> Kind:
-    """Kubernetes' own PodGroups, for `cluster`, whose queue they wake pods in, and then for `groups`.
+    """Return the kind of Kubernetes' own PodGroups, for `cluster`, whose pods they may wake, and then for `groups`.
 
     Optional: most clusters do not serve this version of the API.
     """
@@ -347,7 +352,7 @@ def native_groups(cluster: Cluster, groups: Groups | None = None) -> Kind:
 
 
 def counted_queues(cluster: Cluster, groups: Groups | None = None) -> Kind:
-    """Queues, for `cluster`, which counts by them, and then for `groups`."""
+    """Return the kind of queues, for `cluster`, which counts by them, and then for `groups`."""
 
     def put(found: batch.Queue) -> None:
         cluster.set_queue(found)
@@ -368,13 +373,13 @@ def queues(
     *,
     known: Callable[[batch.Queue], batch.Queue | None] | None = None,
 ) -> Kind:
-    """Optional: its CustomResourceDefinition may not be installed."""
+    """Return the kind of queues. Optional: its CustomResourceDefinition may not be installed."""
     read = msgspec.json.Decoder(batch.Queue).decode
     return Kind("Queue", batch.QUEUES, read, put, delete, optional=True, known=known)
 
 
 def namespaces(put: Callable[[Namespace], None], delete: Callable[[Namespace], None]) -> Kind:
-    """For what they say of queues."""
+    """Return the kind of namespaces, for their queue annotations."""
     return Kind("Namespace", "/api/v1/namespaces", msgspec.json.Decoder(Namespace).decode, put, delete)
 
 
@@ -384,7 +389,7 @@ def pod_groups(
     *,
     known: Callable[[batch.PodGroup], batch.PodGroup | batch.NativePodGroup | None] | None = None,
 ) -> Kind:
-    """Volcano's. Optional: its CustomResourceDefinition may not be installed."""
+    """Return the kind of Volcano's PodGroups. Optional: its CustomResourceDefinition may not be installed."""
     read = msgspec.json.Decoder(batch.PodGroup).decode
     return Kind(POD_GROUP, batch.POD_GROUPS, read, put, delete, optional=True, known=known)
 
@@ -395,5 +400,5 @@ def _key(found: batch.PodGroup | batch.NativePodGroup) -> GroupKey:
 
 
 def _is_of_workload(pod: PodInfo) -> bool:
-    """Whether it is one of several pods that a workload makes alike."""
+    """Return whether it is one of several similar pods of a workload."""
     return pod.controller is not None or _JOB_UID in pod.labels

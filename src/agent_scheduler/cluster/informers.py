@@ -1,7 +1,7 @@
-"""The watches: what the API server has, and how each change of it reaches the cluster as we know it.
+"""Informers: the watches of the API server, and the paths of their changes to the local state.
 
-Each kind has a reflector of its own, so the changes of one come in order and those of two in any. Services and the
-controllers of pods are watched from when a profile first spreads by them.
+Each kind has its own reflector, so changes of one kind are in order, and those of different kinds are not. Services
+and the controllers of pods are watched once a profile spreads by them.
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ from .kinds import Kind
 
 R = TypeVar("R", bound=Object)
 
-#: What the API server is asked for where no groups are kept: a pod that finished holds nothing, so it leaves the watch
-#: as DELETED.
+#: The query for pods without groups: a finished pod uses nothing, so it leaves the watch as DELETED.
 _LIVING_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
-#: Seconds that lists of kinds which are not vital may take at a takeover, and between later tries at those that took
-#: longer.
+#: The time limit in seconds of a list of a kind that is not vital at a takeover, and the delay between later
+#: attempts.
 OTHERS_PATIENCE: Final = 15.0
 
 
-#: Seconds for which what is read may be refused at the start, and between looks whether it still is.
+#: How long a refusal may last at the start, and the delay between checks of it, in seconds.
 REFUSED_PATIENCE: Final = 10.0
 _REFUSED_LOOK: Final = 1.0
 
@@ -53,20 +52,20 @@ _log = get_logger(__name__)
 
 
 class InformerObserver(Protocol):
-    """Is told how the watches go."""
+    """Receives the state of the watches."""
 
     def watched(self, kind: str, what: str) -> None:
-        """A reflector's count; see `Reflector`."""
+        """Report a count of a reflector; see `Reflector`."""
 
     def received(self, kind: str, changes: Sequence[Change[Any]], began: float) -> None:
-        """A batch of changes was handled, from clock `began` until now."""
+        """Report that a batch of changes was handled, from clock `began` until now."""
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        """A change could not be taken in. The cache lacks it; the changes behind it go on."""
+        """Report that a change could not be applied. The cache lacks it; later changes continue."""
 
 
 class Informers:
-    """Owner of the reflectors."""
+    """Owns the reflectors."""
 
     def __init__(
         self,
@@ -78,25 +77,28 @@ class Informers:
         observer: InformerObserver,
         burst: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`burst` is entered while the changes are taken in that came together."""
+        """`burst` is entered while changes that arrived together are applied."""
         self._burst = burst
         self._transport = transport
         self._times = times
         self._timing = timing
         self._observer = observer
-        #: By name of the kind; those of `also` behind `_first` others.
+        #: Indexed by the kind's name; those of `also` come after the `_first` ones.
         self._reflectors: dict[str, Reflector[Any]] = {}
         self._kinds: dict[str, Kind] = {}
-        #: Those whose view is of before the last `renew`, and why.
+        #: Kinds whose view is older than the last `renew`, with the reason.
         self._behind: dict[str, str] = {}
         self._catching_up: list[asyncio.Task[None]] = []
-        #: What `run` runs them in.
+        #: The task group of `run`.
         self._tasks: asyncio.TaskGroup | None = None
         self.also(kinds)
         self._first = tuple(self._reflectors.values())
 
     def also(self, kinds: Iterable[Kind]) -> None:
-        """Watch these from now on, too, for ever. What they bring is missing until their first list; nobody waits."""
+        """Watch these kinds from now on, too, permanently.
+
+        Their objects are missing until their first list; nothing waits.
+        """
         for kind in kinds:
             if kind.name in self._reflectors:
                 continue
@@ -120,7 +122,7 @@ class Informers:
         self._observer.watched(kind.name, what)
         reflector = self._reflectors[kind.name]
         if what == "refused" and reflector.refused is not None and reflector not in self._first:
-            # Decisions go on without it; of what is read from the start, `synced` tells.
+            # Decisions continue without it; for kinds from the start, `synced` reports it.
             _log.error("input refused", problem=_refusal(kind, reflector.refused))
 
     async def run(self) -> None:
@@ -131,8 +133,10 @@ class Informers:
                 tasks.create_task(reflector.run())
 
     async def synced(self) -> None:
-        """Returns once all that existed at the start has been seen. Raises InputsRefused when some of it is refused for
-        longer than by an API server that has just started, and has not read its roles yet."""
+        """Return once everything that existed at the start has been seen. Raises InputsRefused for a lasting refusal.
+
+        A shorter one comes from an API server that has just started and has not loaded its roles yet.
+        """
         for reflector in self._first:
             while not reflector.synced.is_set():
                 with suppress(TimeoutError):
@@ -152,7 +156,7 @@ class Informers:
 
     @property
     def absent(self) -> list[Kind]:
-        """Those that the server does not serve, which some plugin reads."""
+        """Kinds that the server does not serve although a plugin needs them."""
         return [
             kind for name, kind in self._kinds.items() if kind.readers and self._reflectors[name].is_absent
         ]
@@ -163,7 +167,7 @@ class Informers:
 
     @property
     def missing(self) -> list[str]:
-        """Kinds that existed at the start and have not been seen yet."""
+        """Kinds from the start that are not listed yet."""
         return [
             name
             for name, reflector in self._reflectors.items()
@@ -172,7 +176,7 @@ class Informers:
 
     @property
     def stale(self) -> list[str]:
-        """Kinds of which the server has not been heard for too long."""
+        """Kinds without news from the server for too long."""
         return [
             name
             for name, reflector in self._reflectors.items()
@@ -181,7 +185,7 @@ class Informers:
 
     @property
     def watched(self) -> list[tuple[Kind, Reflector[Any]]]:
-        """All kinds, but for those that nobody has ever been able to list and that are not waited for."""
+        """All kinds, except optional ones that could never be listed."""
         return [
             (self._kinds[name], reflector)
             for name, reflector in self._reflectors.items()
@@ -190,19 +194,19 @@ class Informers:
 
     @property
     def behind(self) -> Mapping[str, str]:
-        """Kinds that the last `renew` went without, and why they could not be listed."""
+        """Kinds that the last `renew` could not list, with the reason."""
         return self._behind
 
     async def renew(self) -> None:
-        """Take it anew; when this returns, it has all that was true when this was called. Needs `run`.
+        """List everything again; when this returns, everything that was true at the call is known. Needs `run`.
 
-        Kinds that are not vital may be behind then; they are tried again meanwhile. Raises NotListed if one that is
-        cannot be listed.
+        Kinds that are not vital may be behind then; they are retried in the background. Raises NotListed if a vital
+        one cannot be listed.
         """
         for task in self._catching_up:
             task.cancel()
         self._catching_up.clear()
-        # A kind that was never there is none to wait for: perhaps we may not list it.
+        # A kind that was never listed is not waited for: permission may be missing.
         kinds = [kind for kind, _ in self.watched]
         problems = await asyncio.gather(*(self._renewed(kind) for kind in kinds))
         failed = {kind.name: why for kind, why in zip(kinds, problems, strict=True) if why is not None}
@@ -218,12 +222,12 @@ class Informers:
             try:
                 self._catching_up.append(self._tasks.create_task(later))
             except RuntimeError:
-                # It is shutting down.
+                # The task group is shutting down.
                 later.close()
                 raise
 
     async def _renewed(self, kind: Kind) -> str | None:
-        """Why it could not be."""
+        """List a kind again; return the reason if that fails."""
         reflector = self._reflectors[kind.name]
         try:
             if kind.vital:
@@ -238,7 +242,7 @@ class Informers:
         return None
 
     async def _renew_later(self, name: str) -> None:
-        # In between the watch goes on, which may well work though the list does not.
+        # Meanwhile the watch continues, which may work even if the list does not.
         while True:
             await self._timing.sleep(OTHERS_PATIENCE)
             try:
@@ -250,16 +254,18 @@ class Informers:
             return
 
     async def catch_up(self, kind: str, at_least: str = "") -> None:
-        """Returns once all of a kind has been seen that was there when this was called. Needs `run`. `at_least`: a
-        version of another kind that is known to be older than now."""
+        """Return once all objects of a kind that existed at the call have been seen. Needs `run`.
+
+        `at_least` is a version of another kind that is known to be current or older.
+        """
         await self._reflectors[kind].catch_up(at_least=at_least)
 
     def learn(self, kind: str, made: Object) -> bool:
-        """See `View.learn`."""
+        """Remember an object; see `View.learn`."""
         return self._reflectors[kind].view.learn(made)
 
     def read_again(self, kind: str) -> None:
-        """Objects of this kind are read in another way from now on: soon each is told of once more."""
+        """Deliver all objects of this kind again, because they are decoded differently from now on."""
         self._reflectors[kind].redeliver()
 
     def _take_in(self, kind: Kind, changes: list[Change[Any]]) -> None:
@@ -295,7 +301,7 @@ def _refusal(kind: Kind, refused: Refused) -> str:
 
 
 class GroupsOfPods(Protocol):
-    """Who is told of pods after the cluster, those that have ended included."""
+    """Receives pods after the cluster, including finished ones."""
 
     def set_pod(self, pod: PodInfo) -> None: ...
     def delete_pod(self, uid: str) -> None: ...
@@ -304,13 +310,15 @@ class GroupsOfPods(Protocol):
 def kinds(
     cluster: Cluster, classes: PodClasses, found: PDBs, groups: GroupsOfPods | None = None
 ) -> list[Kind]:
-    """What is watched whatever the profiles, beside what volumes, devices and groups need (`storage`, `claims`,
-    `groups`)."""
+    """Return the kinds that are always watched, beside those for volumes, devices and groups.
+
+    `storage`, `claims` and `groups` have the others.
+    """
     return [nodes(cluster, classes), pods(cluster, classes, groups), namespaces(cluster), budgets(found)]
 
 
 def nodes(cluster: Cluster, classes: PodClasses) -> Kind:
-    """Their images are kept where those of some pods are."""
+    """Return the kind of nodes. Their images are kept only if some pods need them."""
     decode = msgspec.json.Decoder(wire.Node).decode
     return Kind(
         "Node",
@@ -354,13 +362,13 @@ def pods(cluster: Cluster, classes: PodClasses, groups: GroupsOfPods | None = No
         delete,
         read_event=read.read_event,
         vital=True,
-        # Of a pod that has ended the cluster keeps nothing.
+        # The cluster keeps nothing of a finished pod.
         known=lambda pod: pod if pod.finished else cluster.pods.get(pod.uid),
     )
 
 
 def budgets(found: PDBs) -> Kind:
-    """For preemption, which breaks as few as it can."""
+    """Return the kind of disruption budgets, for preemption."""
     decode = msgspec.json.Decoder(PodDisruptionBudget).decode
     return Kind(
         "PodDisruptionBudget",
@@ -372,7 +380,7 @@ def budgets(found: PDBs) -> Kind:
 
 
 def namespaces(cluster: Cluster) -> Kind:
-    """For terms that choose namespaces by their labels, and for the queues of pods that name none."""
+    """Return the kind of namespaces, for terms that select namespaces by labels, and for queues of pods without one."""
 
     def put(each: wire.Namespace) -> None:
         metadata = each.metadata
@@ -389,7 +397,7 @@ def namespaces(cluster: Cluster) -> Kind:
 
 
 def owners(cluster: Cluster) -> list[Kind]:
-    """For profiles that spread by default: what a pod's services and its controller select."""
+    """Return the kinds of services and controllers, for profiles that spread by default."""
     return [
         _owner(cluster, OwnerKind.SERVICE, "/api/v1/services", SelectsByMap),
         _owner(cluster, OwnerKind.REPLICATION_CONTROLLER, "/api/v1/replicationcontrollers", SelectsByMap),

@@ -1,4 +1,4 @@
-"""Kinds of objects as they are watched, and those that wake pods when they change."""
+"""The kinds of watched objects, including those that wake pods."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ R = TypeVar("R", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object that is watched: where it is, how it is read, and who is told of it.
+    """A watched kind: its path, its decoder, and the receivers of changes.
 
-    What `read` gives has `metadata` with uid, name, namespace and resource_version; it raises msgspec.DecodeError.
+    The result of `read` has `metadata` with uid, name, namespace and resource_version; `read` raises
+    msgspec.DecodeError.
     """
 
     name: str
@@ -28,21 +29,21 @@ class Kind:
     set: Callable[[Any], None]
     delete: Callable[[Any], None]
     query: dict[str, str] | None = None
-    #: How its events are read, if there is a quicker way than by `read`.
+    #: A faster decoder of its events, if there is one.
     read_event: ReadEvent[Any] | None = None
-    #: Whether a server may not have it; that counts as having none.
+    #: Whether a server may lack it, which counts as no objects.
     optional: bool = False
-    #: Whether decisions on an old view of it could give the same room or device away twice, and nobody would notice.
-    #: Of volumes the API server does: they are written with the version that was seen.
+    #: Whether decisions with an old view could assign the same room or device twice without anything noticing it. For
+    #: volumes the API server does: they are written with the version that was seen.
     vital: bool = False
-    #: What is kept of an object, where that is as it was read.
+    #: Returns the stored object, if it is stored as decoded.
     known: Callable[[Any], Any] | None = None
-    #: Plugins that decide by it; empty for what everything is decided by.
+    #: Plugins that need it; empty if all decisions do.
     readers: tuple[str, ...] = ()
 
     @property
     def resource(self) -> str:
-        """As roles name it: `queues.scheduling.volcano.sh`."""
+        """The name in roles: `queues.scheduling.volcano.sh`."""
         version, resource = collection_at(self.path)
         group = version.split("/")[2] if version.startswith("/apis/") else ""
         return f"{resource}.{group}" if group else resource
@@ -61,10 +62,10 @@ def cached_kind(
     optional: bool = False,
     vital: bool = False,
 ) -> Kind:
-    """A kind whose objects a catalogue keeps, and whose changes wake pods.
+    """Return a kind whose objects a catalog stores, and whose changes wake pods.
 
-    `known` is what the catalogue has of an object; `put` and `drop` say whether a decision can see the change, and if
-    so `events` are told, and then `changed` is called.
+    `known` returns the stored object. `put` and `drop` return whether decisions are affected; if so, `events` are
+    informed and then `changed` is called.
     """
     added, updated, deleted = (
         ClusterEvent(kind, action) for action in (ActionType.ADD, ActionType.UPDATE, ActionType.DELETE)

@@ -1,8 +1,7 @@
-"""Resource claims, device classes and slices on their way in.
+"""The path of resource claims, device classes and slices from the watches to the catalog.
 
-What is seen goes to `engine.dra.catalogue`, and from there to the pods that wait: those that were refused for want of
-devices, which the queue wakes by hints, and those whose claims are being written, each of which waits for changes of
-its own (`changes`).
+Changes go to `engine.dra.catalogue` and to waiting pods: those rejected for lack of devices, which the queue wakes by
+hints, and those whose claims are being written, each of which waits for its own changes (`changes`).
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ def pod_ref(pod: PodInfo) -> PodRef:
 
 
 def _alike(one: ClaimInfo, other: ClaimInfo) -> bool:
-    """Whether the same pods have the same of it."""
+    """Return whether both mean the same for the same pods."""
     return (one.allocation, one.reserved_for) == (other.allocation, other.reserved_for)
 
 
 class ResourceClaims:
-    """Tells of changes; the objects are `devices`'. Owner of who waits for which claim."""
+    """Reports changes; `devices` has the objects. Owns the tasks that wait for claims."""
 
     def __init__(self, devices: Devices, events: Events) -> None:
         self.devices = devices
@@ -58,7 +57,7 @@ class ResourceClaims:
         self._events = events
 
     def kinds(self) -> list[Kind]:
-        """What is to be watched. A cluster may not have them: they came with Kubernetes 1.34."""
+        """Return the kinds to watch. A cluster may lack them: they exist since Kubernetes 1.34."""
         devices = self.devices
         return [
             cached_kind(
@@ -95,13 +94,15 @@ class ResourceClaims:
         ]
 
     def _put_claim(self, new: ClaimInfo) -> bool:
-        """Others may have been refused because of what was assumed of the claim and is not true any more, though the
-        watch shows nothing new: it missed what came and went in between."""
+        """Store a claim, and wake pods that were rejected because of an outdated assumption about it.
+
+        The watch may not show the difference, because it can miss intermediate changes.
+        """
         devices = self.devices
         before = devices.as_assumed(new.key) if devices.assumed.get(new.key) is not None else None
         changed = devices.set_claim(new)
         after = devices.as_assumed(new.key)
-        # Whoever writes the claim waits for its version, too, which no decision reads.
+        # A writer of the claim waits for its version, too, which decisions do not use.
         self.changes.wake(new.key)
         if before is not None and after is not None and not _alike(before, after):
             self._events.move_all(_CLAIM_UPDATE, before, after)
@@ -117,6 +118,6 @@ class ResourceClaims:
         return dropped
 
     def give_back(self, uid: str) -> None:
-        """A pod no longer counts on what was reserved for it and is not written; others may have it."""
+        """Release a pod's reservations that are not written, so that others may use them."""
         for before, after in self.devices.forget(uid):
             self._events.move_all(_CLAIM_UPDATE, before, after)

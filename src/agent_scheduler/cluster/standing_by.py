@@ -1,4 +1,4 @@
-"""Pods that are given nodes and stand by until others of their Job have run (docs/decisions/0047)."""
+"""Pods that have nodes and wait until others of their Job have run (docs/decisions/0047)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 
 
 class StandingBy:
-    """Owner of what tells those that wait with such a pod that something has changed. On one event loop."""
+    """Informs the tasks that wait with such pods. For one event loop."""
 
     def __init__(self) -> None:
-        #: By UID, set when the pod has changed or is gone, or a node is.
+        #: UID -> event, set when the pod has changed or is gone, or a node is gone.
         self._changed: dict[str, asyncio.Event] = {}
-        #: UIDs of those whose turn cannot come, as nobody who is to run before them has room any more.
+        #: UIDs of pods whose turn cannot come, because none of the pods before them has room any longer.
         self._alone: set[str] = set()
 
     @contextmanager
     def waiting(self, uid: str) -> Iterator[asyncio.Event]:
-        """It is cleared by whoever waits."""
+        """Provide an event, which the waiting task clears."""
         changed = self._changed[uid] = asyncio.Event()
         try:
             yield changed
@@ -40,10 +40,10 @@ class StandingBy:
             changed.set()
 
     def member_lost_room(self, pod: PodInfo, pods: Iterable[PodInfo], placed: Container[str]) -> None:
-        """It was not bound after all, of all `pods`; `placed` are the UIDs of those that have room.
+        """Handle a member that was not bound after all. `pods` are all pods, `placed` the UIDs of those with room.
 
-        Those of its group that stand by give theirs back if they are all that is left: it is of use to nobody who runs
-        before them, and two groups that each keep what the other needs would wait for one another.
+        If only waiting pods of its group are left with room, they release it: they are useless without the pods
+        before them, and two groups that each keep what the other needs would block each other.
         """
         if not self._changed or pod.batch is None or pod.batch.group is None:
             return
@@ -53,7 +53,7 @@ class StandingBy:
             self.left_alone(each.uid for each in members)
 
     def left_alone(self, uids: Iterable[str]) -> None:
-        """Those of them that stand by give their room back."""
+        """Make those that stand by release their room."""
         for uid in uids:
             if uid in self._changed:
                 self._alone.add(uid)

@@ -1,6 +1,6 @@
-"""Storage objects on their way in: from the watches to the catalogue, and from there to the pods that wait for them.
+"""The path of storage objects from the watches to the catalog, and to waiting pods.
 
-Two kinds of pods wait: those that a volume rule refused, which the queue wakes by the hints of `engine.volumes.hints`,
+Two kinds of pods wait: those rejected by a volume rule, which the queue wakes by the hints of `engine.volumes.hints`,
 and those whose claims are being bound (`prebind`), each of which waits for changes of its own claims (`changes`).
 """
 
@@ -23,7 +23,7 @@ CORE, GROUP = "/api/v1", "/apis/storage.k8s.io/v1"
 
 
 class Storage:
-    """Tells of changes; the objects are the catalogue's. `changes` are those of claims, and of volumes for a claim."""
+    """Reports changes; the catalog has the objects. `changes` are those of claims, and of volumes for a claim."""
 
     def __init__(self, catalogue: Catalogue, events: Events) -> None:
         self.catalogue = catalogue
@@ -31,7 +31,7 @@ class Storage:
         self.changes: Changes[ClaimKey] = Changes()
 
     def kinds(self) -> list[Kind]:
-        """What is to be watched. A pod without claims costs these nothing but a connection each."""
+        """Return the kinds to watch. For clusters without claims they cost only a connection each."""
         return [*self._of_volumes(), *self._of_drivers()]
 
     def _of_volumes(self) -> list[Kind]:
@@ -110,7 +110,7 @@ class Storage:
         ]
 
     def give_back(self, uid: str) -> None:
-        """A pod no longer counts on what was reserved for it; others may have what nobody has written."""
+        """Release a pod's reservations that are not written, so that others may use them."""
         self.tell(unreserve(self.catalogue, uid))
 
     def tell(self, freed: Iterable[VolumeInfo | ClaimInfo]) -> None:

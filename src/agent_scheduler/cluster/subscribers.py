@@ -1,4 +1,4 @@
-"""Who is told of what happens in the cluster: those who find nodes for pods."""
+"""The receivers of the cluster's events: the schedulers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 
 
 class Wakes(Protocol):
-    """Is told of everything in the cluster that may help a pod that waits."""
+    """Receives everything that may help a waiting pod."""
 
     def move_all(self, event: ClusterEvent, old: object | None = None, new: object | None = None) -> int: ...
     def assigned_pod_updated(self, old: PodInfo, new: PodInfo) -> int: ...
@@ -19,7 +19,7 @@ class Wakes(Protocol):
 
 
 class Subscriber(Wakes, Protocol):
-    """Who finds nodes for the pods of some profiles. As the queue's methods of these names."""
+    """Schedules the pods of some profiles. The methods are as those of the queue."""
 
     def add(self, pod: PodInfo) -> None: ...
     def delete(self, uid: str, *, node_name: str = "") -> None: ...
@@ -27,8 +27,10 @@ class Subscriber(Wakes, Protocol):
 
 
 class Events:
-    """All who are to be told of events, the fast path's queue first. Owner: the cluster. While it is alone, it is told
-    without a detour."""
+    """All receivers of events, the fast path's queue first. Owned by the cluster.
+
+    A single receiver is called directly.
+    """
 
     def __init__(self, queue: Wakes) -> None:
         self._told: tuple[Wakes, ...] = (queue,)
@@ -49,8 +51,10 @@ class Events:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Meanwhile nobody is told: for what a trial reserves and gives back, which nobody has seen. Its own pods would
-        be tried again, without end."""
+        """Suppress all events: for the reservations of a trial, which nothing has seen.
+
+        Otherwise its own pods would be tried again endlessly.
+        """
         told, self.move_all = self.move_all, _nothing
         try:
             yield
@@ -66,4 +70,4 @@ class Events:
 
 
 def _nothing(event: ClusterEvent, old: object | None = None, new: object | None = None) -> None:
-    """Of an event that nobody is told of."""
+    """Do nothing with an event."""

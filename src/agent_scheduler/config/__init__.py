@@ -1,4 +1,4 @@
-"""The configuration of a scheduler: a file in the shape of a KubeSchedulerConfiguration, and flags that override it.
+"""The configuration of a scheduler: a file in the form of a KubeSchedulerConfiguration, and flags that override it.
 
-What cannot be used is refused with one message that says where it stands, what was found and what is allowed.
+An unusable configuration is rejected with one message that names the place, the value and what is allowed.
 """

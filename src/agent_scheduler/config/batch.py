@@ -1,8 +1,8 @@
-"""The batch scheduler's settings, in the form of Volcano's own file: `actions`, `tiers` of plugins, `configurations` of
-actions (Volcano: `pkg/scheduler/conf`).
+"""The batch scheduler's settings in the form of Volcano's file (`pkg/scheduler/conf`).
 
-Volcano ignores arguments that it does not know and logs plugins that it does not have. Here both are refused by name:
-an operator who asks for a rule would otherwise run without it.
+The file has `actions`, `tiers` of plugins, and `configurations` of actions. Volcano ignores unknown arguments and
+only logs unknown plugins. Here both are rejected by name, because an operator would otherwise run without an intended
+rule.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DEFAULT_ACTIONS: Final = "enqueue, allocate, backfill"
 
 ACTIONS: Final = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
 _REFUSED_ACTIONS: Mapping[str, str] = {
-    "gangpreempt": "is not supported: preempt evicts whole gangs or what is above their minimum already",
-    "gangreclaim": "is not supported: reclaim evicts whole gangs or what is above their minimum already",
+    "gangpreempt": "is not supported: preempt already evicts whole gangs or their pods above the minimum",
+    "gangreclaim": "is not supported: reclaim already evicts whole gangs or their pods above the minimum",
     "shuffle": "is not supported: running pods are evicted for others alone",
 }
 
@@ -41,7 +41,7 @@ _REFUSED_PLUGINS: Mapping[str, str] = {
     "capacity-card": "is not supported: see capacity",
 }
 
-#: Argument -> how it is checked: "switch", "weight", "factor" (1 or more), "names", "duration".
+#: Argument -> its type: "switch", "weight", "factor" (1 or more), "names", "duration".
 _WEIGHTS: Mapping[str, str] = dict.fromkeys(
     (
         "nodeaffinity.weight",
@@ -63,9 +63,9 @@ _SWITCHES: Mapping[str, str] = dict.fromkeys(
     ),
     "switch",
 )
-#: Switches of predicates that change nothing, and why.
+#: Switches of predicates without effect, with the reason.
 _IDLE_SWITCHES: Mapping[str, str] = {
-    "predicate.CacheEnable": "has no effect: answers are always kept from pod to pod",
+    "predicate.CacheEnable": "has no effect: results are always cached across pods",
     "predicate.DynamicResourceAllocationEnable": "has no effect: resource claims are always allocated",
 }
 #: Plugin -> its arguments.
@@ -89,12 +89,12 @@ PLUGINS: Mapping[str, Mapping[str, str]] = {
     "resourcequota": {},
     "sla": {"sla-waiting-time": "duration"},
 }
-#: Of these arguments each resource that `binpack.resources` names may have one.
+#: The prefix of arguments for the single resources in `binpack.resources`.
 _BINPACK_RESOURCE = "binpack.resources."
 
 
 class TierPlugin(Section, frozen=True, kw_only=True):
-    """A plugin of a tier. A switch that is not given is on, but for `enableHierarchy`."""
+    """A plugin of a tier. A missing switch is on, except for `enableHierarchy`."""
 
     name: Name
     enable_job_order: bool | None = None
@@ -123,19 +123,19 @@ class TierPlugin(Section, frozen=True, kw_only=True):
 
     @property
     def option(self) -> PluginOption:
-        """With the switches that are given, by their keys in a file."""
+        """The plugin with the specified switches, by their keys in a file."""
         switches = {
             each.encode_name: value for each in _FIELDS if isinstance(value := getattr(self, each.name), bool)
         }
         return PluginOption(self.name, self.arguments, switches)
 
 
-#: Reading them costs as much as the rest of a configuration.
+#: Computed once, because that costs as much as reading the rest of a configuration.
 _FIELDS: Final = fields(TierPlugin)
 
 
 class Tier(Section, frozen=True, kw_only=True):
-    """Plugins that vote together: a tier that decides keeps the later ones from being asked."""
+    """Plugins that vote together: if a tier decides, later ones are not consulted."""
 
     plugins: tuple[TierPlugin, ...] = ()
 
@@ -157,7 +157,7 @@ DEFAULT_TIERS: Final = (
 
 
 class SessionsFile(Section, frozen=True, kw_only=True):
-    """What Volcano's own file has."""
+    """The content of Volcano's file."""
 
     actions: str = DEFAULT_ACTIONS
     tiers: tuple[Tier, ...] = DEFAULT_TIERS
@@ -165,7 +165,7 @@ class SessionsFile(Section, frozen=True, kw_only=True):
 
 
 class Batch(SessionsFile, frozen=True, kw_only=True):
-    """Pods that are scheduled in sessions: in gangs, from queues. Without this section there are none."""
+    """The scheduling of pods in sessions: in gangs, from queues. Without this section there are no sessions."""
 
     actions: Annotated[str, LIVE] = DEFAULT_ACTIONS
     tiers: Annotated[tuple[Tier, ...], LIVE] = DEFAULT_TIERS
@@ -174,21 +174,21 @@ class Batch(SessionsFile, frozen=True, kw_only=True):
     schedule_period: Annotated[
         float,
         Meta(gt=0, extra={"duration": True}),
-        flag("--schedule-period", "least time between the beginnings of two sessions", "DURATION"),
+        flag("--schedule-period", "the minimum time between the starts of two sessions", "DURATION"),
     ] = 1.0
-    #: `queue`: a group is let into its queue when what the queue declares has room for it, so that an autoscaler hears
-    #: of nodes that it lacks. `cluster`: as Volcano, when the nodes that there are have room, too.
+    #: `queue`: a group is admitted to its queue when the queue's declared capacity has room for it, so that an
+    #: autoscaler learns which nodes it lacks. `cluster`: as in Volcano, the existing nodes must have room, too.
     enqueue_by: Literal["queue", "cluster"] = "queue"
-    default_queue: Annotated[Name, flag("--default-queue", "queue of groups that name none", "QUEUE")] = (
-        "default"
-    )
+    default_queue: Annotated[
+        Name, flag("--default-queue", "the queue of groups without a queue", "QUEUE")
+    ] = "default"
 
-    #: Off, a gang that is larger than its queue's share waits beside idle nodes, as in Volcano.
+    #: If off, a gang that is larger than its queue's share waits beside idle nodes, as in Volcano.
     work_conserving: Annotated[bool, LIVE] = True
 
     @property
     def sessions(self) -> SessionConf:
-        """What its sessions do."""
+        """The configuration of its sessions."""
         return SessionConf(
             actions=tuple(_named(self.actions)),
             tiers=tuple(tuple(each.option for each in tier.plugins) for tier in self.tiers),
@@ -199,7 +199,7 @@ class Batch(SessionsFile, frozen=True, kw_only=True):
 
 
 def check_sessions(given: SessionsFile, warn: Warn, at: Path) -> None:
-    """`at`: where it stands. Raises Invalid for the first name, argument or combination that cannot be honoured."""
+    """Check the settings at the path `at`. Raises Invalid for the first invalid name, argument or combination."""
     actions = list(_named(given.actions))
     for name in actions:
         if name in _REFUSED_ACTIONS:
@@ -209,7 +209,7 @@ def check_sessions(given: SessionsFile, warn: Warn, at: Path) -> None:
         if actions.count(name) > 1:
             raise Invalid((*at, "actions"), f"found {name!r} a second time")
     if "allocate" not in actions:
-        warn((*at, "actions"), "has no allocate: only pods without requests are ever placed, by backfill")
+        warn((*at, "actions"), "has no allocate: only pods without requests are placed, by backfill")
     seen: dict[str, TierPlugin] = {}
     for tier, index, option in _options(given):
         place = (*at, "tiers", tier, "plugins", index)
@@ -296,8 +296,8 @@ def _check_together(seen: Mapping[str, TierPlugin], at: Path, warn: Warn) -> Non
             "has proportion and capacity, which divide the cluster among queues by different rules; keep one",
         )
     for name, why in (
-        ("predicates", "of a node only its room is looked at"),
-        ("gang", "pods are bound though their group's minimum is not reached"),
+        ("predicates", "only the free resources of nodes are checked"),
+        ("gang", "pods are bound even below their group's minimum"),
     ):
         if name not in seen:
             warn(at, f"has no {name}: {why}")

@@ -1,4 +1,4 @@
-"""What must hold between settings: each rule with the reason why the scheduler could not work without it."""
+"""The rules between settings, each with the reason why the scheduler could not work otherwise."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agent_scheduler.config.schema import Configuration, LeaderElection, Serving
 from apimachinery.codec import Warn, silent
 from apimachinery.errors import Invalid
 
-#: Retries are spread by this factor, so a renewal may start that much later (client-go's JitterFactor).
+#: Retries are jittered by this factor, so a renewal may start that much later (client-go's JitterFactor).
 _JITTER = 1.2
 #: Names of leases and namespaces (RFC 1123 subdomain).
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def check(configuration: Configuration, warn: Warn = silent) -> None:
-    """Raises `Invalid` for the first rule that `configuration` breaks. Its profiles are built to find out."""
+    """Check all rules, for which the profiles are built. Raises `Invalid` for the first violation."""
     initial, maximum = configuration.pod_initial_backoff_seconds, configuration.pod_max_backoff_seconds
     if maximum != 0 and maximum < initial:
         raise Invalid(
@@ -53,7 +53,7 @@ def check(configuration: Configuration, warn: Warn = silent) -> None:
 
 
 def check_election(election: LeaderElection) -> None:
-    """Raises `Invalid`."""
+    """Check the times and names of the lease. Raises `Invalid`."""
     at = "leaderElection"
     if election.retry_period <= 0:
         raise Invalid((at, "retryPeriod"), "must be above 0s")
@@ -61,7 +61,7 @@ def check_election(election: LeaderElection) -> None:
         raise Invalid(
             (at, "renewDeadline"),
             f"found {election.renew_deadline:g}s; allowed: more than {_JITTER} times retryPeriod "
-            f"({election.retry_period:g}s), so that a renewal that failed can be tried again",
+            f"({election.retry_period:g}s), so that a failed renewal can be retried",
         )
     if election.lease_duration <= election.renew_deadline:
         raise Invalid(
@@ -79,18 +79,18 @@ def check_election(election: LeaderElection) -> None:
 def _check_sharding(sharding: Sharding) -> None:
     if sharding.mode == "none":
         return
-    # The name of its lease is longer by `nodeshard-`.
+    # The name of its lease has the additional prefix `nodeshard-`.
     _check_name(("sharding", "name"), sharding.name, limit=243)
     check_namespace(("sharding", "leaseNamespace"), sharding.lease_namespace)
 
 
 def check_namespace(at: tuple[str, ...], name: str) -> None:
-    """Of a lease. Raises `Invalid`."""
+    """Check the namespace of a lease. Raises `Invalid`."""
     if not name:
         raise Invalid(
             at,
-            "is not given, and cannot be told: in this pod neither $POD_NAMESPACE nor the service account's "
-            "namespace file says it; give it, the same for all replicas",
+            "is missing and unknown: in this pod neither $POD_NAMESPACE nor the service account's "
+            "namespace file exists; set it, identically for all replicas",
         )
     _check_name(at, name)
 
@@ -105,7 +105,7 @@ def _check_name(at: tuple[str, ...], name: str, *, limit: int = 253) -> None:
 
 
 def check_serving(serving: Serving) -> None:
-    """Raises `Invalid`."""
+    """Check address and certificate. Raises `Invalid`."""
     try:
         ipaddress.ip_address(serving.bind_address)
     except ValueError:
@@ -122,13 +122,11 @@ def check_serving(serving: Serving) -> None:
 
 def _check_tracing(tracing: Tracing, warn: Warn) -> None:
     if not tracing.sampling_rate_per_million:
-        warn(("tracing", "samplingRatePerMillion"), "is 0 or not given: no pod is traced")
+        warn(("tracing", "samplingRatePerMillion"), "is 0 or missing: no pod is traced")
     if not tracing.endpoint:
         return
     at = ("tracing", "endpoint")
-    allowed = (
-        "allowed: the http:// or https:// URL of a collector that takes OTLP over HTTP, whose port is 4318"
-    )
+    allowed = "allowed: the http:// or https:// URL of a collector that takes OTLP over HTTP, by default on port 4318"
     try:
         url = urlsplit(tracing.endpoint)
         is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -137,9 +135,9 @@ def _check_tracing(tracing: Tracing, warn: Warn) -> None:
     if not is_url or tracing.endpoint.split() != [tracing.endpoint]:
         raise Invalid(at, f"found {tracing.endpoint!r}; {allowed}")
     if url.username is not None or url.password is not None:
-        # Not shown: it may be a secret.
+        # The URL is not quoted, because it may contain a secret.
         raise Invalid(
-            at, "has a user or a password; give OTEL_EXPORTER_OTLP_HEADERS in the environment instead"
+            at, "has a user or a password; set OTEL_EXPORTER_OTLP_HEADERS in the environment instead"
         )
     if url.query or url.fragment:
         raise Invalid(at, f"found {tracing.endpoint!r}; allowed: a URL without a query")

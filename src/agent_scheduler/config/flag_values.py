@@ -1,6 +1,6 @@
-"""What flags say, for commands that have some of the settings of a scheduler, and flags of their own.
+"""Values of flags, for commands with some of a scheduler's settings and flags of their own.
 
-All raise ConfigurationError naming the flag and what is allowed.
+All functions raise ConfigurationError with the flag and what is allowed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 def section(values: Mapping[Flag, object], kind: type[SectionT], defaults: Mapping[str, Any]) -> SectionT:
-    """The section `kind` of a configuration, as `values` (`flags.given`) say it over `defaults`."""
+    """Return the section `kind` of a configuration from `defaults`, overridden by `values` (`flags.given`)."""
     said = {flag.path[-1]: value for flag, value in values.items() if flag.setting.section is kind}
     return decode({**defaults, **said}, kind)
 
 
 def checked(check: Callable[[], None]) -> None:
-    """Runs `check`, whose `Invalid` names a setting."""
+    """Run `check`, whose `Invalid` names a setting, and name its flag instead."""
     try:
         check()
     except Invalid as error:
@@ -34,7 +34,7 @@ def checked(check: Callable[[], None]) -> None:
 
 
 def duration(flag: str, text: str) -> float:
-    """Seconds, more than 0."""
+    """Return seconds, above 0."""
     try:
         seconds = parse_duration(text)
     except ValueError:
@@ -59,7 +59,7 @@ def object_name(flag: str, text: str) -> str:
 
 
 def scheduler_names(texts: Sequence[str] | None, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """Of all --scheduler-name, each once; `usual` if there is none."""
+    """Return all --scheduler-name without duplicates; `usual` if there is none."""
     for name in texts or ():
         if not name or name.split() != [name] or "," in name:
             raise ConfigurationError(f"--scheduler-name: found {name!r}; allowed: a scheduler's name")

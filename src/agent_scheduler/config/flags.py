@@ -1,6 +1,6 @@
-"""The command line's settings: the flags that the schema has beside its settings, and those of the command itself.
+"""The command line's settings: the flags in the schema, and those of the command itself.
 
-A flag keeps its text until the configuration is loaded, so that a wrong flag and a wrong file read alike.
+A flag's text is kept until the configuration is loaded, so that errors in flags and in files look alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from apimachinery.errors import ConfigurationError, Invalid
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flag:
-    """`names` begins with the one that errors use."""
+    """A flag of a setting. `names` begins with the name in errors."""
 
     names: tuple[str, ...]
     setting: Setting
@@ -51,27 +51,27 @@ SECURE_PORT = Flag(
     "the port, where the server speaks HTTPS; 0: none",
     "N",
 )
-#: Every flag of a setting, each by one of its kind in the schema (`values.flag`).
+#: All flags of settings; the schema defines them (`values.flag`).
 FLAGS: tuple[Flag, ...] = (*_OF_SCHEMA.values(), SECURE_PORT)
 
 LEADER_ELECT = _OF_SCHEMA["leaderElection", "leaderElect"]
-#: May be given without leader election: deployments name the namespace whether or not they elect.
+#: Allowed without leader election, because deployments set the namespace in both cases.
 LOCK_NAMESPACE = _OF_SCHEMA["leaderElection", "resourceNamespace"]
-#: Of every lease that is held.
+#: The times of every held lease.
 ELECTION_TIMES = tuple(
     _OF_SCHEMA["leaderElection", key] for key in ("leaseDuration", "renewDeadline", "retryPeriod")
 )
-#: Without leader election these would do nothing, so they are refused; the times only where nothing else has a lease.
+#: Rejected without leader election, because they would have no effect; the times are allowed if a shard has a lease.
 ELECTION_DETAILS = (*ELECTION_TIMES, _OF_SCHEMA["leaderElection", "resourceName"])
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds every flag of a running scheduler to `parser`; `load` reads what it parsed."""
-    parser.add_argument("--config", metavar="FILE", help="configuration file; flags override what it says")
+    """Add every flag of a scheduler to `parser`; `load` reads the parsed arguments."""
+    parser.add_argument("--config", metavar="FILE", help="configuration file; flags override its values")
     parser.add_argument(
         "--scheduler-conf",
         metavar="FILE",
-        help="Volcano's own file for the batch scheduler: actions, tiers, configurations (default: none; see batch)",
+        help="Volcano's file for the batch scheduler: actions, tiers, configurations (default: none; see batch)",
     )
     parser.add_argument(
         "--scheduler-name",
@@ -107,7 +107,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def given(args: argparse.Namespace) -> Mapping[Flag, object]:
-    """The flags that were given, each with its value checked. Raises ConfigurationError naming the flag."""
+    """Return the given flags with checked values. Raises ConfigurationError with the flag."""
     values: dict[Flag, object] = {}
     for flag in FLAGS:
         text = getattr(args, flag.dest, None)
@@ -121,7 +121,7 @@ def given(args: argparse.Namespace) -> Mapping[Flag, object]:
     if SECURE_PORT in values and any(
         flag.path == SECURE_PORT.path for flag in values if flag is not SECURE_PORT
     ):
-        raise ConfigurationError("--secure-port: --port says the same; give one of them")
+        raise ConfigurationError("--secure-port: --port is the same setting; use one of them")
     alias: str | None = getattr(args, "lock_object_namespace", None)
     if alias is not None and values.setdefault(LOCK_NAMESPACE, alias) != alias:
         raise ConfigurationError(
@@ -132,7 +132,7 @@ def given(args: argparse.Namespace) -> Mapping[Flag, object]:
 
 
 def feature_gates(args: argparse.Namespace, known: Mapping[str, bool] = FEATURE_GATES) -> dict[str, bool]:
-    """The gates of all --feature-gates; a later one wins. Raises ConfigurationError."""
+    """Return the gates of all --feature-gates; the last one wins. Raises ConfigurationError."""
     gates: dict[str, bool] = {}
     for text in getattr(args, "feature_gates", None) or ():
         for part in filter(None, (piece.strip() for piece in text.split(","))):

@@ -1,8 +1,8 @@
-"""What kube-scheduler's flags and files have and nothing here does: refused by its name, or read with a warning.
+"""Flags and keys of kube-scheduler that have no equivalent here: rejected by name, or read with a warning.
 
-RefusedField is what would change where pods go if it were left out, or what asks for something that nothing here does.
-Read with a warning is what only says how kube-scheduler should go about its work. A value that asks for what happens
-anyway is read in silence, so that a file which kube-scheduler wrote with all its defaults says little.
+Rejected are those whose omission would change the placement of pods, or that request missing functions. The others
+only configure how kube-scheduler works, and are read with a warning. Values that request the existing behavior anyway
+cause no warning, so a file that kube-scheduler wrote with all its defaults causes few.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def _unsupported(reason: str, *harmless: object) -> ForeignKey:
     return ForeignKey(f"is not supported: {reason}", refused=True, harmless=harmless)
 
 
-_EVERY_NODE = _idle("every node is looked at for every pod", 0, 100)
+_EVERY_NODE = _idle("every node is checked for every pod", 0, 100)
 _NO_PROFILING = _idle("no profiling is served", False)
 _OTHER_ADDRESS = _unsupported("see serving.bindAddress and serving.port", [], "")
 
 FOREIGN: Mapping[type[Struct], Mapping[str, ForeignKey]] = {
     Configuration: {
         "percentageOfNodesToScore": _EVERY_NODE,
-        "parallelism": _idle("a cycle looks at all nodes at once; see workerCount"),
+        "parallelism": _idle("a cycle evaluates all nodes together; see workerCount"),
         "extenders": _unsupported(
-            "there are no scheduler extenders, and without theirs other nodes would be chosen; see docs/plugins.md",
+            "there are no scheduler extenders, and without them other nodes would be selected; see docs/plugins.md",
             [],
             "",
         ),
         "delayCacheUntilActive": _idle(
-            "a standby keeps its view of the cluster, to take over at once", False
+            "a standby keeps its view of the cluster, to take over immediately", False
         ),
         "enableProfiling": _NO_PROFILING,
         "enableContentionProfiling": _NO_PROFILING,
@@ -59,18 +59,18 @@ FOREIGN: Mapping[type[Struct], Mapping[str, ForeignKey]] = {
     ProfileConfig: {"percentageOfNodesToScore": _EVERY_NODE},
     ClientConnection: {
         "contentType": _idle("requests are JSON", "", "application/json"),
-        "acceptContentTypes": _idle("answers are JSON", "", "application/json"),
+        "acceptContentTypes": _idle("responses are JSON", "", "application/json"),
     },
     LeaderElection: {
         "resourceLock": _unsupported("the lock is always a Lease; allowed: leases", "", "leases"),
     },
     Logging: {
         "verbosity": _idle("see logging.level"),
-        "flushFrequency": _idle("every line is written at once"),
+        "flushFrequency": _idle("every line is written immediately"),
     },
 }
 
-#: What the headers of kube-scheduler's own files say, with what to write instead.
+#: The API group in the header of kube-scheduler's files, and what to write instead.
 KUBE_API_GROUP = "kubescheduler.config.k8s.io/"
 BRING_YOUR_FILE = (
     "a KubeSchedulerConfiguration is read after three changes: apiVersion: agent-scheduler/v1, "
@@ -79,29 +79,29 @@ BRING_YOUR_FILE = (
 
 # ---- flags
 
-_ONLY_BEARERS = "is not supported: callers show a bearer token, not a certificate; leave it out"
-_HTTP_1 = "it is HTTP/1.1 that is served; leave it out"
-#: By reason: the flags, each with the value that changes nothing; None if every value would.
+_ONLY_BEARERS = (
+    "is not supported: clients authenticate with a bearer token instead of a certificate; remove it"
+)
+_HTTP_1 = "the server supports only HTTP/1.1; remove it"
+#: For each reason: the flags, each with its value that has no effect; None if every value has one.
 _REFUSED: Mapping[str, Mapping[str, str | None]] = {
-    "is not supported: name the server in a kubeconfig, and give --kubeconfig": {"--master": None},
-    "no profiling is served; leave it out, and attach a profiler from outside": {
+    "is not supported: set the server in a kubeconfig, and use --kubeconfig": {"--master": None},
+    "there is no profiling endpoint; remove it, and attach an external profiler": {
         "--profiling": "false",
         "--contention-profiling": "false",
     },
-    "the lock is always a Lease; allowed: leases, or leave it out": {
-        "--leader-elect-resource-lock": "leases"
-    },
-    "requests are JSON; allowed: application/json, or leave it out": {
+    "the lock is always a Lease; allowed: leases, or remove it": {"--leader-elect-resource-lock": "leases"},
+    "requests are JSON; allowed: application/json, or remove it": {
         "--kube-api-content-type": "application/json"
     },
-    "is not supported: every metric is always served; leave it out, and drop series when scraping": {
+    "is not supported: every metric is always served; remove it, and drop series when scraping": {
         "--show-hidden-metrics-for-version": "",
         "--disabled-metrics": "",
         "--allow-metric-labels": "",
         "--allow-metric-labels-manifest": "",
     },
-    "is not supported: who may read metrics is asked of the API server that pods come from; "
-    "leave it out and set serving.authorizeMetrics in the file": {
+    "is not supported: the API server of the pods decides who may read metrics; "
+    "remove it and set serving.authorizeMetrics in the file": {
         "--authentication-kubeconfig": "",
         "--authentication-skip-lookup": None,
         "--authentication-token-webhook-cache-ttl": None,
@@ -112,7 +112,7 @@ _REFUSED: Mapping[str, Mapping[str, str | None]] = {
         "--authorization-webhook-cache-unauthorized-ttl": None,
     },
     _ONLY_BEARERS: {"--client-ca-file": ""},
-    "is not supported: callers show a bearer token, and no proxy speaks for them; leave it out": {
+    "is not supported: clients authenticate with a bearer token, and no proxy authenticates for them; remove it": {
         "--requestheader-allowed-names": None,
         "--requestheader-client-ca-file": "",
         "--requestheader-extra-headers-prefix": None,
@@ -120,30 +120,32 @@ _REFUSED: Mapping[str, Mapping[str, str | None]] = {
         "--requestheader-uid-headers": None,
         "--requestheader-username-headers": None,
     },
-    "no certificate is made here; give --tls-cert-file and --tls-private-key-file, or serve HTTP": {
+    "no certificate is created here; set --tls-cert-file and --tls-private-key-file, or serve HTTP": {
         "--cert-dir": None
     },
     "is not supported: there is one certificate; see --tls-cert-file": {"--tls-sni-cert-key": None},
-    "is not supported: those of OpenSSL for TLS 1.2 and newer; leave it out": {"--tls-cipher-suites": None},
-    "is not supported: those of OpenSSL; leave it out": {"--tls-curve-preferences": None},
-    "it is TLS 1.2; allowed: VersionTLS12, or leave it out": {"--tls-min-version": "VersionTLS12"},
+    "is not supported: the defaults of OpenSSL for TLS 1.2 and newer apply; remove it": {
+        "--tls-cipher-suites": None
+    },
+    "is not supported: the defaults of OpenSSL apply; remove it": {"--tls-curve-preferences": None},
+    "the minimum is TLS 1.2; allowed: VersionTLS12, or remove it": {"--tls-min-version": "VersionTLS12"},
     _HTTP_1: {"--disable-http2-serving": "true", "--http2-max-streams-per-connection": None},
-    "is not supported: the port is this process's alone; leave it out": {
+    "is not supported: the port belongs to one process; remove it": {
         "--permit-address-sharing": "false",
         "--permit-port-sharing": "false",
     },
-    "is not supported: there is one version of the rules; leave it out": {
+    "is not supported: there is one version of the rules; remove it": {
         "--emulated-version": None,
         "--min-compatibility-version": None,
     },
-    "is not supported: every line goes to standard error at once; leave it out": {
+    "is not supported: every line goes to standard error immediately; remove it": {
         "--log-flush-frequency": None,
         "--log-json-info-buffer-size": "0",
         "--log-json-split-stream": "false",
         "--log-text-info-buffer-size": "0",
         "--log-text-split-stream": "false",
     },
-    "is not supported: one level holds for all; see --log-level": {"--vmodule": None},
+    "is not supported: one level applies to all files; see --log-level": {"--vmodule": None},
 }
 
 
@@ -154,14 +156,14 @@ class RefusedField:
     harmless: tuple[str, ...] = ()
 
 
-#: By flag.
+#: Indexed by flag.
 REFUSED: Mapping[str, RefusedField] = {
     name: RefusedField(why, () if harmless is None else (harmless,))
     for why, names in _REFUSED.items()
     for name, harmless in names.items()
 }
 
-#: From this verbosity on kube-scheduler says of each pod what becomes of it, as our level debug does.
+#: From this verbosity on kube-scheduler logs the result of each pod, as our level debug does.
 _DEBUG = 4
 
 
@@ -180,7 +182,7 @@ def _format(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A flag that becomes a setting of ours. `instead` is our own flag for the same."""
+    """A flag that becomes one of our settings. `instead` is our own flag for it."""
 
     names: tuple[str, ...]
     path: tuple[str, ...]
@@ -195,7 +197,7 @@ TRANSLATED = (
 
 
 def add_kube_arguments(parser: argparse.ArgumentParser) -> None:
-    """They do not show in the help: who writes a command anew has no use for them."""
+    """Add the flags of kube-scheduler, without help texts because new command lines do not need them."""
     for name in REFUSED:
         parser.add_argument(name, nargs="?", const="true", help=argparse.SUPPRESS)
     for flag in TRANSLATED:
@@ -203,7 +205,7 @@ def add_kube_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse(args: argparse.Namespace) -> None:
-    """Raises ConfigurationError for the first that asks for what is not there."""
+    """Raise ConfigurationError for the first flag that requests a missing function."""
     for name, refused in REFUSED.items():
         text = getattr(args, _dest(name), None)
         if text is not None and text not in refused.harmless:
@@ -211,13 +213,13 @@ def refuse(args: argparse.Namespace) -> None:
 
 
 def translated(args: argparse.Namespace) -> Iterator[tuple[Translated, str]]:
-    """Those that were given, each with the value for its path. Raises ConfigurationError."""
+    """Yield the given flags, each with the value for its path. Raises ConfigurationError."""
     for flag in TRANSLATED:
         text = getattr(args, _dest(flag.names[0]), None)
         if text is None:
             continue
         if getattr(args, _dest(flag.instead), None) is not None:
-            raise ConfigurationError(f"{flag.names[0]}: {flag.instead} says the same; give one of them")
+            raise ConfigurationError(f"{flag.names[0]}: {flag.instead} is the same setting; use one of them")
         yield flag, flag.read(text)
 
 

@@ -1,7 +1,7 @@
-"""From file and flags to one `Configuration` with nothing left open.
+"""Loads a complete `Configuration` from file and flags.
 
-A flag that was given overrides the file; what neither says has the default of the schema. What contradicts
-itself, or would silently do nothing, is refused.
+Flags override the file; other values have the default of the schema. Contradictions, and settings that would silently
+have no effect, are rejected.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def _ignore(message: str) -> None:
 
 
 class Texts(NamedTuple):
-    """What the files of a configuration say; None for one that was not given."""
+    """The texts of a configuration's files; None for missing ones."""
 
     config: str | None
-    #: Volcano's own file of the batch scheduler, `--scheduler-conf`.
+    #: Volcano's file for the batch scheduler, `--scheduler-conf`.
     sessions: str | None = None
 
 
 class Source:
-    """What a configuration is loaded from: flags and the files that these name, if any. It can be loaded again."""
+    """The source of a configuration: flags and the files that they name. It can be loaded repeatedly."""
 
     def __init__(
         self,
@@ -67,36 +67,38 @@ class Source:
         environ: Mapping[str, str] = os.environ,
         namespace_file: FilePath = NAMESPACE_FILE,
     ) -> None:
-        """`args`: see `add_run_arguments`; None: all defaults."""
+        """`args` are those of `add_run_arguments`; None means all defaults."""
         self._args = argparse.Namespace() if args is None else args
         self._environ = environ
         self._namespace_file = namespace_file
-        #: The file's name as it was given; None without a file.
+        #: The file's name as given; None without a file.
         self.file: str | None = getattr(self._args, "config", None)
         self.sessions_file: str | None = getattr(self._args, "scheduler_conf", None)
-        #: What the files said when they were last loaded without a mistake.
+        #: The files' texts when they were last loaded successfully.
         self.loaded: Texts | None = None
-        #: Where each namespace stands that was given, by its path.
+        #: The origin of each specified namespace, by its path.
         self._given: dict[Path, str] = {}
 
     def origin(self, path: Sequence[str]) -> str:
-        """What said a namespace, when the configuration was last loaded: a flag, a line of the file, or where it comes
-        from if neither did."""
+        """Return the origin of a namespace when the configuration was last loaded.
+
+        That is a flag, a line of the file, or the source of the default.
+        """
         said = self._given.get(tuple(path))
         return said or own_namespace(self._environ, self._namespace_file).source
 
     def texts(self) -> Texts:
-        """What the files say now. Raises ConfigurationError for one that cannot be read."""
+        """Read the files. Raises ConfigurationError for an unreadable one."""
         return Texts(
             None if self.file is None else _read("--config", self.file),
             None if self.sessions_file is None else _read("--scheduler-conf", self.sessions_file),
         )
 
     def load(self, texts: Texts | None = None, *, warn: Callable[[str], None] = _ignore) -> Configuration:
-        """The configuration. `texts`: what the files say, if they were read before. `warn` is told, with the place,
-        what was read and has no effect.
+        """Load the configuration. Raises ConfigurationError with one complete message.
 
-        Raises ConfigurationError with one complete message.
+        `texts` are the files' texts if already read. `warn` receives messages about ineffective settings with their
+        place.
         """
         if texts is None:
             texts = self.texts()
@@ -111,7 +113,7 @@ class Source:
         reading = Reading(FOREIGN, origin.warn(warn))
         try:
             data = translated(data, reading.warn)
-            # First as the file has it, so that a flag cannot hide a mistake in the file.
+            # First the file alone, so that a flag cannot hide an error in it.
             _decode(data, Reading(FOREIGN))
             for flag, value in given.items():
                 _put(data, flag.path, value)
@@ -142,14 +144,14 @@ def load(
     namespace_file: FilePath = NAMESPACE_FILE,
     warn: Callable[[str], None] = _ignore,
 ) -> Configuration:
-    """The configuration that `args` (see `add_run_arguments`) asks for; None: all defaults. As `Source.load`."""
+    """Load the configuration of `args` (see `add_run_arguments`; None means all defaults), as `Source.load`."""
     return Source(args, environ=environ, namespace_file=namespace_file).load(warn=warn)
 
 
 def load_text(
     text: str, *, source: str = "configuration", warn: Callable[[str], None] = _ignore
 ) -> Configuration:
-    """As `load`, of a file's text alone, as outside a cluster."""
+    """Load from a file's text alone, as outside a cluster."""
     return Source(argparse.Namespace(config=source), environ={}).load(Texts(text), warn=warn)
 
 
@@ -162,14 +164,14 @@ def _decode(data: Any, reading: Reading) -> Configuration:
 
 
 def to_dict(configuration: Configuration) -> dict[str, Any]:
-    """Plain data in the shape of a file, every default filled in. It has no secrets: kubeconfig is a path."""
+    """Return plain data in the form of a file, with all defaults. It has no secrets: kubeconfig is a path."""
     plain = encode(configuration)
     assert isinstance(plain, dict)
     return plain
 
 
 def write(configuration: Configuration, name: str) -> None:
-    """As a file that means the same. Raises ConfigurationError naming the file."""
+    """Write an equivalent file. Raises ConfigurationError with the file's name."""
     try:
         FilePath(name).write_text(text_of(to_dict(configuration)), encoding="utf-8")
     except OSError as error:
@@ -177,12 +179,12 @@ def write(configuration: Configuration, name: str) -> None:
 
 
 class _Origin:
-    """Where the value at a path was said: by a flag, on a line of the file, or nowhere."""
+    """The origin of the value at a path: a flag, a line of the file, or none."""
 
     def __init__(self, document: Document | None, given: Mapping[Flag, object]) -> None:
         self._document = document
         self._flags: dict[Path, str] = {flag.path: flag.names[0] for flag in given}
-        #: Where the section `batch` has what Volcano's own file can say, if that is where it comes from.
+        #: Volcano's file if it is the origin of its part of the section `batch`.
         self.sessions: Document | None = None
 
     def of(self, path: Path) -> str:
@@ -212,12 +214,14 @@ def _read(flag: str, name: str) -> str:
     except OSError as error:
         raise ConfigurationError(f"{flag} {name}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{flag} {name}: is not UTF-8 text: {error.reason}") from None
+        raise ConfigurationError(f"{flag} {name}: not UTF-8 text: {error.reason}") from None
 
 
 def _put_sessions(data: dict[str, Any], document: Document, warn: Callable[[str], None]) -> None:
-    """What Volcano's own file says, as the section `batch`. Raises ConfigurationError, and Invalid for what the
-    configuration says, too."""
+    """Add the content of Volcano's file as the section `batch`.
+
+    Raises ConfigurationError, and Invalid for values that the configuration has, too.
+    """
     said, keys = document.data, fields(SessionsFile)
     if not isinstance(said, dict):
         raise ConfigurationError(
@@ -229,7 +233,7 @@ def _put_sessions(data: dict[str, Any], document: Document, warn: Callable[[str]
         elif key not in keys:
             raise ConfigurationError(f"{document.where((str(key),))}: {key}: {unknown_key(key, keys)}")
         elif (data.get("batch") or {}).get(key) is not None:
-            message = "is given beside --scheduler-conf, whose file says it, too; allowed: one of them"
+            message = "is set here and in the file of --scheduler-conf; allowed: one of them"
             raise Invalid(("batch", key), message)
         else:
             _put(data, ("batch", key), value)
@@ -248,7 +252,7 @@ def _document(text: str, name: str) -> Document:
 
 def _put(data: dict[str, Any], path: tuple[str, ...], value: object) -> None:
     for step in path[:-1]:
-        # A section may be there as null. Anything else that is no mapping was refused before.
+        # A section may be null. Anything else that is not a mapping was rejected before.
         if data.get(step) is None:
             data[step] = {}
         data = data[step]
@@ -262,7 +266,7 @@ def _complete(
     gates: Mapping[str, bool],
     own_namespace: Callable[[], str],
 ) -> Configuration:
-    """With every value that follows from others filled in."""
+    """Fill in all derived values."""
     for name in configuration.feature_gates:
         if name not in FEATURE_GATES:
             raise Invalid(("featureGates", name), f"unknown gate; {suggest(name, FEATURE_GATES)}")
@@ -308,20 +312,18 @@ def _profiles(configuration: Configuration, scheduler_name: str | None) -> tuple
     if len(profiles) > 1:
         names = ", ".join(profile.scheduler_name for profile in profiles)
         raise ConfigurationError(
-            f"--scheduler-name: the file has {len(profiles)} profiles ({names}), so which one should be called "
-            f"{scheduler_name!r} is open; leave the flag out, or the file with one profile"
+            f"--scheduler-name: the file has {len(profiles)} profiles ({names}), so it is ambiguous which one "
+            f"to rename to {scheduler_name!r}; remove the flag, or use a file with one profile"
         )
     return (replace(profiles[0], scheduler_name=scheduler_name),)
 
 
 def _with_burst(section: Any, name: str) -> Any:
-    """Twice the rate, if not given, as kube-scheduler's 50 and 100. A burst of no limit would do nothing."""
+    """Set the default burst: twice the rate, as kube-scheduler's 50 and 100. Without a limit it must not be set."""
     assert isinstance(section, ClientConnection | StatusWrites | Events)
     if section.qps == 0:
         if section.burst is not None:
-            raise Invalid(
-                (name, "burst"), "is of no use while qps is 0, which means no limit; give a qps, too"
-            )
+            raise Invalid((name, "burst"), "has no effect while qps is 0, which means no limit; set qps, too")
         return section
     return section if section.burst is not None else replace(section, burst=max(1, round(2 * section.qps)))
 
@@ -331,11 +333,11 @@ def _refuse_idle_flags(given: Mapping[Flag, object], configuration: Configuratio
         times = command_line.ELECTION_TIMES if configuration.sharding.mode != "none" else ()
         for flag in command_line.ELECTION_DETAILS:
             if flag in times:
-                # The lease of the shard is kept by them, too.
+                # They apply to the lease of the shard.
                 continue
             if flag in given:
                 raise ConfigurationError(
-                    f"{flag.names[0]}: does nothing without leader election; add --leader-elect or leave it out"
+                    f"{flag.names[0]}: has no effect without leader election; add --leader-elect or remove it"
                 )
     if (
         command_line.SECURE_PORT in given

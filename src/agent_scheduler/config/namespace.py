@@ -1,4 +1,4 @@
-"""Which namespace this process runs in, and what says so."""
+"""Finds the namespace of this process and its source."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-#: Where kube-scheduler has its lease.
+#: The namespace of kube-scheduler's lease.
 FALLBACK = "kube-system"
 
 
 class OwnNamespace(NamedTuple):
-    """`name` is empty where it cannot be told; `source` says what told it, or why nothing does."""
+    """The namespace, with `name` empty if unknown. `source` is where it was found, or the reason why it is unknown."""
 
     name: str
     source: str
@@ -22,7 +22,7 @@ class OwnNamespace(NamedTuple):
 def own_namespace(
     environ: Mapping[str, str] = os.environ, namespace_file: Path = NAMESPACE_FILE
 ) -> OwnNamespace:
-    """That of the pod that this process runs in, or kube-system if it runs in none."""
+    """Return the namespace of the process's pod, or kube-system outside a pod."""
     if environ.get("POD_NAMESPACE"):
         return OwnNamespace(environ["POD_NAMESPACE"], "$POD_NAMESPACE")
     try:
@@ -32,6 +32,6 @@ def own_namespace(
     if name:
         return OwnNamespace(name, str(namespace_file))
     if environ.get("KUBERNETES_SERVICE_HOST"):
-        # Replicas that guessed differently would all lead.
+        # Replicas with different guesses would all become leaders.
         return OwnNamespace("", f"this pod has neither $POD_NAMESPACE nor {namespace_file}")
     return OwnNamespace(FALLBACK, "the default outside a cluster")

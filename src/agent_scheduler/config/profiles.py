@@ -1,8 +1,8 @@
-"""From the profiles of a configuration to those that the engine runs, each mistake told by its place in the file.
+"""Builds the engine's profiles from those of a configuration; each error has its place in the file.
 
-Plugins of other distributions are found by their entry points (group `agent_scheduler.plugins`). Only those are loaded
-that a profile names: a broken one that nobody asked for breaks nothing, and a distribution that is merely installed
-changes no decision. The plugins of the scheduler itself cannot be replaced.
+Plugins of other distributions are found by their entry points (group `agent_scheduler.plugins`). Only plugins that a
+profile names are loaded: an unused broken one has no effect, and an installed distribution changes no decision. The
+scheduler's own plugins cannot be replaced.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GROUP = "agent_scheduler.plugins"
 
 
 class BrokenPlugin(ValueError):
-    """A plugin of another distribution that cannot be had. The message begins with its name."""
+    """A plugin of another distribution cannot be loaded. The message begins with its name."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -55,16 +55,16 @@ class BrokenPlugin(ValueError):
 
 
 def available_plugins() -> tuple[str, ...]:
-    """Names of plugins that could be named in a profile, those of the scheduler itself included."""
+    """Return the names of all plugins that a profile could use, including the scheduler's own."""
     return tuple(dict.fromkeys((*REGISTRY.names(), *(entry.name for entry in _entries()))))
 
 
 def plugin_registry(names: Iterable[str]) -> Registry:
-    """The scheduler's plugins and, of other distributions, those among `names`. Raises BrokenPlugin."""
+    """Return the scheduler's plugins and those of other distributions among `names`. Raises BrokenPlugin."""
     wanted = {name for name in names if name not in REGISTRY}
     if not wanted:
         return REGISTRY
-    # A process that runs for long may be given new distributions.
+    # Distributions may be installed while the process runs.
     importlib.invalidate_caches()
     found: dict[str, EntryPoint] = {}
     for entry in _entries():
@@ -73,13 +73,13 @@ def plugin_registry(names: Iterable[str]) -> Registry:
             if other.value != entry.value:
                 raise BrokenPlugin(
                     entry.name,
-                    f"plugin {entry.name} is brought by both {_origin(other)} and {_origin(entry)}",
+                    f"plugin {entry.name} is provided by both {_origin(other)} and {_origin(entry)}",
                 )
     return REGISTRY.with_plugins(*(_load(entry) for entry in found.values()))
 
 
 def _entries() -> Iterable[EntryPoint]:
-    # Here, because most configurations name no such plugin, and the library takes long to load.
+    # Imported here because most configurations use no such plugin, and the library is slow to load.
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)
@@ -112,15 +112,15 @@ def _origin(entry: EntryPoint) -> str:
     return f"{where}{entry.value}"
 
 
-#: Extension point -> the field of `Plugins` that is about it.
+#: Extension point -> its field of `Plugins`.
 _POINTS: Mapping[str, str] = {each.encode_name: each.name for each in fields(Plugins)}
-#: Those whose weights are read.
+#: Extension points whose weights are used.
 _WEIGHED = (MULTI_POINT, "score")
 _OWN_API_VERSION = "agent-scheduler/v1"
 
 
 def build_profiles(configuration: Configuration, *, warn: Warn = silent) -> dict[str, Profile]:
-    """The profiles by schedulerName. Each call makes plugins of its own. Raises Invalid."""
+    """Build the profiles by schedulerName. Each call creates new plugins. Raises Invalid."""
     built = {}
     gangs = configuration.feature_gates[GANG_SCHEDULING]
     for index, profile in enumerate(configuration.profiles):
@@ -144,7 +144,7 @@ def build_profiles(configuration: Configuration, *, warn: Warn = silent) -> dict
 
 
 def _registry(profile: ProfileConfig, path: Path) -> Registry:
-    """The plugins that `profile` can have: the scheduler's, and those from elsewhere that it names."""
+    """Return the plugins available for `profile`: the scheduler's, and the external ones that it names."""
     places: dict[str, Path] = {}
     for point, name in _POINTS.items():
         for index, plugin in enumerate(getattr(profile.plugins, name).enabled):
@@ -197,7 +197,7 @@ def _check_set(chosen: Chosen, path: Path, point: str) -> None:
     for index, plugin in enumerate(chosen.enabled):
         if plugin.weight and point not in _WEIGHED:
             raise Invalid(
-                (*path, "enabled", index, "weight"), f"is for scores only: give it at {' or '.join(_WEIGHED)}"
+                (*path, "enabled", index, "weight"), f"is for scores only: set it at {' or '.join(_WEIGHED)}"
             )
 
 
@@ -208,7 +208,7 @@ def _args(
     for index, config in enumerate(profile.plugin_config):
         at = (*path, "pluginConfig", index)
         if config.name in seen:
-            raise Invalid((*at, "name"), f"found {config.name!r} a second time; give a plugin's args once")
+            raise Invalid((*at, "name"), f"found {config.name!r} a second time; specify a plugin's args once")
         seen.add(config.name)
         plugin = registry.get(config.name)
         if plugin is not None:
@@ -229,7 +229,7 @@ def _args(
 
 
 def _plain(config: PluginConfig, plugin: Registration, at: Path) -> dict[str, Any]:
-    """The arguments without the header that kube-scheduler's files give them."""
+    """Return the arguments without the header of kube-scheduler's files."""
     args = dict(config.args)
     if plugin.origin:
         return args
@@ -246,7 +246,7 @@ def _plain(config: PluginConfig, plugin: Registration, at: Path) -> dict[str, An
 
 
 def _place(path: Path, profile: ProfileConfig) -> Path:
-    """The engine's path as the file has it: it names an entry of pluginConfig by its plugin."""
+    """Return the engine's path as in the file, where entries of pluginConfig have an index instead of a name."""
     if path[:1] != ("pluginConfig",):
         return path
     name, rest = path[1], path[2:]

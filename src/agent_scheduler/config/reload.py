@@ -1,10 +1,10 @@
-"""The configuration's files while the process runs: what they come to say takes effect, or is refused.
+"""Watches the configuration's files while the process runs: changes are applied or rejected.
 
-The file is compared by its content, every few seconds: a ConfigMap is replaced by swapping symbolic links, which no
-watch on the file itself sees. A new content counts once it was seen twice, so that a file which is just being written
-is not read half; `now` does not wait. A content that was refused is not tried again until it changes, or by `now`.
+Files are compared by content every few seconds, because a ConfigMap is replaced by swapping symbolic links, which a
+watch on the file does not notice. New content counts once it was read twice, so that a file is not read while it is
+being written; `now` does not wait. Rejected content is tried again only after a change, or by `now`.
 
-A configuration is loaded and validated whole, as at the start, flags laid over it, before anything of it is applied.
+A configuration is loaded and validated as a whole, including flags, before any of it is applied.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from agent_scheduler.config.schema import Configuration
 from apimachinery.codec import extra, settings
 from apimachinery.errors import ConfigurationError
 
-#: Seconds between two looks at the file.
+#: Seconds between two checks of the file.
 LOOK_EVERY = 2.0
 
-#: Settings that take effect while the process runs, with all that is below them. Every other needs a restart.
+#: Settings that take effect while the process runs, including everything below them. All others need a restart.
 CHANGEABLE = frozenset(
     ".".join(setting.path) for setting in settings(Configuration) if extra(setting.kind).get("live")
 )
 
 
 class _Content(NamedTuple):
-    """What the files say, or why one cannot be read."""
+    """The content of the files, or the reason why one is unreadable."""
 
     texts: Texts | None
     problem: str
 
 
 class ReloadObserver(Protocol):
-    """Is told what became of a change of the file."""
+    """Receives the results of file changes."""
 
     def applied(self, configuration: Configuration, changed: list[str]) -> None:
-        """`changed`: paths of settings; empty if the file says the same in other words."""
+        """Report an applied configuration. `changed` has the paths of settings; empty for an equivalent file."""
 
     def refused(self, problem: str) -> None:
-        """Nothing has changed."""
+        """Report a rejected configuration; nothing has changed."""
 
     def without_effect(self, warning: str) -> None:
-        """Something in the file has no effect."""
+        """Report an ineffective setting of the file."""
 
 
 class Reloader:
-    """Owner of what is known of the file. Everything but `run` is synchronous, so it happens between cycles."""
+    """Owns the known state of the file. Everything except `run` is synchronous, so it happens between cycles."""
 
     def __init__(
         self,
@@ -58,25 +58,24 @@ class Reloader:
         observer: ReloadObserver,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        """`current` was loaded from `source`. `apply` puts a valid configuration into effect, or raises having
-        changed nothing."""
+        """Watch `source`; `current` was loaded from it. `apply` activates a configuration or raises unchanged."""
         self._source = source
         self._current = current
         self._apply = apply
         self._observer = observer
         self._sleep = sleep
-        #: What the file said when it was last applied or refused, and what it says since the last look, if other.
+        #: The content that was last applied or rejected, and a newer one since the last check, if any.
         self._settled = _Content(source.loaded, "")
         self._fresh: _Content | None = None
 
     async def run(self) -> None:
-        """Look at the file until cancelled."""
+        """Check the file until cancelled."""
         while True:
             await self._sleep(LOOK_EVERY)
             self.look()
 
     def look(self) -> None:
-        """Take in what the file says if that is new, and was the same at the last look."""
+        """Apply new content if it is the same as at the last check."""
         content = self._read()
         if content == self._settled:
             self._fresh = None
@@ -86,7 +85,7 @@ class Reloader:
             self._take(content)
 
     def now(self) -> None:
-        """Take in what the file says, new or not."""
+        """Apply the current content, new or not."""
         self._take(self._read())
 
     def _read(self) -> _Content:
@@ -112,7 +111,7 @@ class Reloader:
         except ConfigurationError as error:
             self._observer.refused(str(error))
         except Exception as error:
-            # A plugin from elsewhere may raise anything, and the scheduler runs on as it is.
+            # An external plugin may raise anything, and the scheduler must continue unchanged.
             self._observer.refused(f"{type(error).__name__}: {error}")
         else:
             self._current = wanted
@@ -120,10 +119,10 @@ class Reloader:
 
 
 def differences(before: Configuration, after: Configuration) -> list[str]:
-    """Paths of the settings that are not the same; a list is one setting."""
+    """Return the paths of the settings that differ; a list is one setting."""
     old, new = _flat(to_dict(before)), _flat(to_dict(after))
     if not before.leader_election.leader_elect and not after.leader_election.leader_elect:
-        # Nobody reads the rest of that section, and the lease's name follows that of the first profile.
+        # The rest of that section is unused, and the lease's name depends on the first profile.
         old = {path: value for path, value in old.items() if not path.startswith("leaderElection.")}
     return [path for path in old if old[path] != new.get(path)]
 

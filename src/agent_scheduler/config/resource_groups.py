@@ -1,5 +1,4 @@
-"""The file of `--admission-conf`: Volcano's resource groups, by which pods get a node selector, an affinity,
-tolerations and a scheduler."""
+"""Reads Volcano's resource groups, which add node selectors, affinity, tolerations and a scheduler to pods."""
 
 from __future__ import annotations
 
@@ -18,15 +17,17 @@ from apimachinery.values import Name, Section
 
 
 class _Members(Section, frozen=True, kw_only=True):
-    """`key` namespace: `value` are names of namespaces; annotation: pairs such as `key: value`. Without a key the
-    annotation `volcano.sh/resource-group` counts, too."""
+    """The members of a group. With the key namespace, `value` has namespaces, otherwise pairs such as `key: value`.
+
+    Without a key the annotation `volcano.sh/resource-group` counts, too.
+    """
 
     key: Literal["annotation", "namespace"] | None = None
     value: tuple[str, ...] = ()
 
 
 class _Entry(Section, frozen=True, kw_only=True):
-    """`affinity` is a pod's, as JSON."""
+    """A group. `affinity` is a pod's affinity as JSON."""
 
     resource_group: Name
     object: _Members = _Members()
@@ -41,7 +42,7 @@ class _File(Section, frozen=True, kw_only=True):
 
 
 def read_resource_groups(text: str, *, source: str) -> tuple[ResourceGroup, ...]:
-    """Raises ConfigurationError naming the line of `source`."""
+    """Read the groups. Raises ConfigurationError with the line of `source`."""
     document = Document(text, source=source)
     try:
         file = decode({} if document.data is None else document.data, _File)
@@ -88,7 +89,7 @@ def _affinity(text: str, at: Path) -> Mapping[str, Any] | None:
     try:
         read = json.loads(text)
     except ValueError as error:
-        raise Invalid(at, f"is no JSON: {error}; allowed: the affinity of a pod as JSON") from None
+        raise Invalid(at, f"not valid JSON: {error}; allowed: the affinity of a pod as JSON") from None
     if not isinstance(read, dict):
         raise Invalid(at, f"found {found(read)}; allowed: the affinity of a pod as JSON")
     return read

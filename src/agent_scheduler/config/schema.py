@@ -1,9 +1,8 @@
-"""The configuration: every setting, its default and its bounds, in the shape of a KubeSchedulerConfiguration.
+"""The configuration: every setting with default and bounds, in the form of a KubeSchedulerConfiguration.
 
-The structs are what a file is checked against, and, once loaded, what the rest of the program reads: frozen,
-complete, with every default filled in. Durations are seconds here and Go durations (`15s`) in a file. A setting's flag
-(`flag`) and whether it takes effect while the process runs (`LIVE`) stand beside its bounds. docs/configuration.md
-explains each setting.
+The structs are the schema of a file and, once loaded, the settings that the program uses: frozen and complete with
+all defaults. Durations are seconds here and Go durations (`15s`) in a file. A setting's flag (`flag`) and whether it
+takes effect while the process runs (`LIVE`) are next to its bounds. docs/configuration.md explains each setting.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ KIND = "SchedulerConfiguration"
 DEFAULT_SCHEDULER_NAME = "agent-scheduler"
 _OWN_NAMESPACE = "the namespace that the process runs in, or kube-system"
 
-#: Feature gates that something reads, and what they are when not given.
+#: Supported feature gates with their defaults.
 FEATURE_GATES: Mapping[str, bool] = {
     "GangScheduling": True,
     "SchedulerPopFromBackoffQ": True,
@@ -33,12 +32,12 @@ FEATURE_GATES: Mapping[str, bool] = {
 
 class PluginRef(Section, frozen=True, kw_only=True):
     name: Name
-    #: Of scores; 0 as if it were not given.
+    #: For scores; 0 means the default.
     weight: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
 
 
 class DisabledPlugin(Section, frozen=True, kw_only=True):
-    #: "*" stands for all.
+    #: "*" means all.
     name: Name
 
 
@@ -48,7 +47,7 @@ class PluginSet(Section, frozen=True, kw_only=True):
 
 
 class Plugins(Section, frozen=True, kw_only=True):
-    """What is changed at each extension point; `engine.framework.points` has the rules."""
+    """The changes at each extension point; `engine.framework.points` has the rules."""
 
     multi_point: PluginSet = PluginSet()
     pre_enqueue: PluginSet = PluginSet()
@@ -71,37 +70,37 @@ class PluginConfig(Section, frozen=True, kw_only=True):
 
 
 class ProfileConfig(Section, frozen=True, kw_only=True):
-    """How the pods with one schedulerName are scheduled."""
+    """The scheduling of pods with one schedulerName."""
 
     scheduler_name: Name = DEFAULT_SCHEDULER_NAME
-    #: What `plugins` changes: `agent` packs, `default-scheduler` spreads as kube-scheduler does.
+    #: The plugins that `plugins` changes: `agent` packs, `default-scheduler` spreads like kube-scheduler.
     base: Literal["agent", "default-scheduler"] = "agent"
     plugins: Plugins = Plugins()
     plugin_config: tuple[PluginConfig, ...] = ()
 
 
 class ClientConnection(Section, frozen=True, kw_only=True):
-    """How the API server is reached. The rate is for binds; status writes and events have rates of their own."""
+    """The connection to the API server. The rate is for binds; status writes and events have their own."""
 
     kubeconfig: Annotated[
         str,
         flag(
             "--kubeconfig",
-            "file that says how to reach the API server "
+            "kubeconfig file for the API server "
             "(default: $KUBECONFIG, the pod's service account, ~/.kube/config)",
             "FILE",
         ),
     ] = ""
-    qps: Annotated[Rate, LIVE, flag("--kube-api-qps", "binds a second; 0: no limit")] = 0.0
+    qps: Annotated[Rate, LIVE, flag("--kube-api-qps", "binds per second; 0: no limit")] = 0.0
     burst: Annotated[
         PositiveInt | None,
         LIVE,
-        flag("--kube-api-burst", "binds that may be saved up (default: twice the qps)"),
+        flag("--kube-api-burst", "the maximum burst of binds (default: twice the qps)"),
     ] = None
 
 
 class StatusWrites(Section, frozen=True, kw_only=True):
-    """Budget of PodScheduled conditions."""
+    """The budget of PodScheduled conditions."""
 
     qps: Annotated[Rate, LIVE] = 100.0
     burst: Annotated[PositiveInt | None, LIVE] = None
@@ -109,7 +108,7 @@ class StatusWrites(Section, frozen=True, kw_only=True):
 
 
 class Events(Section, frozen=True, kw_only=True):
-    """Budget of Kubernetes events, which are dropped and counted when `buffer` is full."""
+    """The budget of Kubernetes events, which are dropped and counted when `buffer` is full."""
 
     enabled: bool = True
     qps: Annotated[Rate, LIVE] = 100.0
@@ -122,27 +121,27 @@ class LeaderElection(Section, frozen=True, kw_only=True):
         bool | None,
         flag(
             "--leader-elect",
-            "schedule only while holding a lease, so that replicas take over from one another (default: yes; no with "
+            "schedule only while holding a lease, so that one replica works at a time (default: yes; no with "
             "--scheduler-sharding-mode, where the lease of the shard does it)",
             "true|false",
         ),
     ] = None
     lease_duration: Annotated[
-        Duration, flag("--leader-elect-lease-duration", "how long a lease is good for", "DURATION")
+        Duration, flag("--leader-elect-lease-duration", "the duration of a lease", "DURATION")
     ] = 15.0
     renew_deadline: Annotated[
         Duration,
         flag(
             "--leader-elect-renew-deadline",
-            "how long the leader tries to renew before it gives up",
+            "how long the leader retries a renewal before it stops leading",
             "DURATION",
         ),
     ] = 10.0
     retry_period: Annotated[
-        Duration, flag("--leader-elect-retry-period", "time between two tries", "DURATION")
+        Duration, flag("--leader-elect-retry-period", "time between two attempts", "DURATION")
     ] = 2.0
     resource_name: Annotated[
-        str, flag("--leader-elect-resource-name", "name of the lease (default: the scheduler's)", "NAME")
+        str, flag("--leader-elect-resource-name", "name of the lease (default: the scheduler's name)", "NAME")
     ] = ""
     resource_namespace: Annotated[
         str,
@@ -155,13 +154,13 @@ class LeaderElection(Section, frozen=True, kw_only=True):
 
 
 class Sharding(Section, frozen=True, kw_only=True):
-    """How the cluster's nodes are shared with other schedulers, by NodeShards. Changes need a restart."""
+    """Sharing of the cluster's nodes with other schedulers by NodeShards. Changes need a restart."""
 
     mode: Annotated[
         Literal["none", "soft", "hard"],
         flag(
             "--scheduler-sharding-mode",
-            "none: use all nodes; soft: those of the shard first; hard: no others",
+            "none: use all nodes; soft: prefer nodes of the shard; hard: use only nodes of the shard",
             "MODE",
         ),
     ] = "none"
@@ -169,7 +168,7 @@ class Sharding(Section, frozen=True, kw_only=True):
         str,
         flag(
             ("--scheduler-sharding-name", "--agent_scheduler_sharding_name"),
-            "name of the NodeShard (default: the scheduler's)",
+            "name of the NodeShard (default: the scheduler's name)",
             "NAME",
         ),
     ] = ""
@@ -181,13 +180,12 @@ class Sharding(Section, frozen=True, kw_only=True):
             "NAMESPACE",
         ),
     ] = ""
-    #: As long as the API server may work at a request, which is a minute unless it is told otherwise
-    #: (`--request-timeout`).
+    #: At least the API server's limit for a request, by default a minute (`--request-timeout`).
     fence_period: Annotated[
         Duration,
         flag(
             "--sharding-fence-period",
-            "how long after the end of another shard's lease its nodes are left alone",
+            "how long nodes of another shard stay unused after the end of its lease",
             "DURATION",
         ),
     ] = 60.0
@@ -198,13 +196,13 @@ class Serving(Section, frozen=True, kw_only=True):
 
     bind_address: Annotated[str, flag("--bind-address", "address of the HTTP server", "IP")] = "127.0.0.1"
     port: Annotated[Port, flag("--port", "port of the HTTP server; 0: none")] = 10251
-    #: Whether everything but health asks for a token that the API server accepts and authorizes.
+    #: Whether everything except health requires a token that the API server accepts and authorizes.
     authorize_metrics: bool = False
     tls_cert_file: Annotated[
         str,
         flag(
             "--tls-cert-file",
-            "PEM file with which the server speaks HTTPS (default: it speaks HTTP)",
+            "PEM file with the certificate for HTTPS (default: HTTP without encryption)",
             "FILE",
         ),
     ] = ""
@@ -221,16 +219,16 @@ class Logging(Section, frozen=True, kw_only=True):
 
 
 class Tracing(Section, frozen=True, kw_only=True):
-    """OpenTelemetry, as Kubernetes' TracingConfiguration has it. Needs the extra `tracing`."""
+    """OpenTelemetry settings, as in Kubernetes' TracingConfiguration. Needs the extra `tracing`."""
 
-    #: URL of a collector that takes OTLP over HTTP; empty: as the environment's OTEL_EXPORTER_OTLP_* say.
+    #: The URL of a collector for OTLP over HTTP; if empty, the environment's OTEL_EXPORTER_OTLP_* apply.
     endpoint: str = ""
-    #: Pods of a million whose way through the scheduler is traced.
+    #: The number of traced pods per million.
     sampling_rate_per_million: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
 
 
 class Configuration(Section, frozen=True, kw_only=True):
-    """The whole."""
+    """The whole configuration."""
 
     api_version: Literal["agent-scheduler/v1"]
     kind: Literal["SchedulerConfiguration"]
@@ -243,7 +241,7 @@ class Configuration(Section, frozen=True, kw_only=True):
         LIVE,
         flag(
             "--pod-max-in-unschedulable-pods-duration",
-            "how long a refused pod waits to be tried again though no event woke it",
+            "how long an unschedulable pod waits for a retry without an event",
             "DURATION",
         ),
     ] = 300.0
@@ -252,7 +250,7 @@ class Configuration(Section, frozen=True, kw_only=True):
         Meta(ge=1, le=1024),
         flag(
             ("--scheduler-worker-count", "--agent_scheduler_worker_count"),
-            "workers that decide concurrently",
+            "the number of concurrent workers",
         ),
     ] = 1
     candidate_node_count: Annotated[int, Meta(ge=1, le=1024), LIVE] = 3
@@ -260,14 +258,14 @@ class Configuration(Section, frozen=True, kw_only=True):
     max_urgent_retries: Annotated[int, Meta(ge=0), LIVE] = 5
     client_connection: ClientConnection = ClientConnection()
     bind_concurrency: Annotated[int, Meta(ge=1, le=65535)] = 64
-    #: 0: a pod that was let past the gate of its queue keeps its room there for ever.
+    #: 0: a pod that has passed the gate of its queue keeps its reservation indefinitely.
     queue_reservation_timeout: Duration = 0.0
-    #: `auto`: where nodes are shared with other schedulers, with a batch scheduler alone; else yes.
+    #: `auto`: yes, except in processes without a batch scheduler if nodes are shared with other schedulers.
     gate_removal: Annotated[
         Literal["auto", "always", "never"],
         flag(
             "--gate-removal",
-            "whether this process removes gates of queues' capacity; auto: where nodes are shared by NodeShards, only "
+            "whether this process removes gates of queues; auto: yes, but if nodes are shared by NodeShards, only "
             "with a batch scheduler",
             "WHEN",
         ),
@@ -275,18 +273,18 @@ class Configuration(Section, frozen=True, kw_only=True):
     gate_removal_worker_num: Annotated[
         int,
         Meta(ge=1, le=1024),
-        flag(("--gate-removal-worker-num",), "gates of queues' capacity that are removed at a time"),
+        flag(("--gate-removal-worker-num",), "the number of gates of queues that are removed concurrently"),
     ] = 64
     status_writes: StatusWrites = StatusWrites()
     events: Events = Events()
     leader_election: LeaderElection = LeaderElection()
     sharding: Sharding = Sharding()
-    #: None: no pod is scheduled in sessions.
+    #: None: no sessions.
     batch: Batch | None = None
     serving: Serving = Serving()
-    #: How long binds under way may take to end once the process was asked to stop.
+    #: How long binds in progress may take at shutdown.
     shutdown_grace_period: Annotated[Duration, LIVE] = 20.0
     feature_gates: dict[str, bool] = field(default_factory=dict)
     logging: Logging = Logging()
-    #: None: nothing is traced.
+    #: None: no traces.
     tracing: Tracing | None = None

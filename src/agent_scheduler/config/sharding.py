@@ -1,7 +1,7 @@
-"""The configuration of the sharding controller: Volcano's `sharding.yaml`, and the older form of its flags.
+"""The configuration of the sharding controller: Volcano's `sharding.yaml`, and the older form as a flag.
 
-What cannot be used is refused whole, with one message that says where it stands, what was found and what is allowed. A
-configuration without shards is none: it never means that there should be no shards.
+An invalid configuration is rejected as a whole, with one message that names the place, the value and what is allowed.
+A configuration without shards is invalid: it never means that all shards should be removed.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from apimachinery.values import Duration, Section
 FILE = "sharding.yaml"
 
 SCHEDULER_CONFIGS_FLAG = "--scheduler-configs"
-#: Its value, as Volcano has it.
+#: Volcano's default value.
 DEFAULT_SCHEDULER_CONFIGS = "volcano:volcano:0.0:0.6:false:2:100,agent-scheduler:agent:0.7:1.0:true:2:100"
 
 _SHARDS = "schedulerConfigs"
 _PARTS = ("name", "type", "min", "max", "prefer_warmup", "minNodes", "maxNodes")
 _ALLOWED_SHARDS = f"{_SHARDS}: a list of at least one shard, each with a name and policies"
-#: What Go reads as a boolean.
+#: Go's boolean values.
 _BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
-#: What Volcano's flag has for the ends of a range.
+#: The values of Volcano's flag for the ends of a range.
 _ENDS = {"inf": 1.0, "infinity": 1.0, "-inf": 0.0, "-infinity": 0.0}
 
 
-#: As the API server wants the name of a NodeShard (RFC 1123 subdomain).
+#: The API server's rule for the name of a NodeShard (RFC 1123 subdomain).
 ShardName = Annotated[
     str,
     Meta(
@@ -60,21 +60,21 @@ ShardName = Annotated[
 
 
 class PolicyEntry(Section, frozen=True, kw_only=True):
-    """`arguments` are checked against those of the policy of this name."""
+    """A policy. `arguments` are checked against those of the policy with this name."""
 
     name: str
-    #: Not given: 1. 0 is 0, where Volcano takes it for 1.
+    #: The default is 1. 0 means 0, while Volcano treats it as 1.
     weight: Annotated[float, Meta(ge=0, le=1_000_000)] | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
 class SchedulerEntry(Section, frozen=True, kw_only=True):
-    """One shard. All below `policies` is deprecated, and makes policies where there are none."""
+    """A shard. Everything after `policies` is deprecated, and defines policies if there are none."""
 
     name: ShardName
     type: str = ""
     policies: tuple[PolicyEntry, ...] = ()
-    #: Of allocation-rate.
+    #: Arguments of allocation-rate.
     arguments: dict[str, Any] = field(default_factory=dict)
     cpu_utilization_min: Share | None = None
     cpu_utilization_max: Share | None = None
@@ -84,7 +84,7 @@ class SchedulerEntry(Section, frozen=True, kw_only=True):
 
 
 class ShardingFile(Section, frozen=True, kw_only=True):
-    """The first three are Volcano's. The rest is of `engine.shards.settings.PlanSettings`."""
+    """The file. The first three settings are Volcano's, the others those of `engine.shards.settings.PlanSettings`."""
 
     scheduler_configs: tuple[SchedulerEntry, ...]
     shard_sync_period: Duration | None = None
@@ -96,21 +96,24 @@ class ShardingFile(Section, frozen=True, kw_only=True):
 
 
 class Sharding(Struct, frozen=True, kw_only=True):
-    """The whole. None: the file says nothing of it, and the controller's flag holds."""
+    """The whole configuration.
+
+    None means that the file does not have the setting, and the controller's flag applies.
+    """
 
     plan: PlanSettings
     #: Seconds between two full syncs.
     sync_period: float | None = None
-    #: Whether a change of a node or a pod makes a plan at once; otherwise only the period does.
+    #: Whether a change of a node or pod causes an immediate plan; otherwise only the period does.
     node_event_trigger: bool | None = None
-    #: What was read and has no effect, or is deprecated, each with its place: for the log.
+    #: Ineffective or deprecated settings with their place, for the log.
     warnings: tuple[str, ...] = ()
 
 
 def load_sharding(text: str, *, source: str) -> Sharding:
-    """What the text of `sharding.yaml` says. `source` names it in errors: `configmap volcano-system/x, sharding.yaml`.
+    """Read the text of `sharding.yaml`. `source` names it in errors, for example `configmap volcano-system/x`.
 
-    Raises ConfigurationError with one complete message, for an empty text and an empty list of shards, too.
+    Raises ConfigurationError with one complete message, also for an empty text and an empty list of shards.
     """
     document = Document(text, source=source)
     if document.data is None:
@@ -140,10 +143,9 @@ def load_sharding(text: str, *, source: str) -> Sharding:
 
 
 def parse_scheduler_configs(text: str) -> Sharding:
-    """What the flag `--scheduler-configs` says: `name:type:min:max:prefer_warmup:minNodes:maxNodes,...`, where min and
-    max are the range of CPU utilisation.
+    """Read the flag `--scheduler-configs`: `name:type:min:max:prefer_warmup:minNodes:maxNodes,...`.
 
-    Raises ConfigurationError, which names the flag and the part.
+    min and max are the range of CPU utilization. Raises ConfigurationError with the flag and the part.
     """
     parts = [part.strip() for part in text.split(",")]
     try:
@@ -189,12 +191,12 @@ def _policies(entry: SchedulerEntry, at: Path, warn: Warn) -> tuple[PolicySettin
     if entry.min_nodes or entry.max_nodes:
         if any(isinstance(each.arguments, NodeLimitArgs) for each in made):
             key = "minNodes" if entry.min_nodes else "maxNodes"
-            raise Invalid((*at, key), "is said by the policy node-limit, too; allowed: one of both")
+            raise Invalid((*at, key), "is also set by the policy node-limit; allowed: one of them")
         limit = {"minNodes": entry.min_nodes, "maxNodes": entry.max_nodes}
         made.append(PolicySettings(arguments=decode(limit, NodeLimitArgs, path=at)))
         for key, number in limit.items():
             if number:
-                warn((*at, key), "is deprecated; give the policy node-limit")
+                warn((*at, key), "is deprecated; use the policy node-limit")
     _check_limits(made, at)
     return tuple(made)
 
@@ -213,7 +215,7 @@ def _policy(entry: PolicyEntry, at: Path) -> PolicySettings:
 
 
 def _older_policies(entry: SchedulerEntry, at: Path, warn: Warn) -> list[PolicySettings]:
-    """What a shard without policies means, by Volcano's rule: its CPU is in a range, and warm nodes may come first."""
+    """Return the policies of a shard without policies, as in Volcano: a CPU range, and possibly warm nodes first."""
     given = dict(entry.arguments)
     ends = (
         ("cpuUtilizationMin", "minCPUUtil", entry.cpu_utilization_min),
@@ -222,9 +224,9 @@ def _older_policies(entry: SchedulerEntry, at: Path, warn: Warn) -> list[PolicyS
     for key, argument, value in ends:
         if value is not None:
             if given.get(argument) is not None:
-                raise Invalid((*at, key), f"is said by arguments.{argument}, too; allowed: one of both")
+                raise Invalid((*at, key), f"is also set by arguments.{argument}; allowed: one of them")
             given[argument] = value
-            warn((*at, key), "is deprecated; give the policy allocation-rate")
+            warn((*at, key), "is deprecated; use the policy allocation-rate")
     low, high = entry.cpu_utilization_min, entry.cpu_utilization_max
     if low is not None and high is not None and low > high:
         raise Invalid(
@@ -236,25 +238,25 @@ def _older_policies(entry: SchedulerEntry, at: Path, warn: Warn) -> list[PolicyS
     rate = PolicyEntry(name="allocation-rate", arguments=given)
     made = [_policy(rate, at)]
     if entry.prefer_warmup_nodes:
-        warn((*at, "preferWarmupNodes"), "is deprecated; give the policy warmup")
+        warn((*at, "preferWarmupNodes"), "is deprecated; use the policy warmup")
         made.append(PolicySettings(arguments=WarmupArgs()))
     return made
 
 
 def _check_limits(made: list[PolicySettings], at: Path) -> None:
-    """Of several limits the closest holds, so one may contradict another."""
+    """Check that the strictest of several limits do not contradict one another."""
     limits = [each.arguments for each in made if isinstance(each.arguments, NodeLimitArgs)]
     least = max((each.min_nodes for each in limits), default=0)
     most = min((each.max_nodes for each in limits if each.max_nodes), default=least)
     if most < least:
         raise Invalid(
             (*at, "policies"),
-            f"found minNodes {least} and maxNodes {most}; allowed: maxNodes of minNodes and more",
+            f"found minNodes {least} and maxNodes {most}; allowed: maxNodes not below minNodes",
         )
 
 
 def _flag_entry(part: str) -> dict[str, Any]:
-    """One shard of the flag, as a file would have it. What is no number is left to be judged as in a file."""
+    """Return a shard of the flag in the form of a file. Invalid numbers are checked as in a file."""
     words = part.split(":")
     if len(words) != len(_PARTS):
         raise ConfigurationError(f"{SCHEDULER_CONFIGS_FLAG}: found {part!r}; allowed: {':'.join(_PARTS)}")
@@ -280,7 +282,7 @@ def _number(text: str, kind: Callable[[str], float]) -> float | str:
 
 
 def _flag_place(path: Path, parts: list[str]) -> str:
-    """`'volcano:volcano:2:...', max`."""
+    """Return the place of an error, such as `'volcano:volcano:2:...', max`."""
     keys = (
         "name",
         "type",

@@ -1,12 +1,10 @@
-"""A Volcano scheduler configuration (`actions`, `tiers`, `configurations`), read as a profile of ours.
+"""Reads a Volcano scheduler configuration (`actions`, `tiers`, `configurations`) as one of our profiles.
 
-What it says about nodes is translated: `predicates` into filters, `nodeorder` and `binpack` into scores, with their
-arguments. What it says about jobs and queues, which a profile does not have, is read with a warning where it only
-orders work, and refused where pods would be placed that Volcano would hold back, or elsewhere. The batch scheduler
-reads the same file by other rules (`batch`).
-
-Volcano has a node's resources checked by `allocate` itself, so NodeResourcesFit is always a filter; NodeName,
-VolumeRestrictions and scheduling gates, which it does not look at, are honoured all the same.
+Settings about nodes are translated: `predicates` into filters, `nodeorder` and `binpack` into scores with their
+arguments. Settings about jobs and queues, which a profile does not have, are read with a warning if they only order
+work, and rejected if pods would be placed elsewhere or too early. The batch scheduler reads the same file by other
+rules (`batch`). In Volcano, `allocate` itself checks a node's resources, so NodeResourcesFit is always a filter;
+NodeName, VolumeRestrictions and scheduling gates, which it ignores, are respected nevertheless.
 """
 
 from __future__ import annotations
@@ -27,28 +25,28 @@ _KEYS = ("actions", "tiers", "configurations", "metrics")
 
 _ORDER_ONLY = "has no effect: a profile has no jobs and queues; its pods are tried by priority, then age"
 _NO_JOBS = (
-    "is not supported: a profile has no jobs and queues, and pods would be placed that it holds back; for the batch "
-    "scheduler give this file with --scheduler-conf"
+    "is not supported: a profile has no jobs and queues, and would place pods too early; for the batch "
+    "scheduler use this file with --scheduler-conf"
 )
 _EVICTS = (
-    "is not supported: a profile has no jobs and queues to evict from; for the batch scheduler give this file with "
+    "is not supported: a profile has no jobs and queues to evict from; for the batch scheduler use this file with "
     "--scheduler-conf"
 )
 
-#: Action -> why it has no effect; None: it is what happens, or is translated.
+#: Action -> why it has no effect; None if it is the existing behavior or is translated.
 _ACTIONS: Mapping[str, str | None] = {
     "allocate": None,
     "preempt": None,
-    "enqueue": "has no effect: every pod is tried as it comes",
+    "enqueue": "has no effect: every pod is tried on arrival",
     "backfill": "has no effect: pods without requests are tried like all others",
 }
 _REFUSED_ACTIONS = dict.fromkeys(("reclaim", "gangpreempt", "gangreclaim", "shuffle"), _EVICTS)
 
-#: Plugin -> why it has no effect; empty: it is what happens anyway.
+#: Plugin -> why it has no effect; empty if it is the existing behavior.
 _IDLE_PLUGINS: Mapping[str, str] = {
     "priority": "",
     "pdb": "",
-    "conformance": "has no effect: pods of kube-system are spared by their priority alone",
+    "conformance": "has no effect: only their priority protects pods of kube-system",
     "drf": _ORDER_ONLY,
     "overcommit": _ORDER_ONLY,
     "sla": _ORDER_ONLY,
@@ -66,7 +64,7 @@ _REFUSED_PLUGINS: Mapping[str, str] = {
 }
 _TRANSLATED = ("predicates", "nodeorder", "binpack")
 
-#: Keys of a plugin that switch one of its functions; of those here only two have one.
+#: Keys of a plugin that switch one of its functions; only two have an effect here.
 _SWITCH = re.compile(r"[eE]nabled?[A-Z][A-Za-z]*")
 _SWITCHES = {"predicates": "enablePredicate", "nodeorder": "enableNodeOrder", "binpack": "enableNodeOrder"}
 
@@ -81,11 +79,11 @@ _PREDICATES: Mapping[str, str] = {
     "predicate.PodTopologySpreadEnable": "PodTopologySpread",
     "predicate.VolumeBindingEnable": "VolumeBinding",
 }
-#: Plugins of kube-scheduler that Volcano has no function for.
+#: Plugins of kube-scheduler without an equivalent in Volcano.
 _UNKNOWN = frozenset({"NodeDeclaredFeatures"})
-#: Switches of what is not here: a warning or, where it would place pods elsewhere, a refusal if they are on.
+#: Switches of missing functions: a warning or, if they would place pods elsewhere, a rejection when they are on.
 _IDLE_PREDICATES: Mapping[str, str] = {
-    "predicate.CacheEnable": "has no effect: answers are always kept from pod to pod",
+    "predicate.CacheEnable": "has no effect: results are always cached across pods",
     "predicate.DynamicResourceAllocationEnable": "has no effect: Volcano does not read it either",
 }
 _REFUSED_PREDICATES = (
@@ -97,7 +95,7 @@ _VOLUMES = {"volumebinding.bindTimeoutSeconds": "bindTimeoutSeconds", "volumebin
 _VOLUME_WEIGHT = "volumebinding.weight"
 _DRA_TIMEOUT = "dynamicresources.filterTimeoutSeconds"
 
-#: Argument of nodeorder -> (plugin, weight if not given).
+#: Argument of nodeorder -> (plugin, default weight).
 _ORDERS: Mapping[str, tuple[str, int]] = {
     "nodeaffinity.weight": ("NodeAffinity", 2),
     "podaffinity.weight": ("InterPodAffinity", 2),
@@ -113,7 +111,7 @@ _BINPACK = ("binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resource
 
 @dataclass(slots=True)
 class _Profile:
-    """What has been translated so far."""
+    """The translation so far."""
 
     warn: Warn
     filters_off: set[str] = field(default_factory=set)
@@ -124,7 +122,7 @@ class _Profile:
     predicates: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """As a profile of a file."""
+        """Return the profile as in a file."""
         off = _UNKNOWN | (
             self.filters_off
             if self.predicates
@@ -144,12 +142,15 @@ class _Profile:
 
 
 def translated(data: Any, warn: Warn) -> Any:
-    """`data` with a Volcano configuration, if it is one, in our form. Raises Invalid with the places of its own."""
+    """Return `data` with a Volcano configuration, if any, translated to our form.
+
+    Raises Invalid with its own places.
+    """
     if not isinstance(data, dict) or not any(key in data for key in _KEYS):
         return data
     if data.get("profiles"):
         raise Invalid(
-            ("profiles",), "is given beside actions and tiers of Volcano; allowed: one of the forms"
+            ("profiles",), "is set together with Volcano's actions and tiers; allowed: one of the forms"
         )
     ours = {key: value for key, value in data.items() if key not in _KEYS}
     if "apiVersion" not in ours and "kind" not in ours:
@@ -177,7 +178,7 @@ def _actions(value: Any, profile: _Profile) -> None:
         if idle:
             profile.warn(at, f"{name} {idle}")
     if "allocate" not in names:
-        raise Invalid(at, f"found {value!r}; allowed: a list with allocate, or no pod is ever placed")
+        raise Invalid(at, f"found {value!r}; allowed: a list with allocate, since otherwise no pod is placed")
     profile.preempts = "preempt" in names
 
 
@@ -192,9 +193,7 @@ def _tiers(value: Any, profile: _Profile) -> None:
                 raise Invalid((*at, "plugins", index, "name"), f"found {name!r} a second time")
             seen.add(name)
     if not profile.predicates:
-        profile.warn(
-            ("tiers",), "predicates is not among the plugins, or off: of a node only its room is looked at"
-        )
+        profile.warn(("tiers",), "predicates is missing or off: only the free resources of nodes are checked")
     fit = combined(profile.wishes, profile.warn)
     if fit is not None:
         profile.weights["NodeResourcesFit"] = fit.weight
@@ -202,7 +201,7 @@ def _tiers(value: Any, profile: _Profile) -> None:
 
 
 def _plugin(plugin: Any, at: Path, profile: _Profile) -> str:
-    """Translates one plugin; its name."""
+    """Translate one plugin and return its name."""
     known(plugin, ("name", "arguments"), at, also=_SWITCH)
     name = plugin.get("name")
     names = {*_TRANSLATED, *_IDLE_PLUGINS, *_REFUSED_PLUGINS}
@@ -245,7 +244,7 @@ def _predicates(arguments: Arguments, profile: _Profile, *, on: bool) -> None:
             raise Invalid((*arguments.at, key), _OTHER_PLACES)
     if arguments.take(_DRA_TIMEOUT) is not None:
         profile.warn(
-            (*arguments.at, _DRA_TIMEOUT), "has no effect: a search for devices is bounded by its steps"
+            (*arguments.at, _DRA_TIMEOUT), "has no effect: the search for devices is limited by its steps"
         )
     volumes = {}
     for key, name in _VOLUMES.items():
@@ -273,7 +272,7 @@ def _nodeorder(arguments: Arguments, profile: _Profile, *, on: bool) -> None:
     for key, weight in weights.items():
         if weight:
             _weigh(_ORDERS[key][0], weight, (*arguments.at, key), profile)
-    # As Volcano makes these plugins.
+    # As Volcano creates these plugins.
     profile.args["NodeResourcesBalancedAllocation"] = {
         "resources": [{"name": name} for name in ("cpu", "memory", "nvidia.com/gpu")]
     }
@@ -323,6 +322,6 @@ def _configurations(value: Any, ours: dict[str, Any], warn: Warn) -> None:
         if arguments.take("predicateErrorCacheEnable") is not None:
             warn(
                 (*arguments.at, "predicateErrorCacheEnable"),
-                "has no effect: answers are always kept from pod to pod",
+                "has no effect: results are always cached across pods",
             )
         arguments.check()

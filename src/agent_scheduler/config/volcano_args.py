@@ -1,11 +1,11 @@
-"""Arguments of Volcano's plugins and actions: what is there is of the right kind, and nothing goes unread.
+"""Checks arguments of Volcano's plugins and actions: their types, and that all are known.
 
-Volcano ignores what it does not know. Here an argument that nobody asked for is a mistake.
+Volcano ignores unknown arguments; here they are errors.
 
-Volcano adds up what several plugins say of a node's utilisation; here one strategy says it all. Each is linear in the
-shares of a node's resources that are requested: `leastrequested` falls with them, `mostrequested` and `binpack` rise.
-So is their sum, and a sum whose parts all fall or all rise is one strategy with its weights. One that rises with one
-resource and falls with another is none, and is refused.
+Volcano adds up the scores of several plugins for a node's utilization; here one strategy covers all. Each score is
+linear in the requested shares of a node's resources: `leastrequested` falls with them, `mostrequested` and `binpack`
+rise. So is their sum, and a sum whose parts all fall or all rise is one strategy with its weights. A sum that rises
+with one resource and falls with another has no equivalent and is rejected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from apimachinery.errors import Invalid, Path, found
 
 
 class Arguments:
-    """Of one plugin or action."""
+    """The arguments of one plugin or action."""
 
     def __init__(self, value: Any, at: Path) -> None:
         if not isinstance(value, dict | None):
@@ -34,7 +34,7 @@ class Arguments:
         self._allowed: list[str] = []
 
     def take(self, key: str) -> Any:
-        """None if it is not given."""
+        """Remove and return an argument; None if it is missing."""
         self._allowed.append(key)
         return self._left.pop(key, None)
 
@@ -43,7 +43,7 @@ class Arguments:
         if value is None:
             return default
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
-            # Volcano's older files have all arguments in quotes.
+            # Volcano's older files quote all arguments.
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000:
             raise Invalid((*self.at, key), f"found {found(value)}; allowed: a whole number from 0 to 1000000")
@@ -54,7 +54,7 @@ class Arguments:
         return default if value is None else boolean(value, (*self.at, key))
 
     def check(self) -> None:
-        """Raises Invalid for the first that nobody read."""
+        """Raise Invalid for the first argument that was not taken."""
         for key in self._left:
             raise Invalid((*self.at, key), unknown_key(key, self._allowed))
 
@@ -82,13 +82,13 @@ def boolean(value: Any, at: Path) -> bool:
     return plain
 
 
-#: The largest weight that a resource may have.
+#: The maximum weight of a resource.
 _MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an argument asks for: a weight, below 0 for empty nodes, spread over resources by weights of their own."""
+    """A requested score: a weight, negative to prefer empty nodes, distributed to resources by their own weights."""
 
     key: str
     weight: int
@@ -98,14 +98,14 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The score of NodeResourcesFit: its weight and its strategy, as a file has it."""
+    """The score of NodeResourcesFit: its weight, and its strategy as in a file."""
 
     weight: int
     strategy: Mapping[str, Any]
 
 
 def combined(wishes: Sequence[Wish], warn: Warn) -> Fit | None:
-    """One strategy for all wishes; None if they ask for nothing. Raises Invalid for what no strategy can say."""
+    """Combine all wishes into one strategy; None if they have no effect. Raises Invalid if that is impossible."""
     asking = [wish for wish in wishes if wish.weight and any(wish.resources.values())]
     slopes: dict[str, Fraction] = {}
     for wish in asking:
@@ -147,13 +147,13 @@ def combined(wishes: Sequence[Wish], warn: Warn) -> Fit | None:
 
 
 def _whole(weight: Fraction) -> int:
-    # Wishes have whole weights, and each is spread over its resources entirely.
+    # Wishes have integer weights, and each is distributed to its resources completely.
     assert weight.denominator == 1, weight
     return weight.numerator
 
 
 def _weights(slopes: Mapping[str, Fraction]) -> dict[str, int]:
-    """The least whole numbers in the proportion of `slopes`, rounded if they would be too large."""
+    """Return the smallest integers in the proportion of `slopes`, rounded if they would be too large."""
     scale = lcm(*(slope.denominator for slope in slopes.values()))
     numbers = {name: abs(int(slope * scale)) for name, slope in slopes.items()}
     common = gcd(*numbers.values())

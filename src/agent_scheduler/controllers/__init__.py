@@ -1,4 +1,4 @@
-"""Controllers: each keeps one kind of object as a configuration wants it, by what it watches of the cluster.
+"""Controllers: each maintains one kind of object, from the cluster's watched state.
 
-They know neither the scheduler nor its HTTP server; `process.controllers` makes a process of them.
+They depend neither on the scheduler nor on its HTTP server; `process.controllers` runs them in a process.
 """

@@ -1,4 +1,4 @@
-"""What a process of controllers runs."""
+"""The interface of what a controllers' process runs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Protocol
 
 
 class Controller(Protocol):
-    """Run `watch` all the time, and `lead`, once, while this process may write."""
+    """A controller: run `watch` at all times, and `lead`, once, while this process may write."""
 
     @property
     def is_synced(self) -> bool: ...
     @property
     def stale(self) -> Sequence[str]:
-        """Kinds whose watch has received nothing from the API server for too long."""
+        """The kinds whose watch has received nothing from the API server for too long."""
 
     @property
     def missing(self) -> Sequence[str]:
-        """Kinds that it cannot do without, and that the API server does not have."""
+        """The required kinds that the API server does not serve."""
 
     async def watch(self) -> None:
         """Watch the cluster until cancelled."""
 
     async def synced(self) -> None:
-        """Returns once all that existed at the start has been seen."""
+        """Wait until all objects that existed at the start have been received."""
 
     async def lead(self) -> None:
-        """Write until `stop` was called, or until cancelled. Needs `synced`."""
+        """Write until `stop` is called, or until cancelled. Requires `synced`."""
 
     def stop(self) -> None:
-        """`lead` returns after the writes that are under way."""
+        """Make `lead` return after the current writes."""

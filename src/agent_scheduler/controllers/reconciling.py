@@ -1,9 +1,9 @@
-"""Controllers that bring one object after another into the state that it should have, each named by a key.
+"""Runs controllers that reconcile objects, each identified by a key.
 
-    watches ─> what a reconciler knows ─> its keys in a queue ─> reconcile ─> writes
+    watches ─> a reconciler's state ─> its keys in a queue ─> reconcile ─> writes
 
-All of a process share one set of watches: a kind that several ask for is watched once. Nothing is queued before this
-process leads; then every key is, since whoever led before may have left any of them half done.
+All controllers of a process share one set of watches: a kind that several need is watched once. Nothing is queued
+before this process leads; then every key is, since the previous leader may have left any of them incomplete.
 """
 
 from __future__ import annotations
@@ -23,43 +23,45 @@ from agent_scheduler.telemetry.controllers import ControllersMetrics
 
 from .work_queue import WorkQueue
 
-#: Seconds that the writes of one key may take before it waits for its next turn.
+#: Seconds that the writes of one key may take before it is queued again.
 PATIENCE: Final = 30.0
 
 
 class Put(Protocol):
-    """Takes the key of what is to be worked on: after so many seconds, or as soon as a change is."""
+    """Queues a key: after a number of seconds, or by default after the reconciler's `settle`."""
 
     def __call__(self, key: str, seconds: float | None = None, /) -> None: ...
 
 
 class Learn(Protocol):
-    """Takes what the API server has answered to a creation, with the name of its kind; see `View.learn`."""
+    """Receives the API server's response to a creation, with the name of the kind; see `View.learn`."""
 
     def __call__(self, kind: str, made: Object, /) -> bool: ...
 
 
 class Reconciler(Protocol):
-    """One controller. What it remembers comes from its watches alone, so that a restart loses nothing."""
+    """One controller. Its state comes from its watches only, so a restart loses nothing."""
 
-    #: As `--enable` names it.
+    #: The name for `--enable`.
     name: str
-    #: Keys that are worked on at the same time.
+    #: The number of keys that are reconciled concurrently.
     workers: int
-    #: Seconds from a change to the work that sees it.
+    #: Seconds between a change and its reconciliation.
     settle: float
-    #: Kinds that it cannot do without.
+    #: The kinds that it requires.
     needs: tuple[str, ...]
 
     def kinds(self, put: Put, learn: Learn, /) -> Iterable[Kind]:
-        """What it watches; `put` takes the key of what has changed, and `learn` what was made of these kinds."""
+        """Return the kinds to watch; changes call `put` with a key, and created objects are passed to `learn`."""
 
     def all_keys(self) -> Iterable[str]:
-        """All that there is to reconcile, by what the watches have brought."""
+        """Return the keys of all objects that the watches have delivered."""
 
     async def reconcile(self, key: str, wanted: Callable[[], bool]) -> bool:
-        """Whether all is as it should be, as far as is known; else it is tried again. `wanted` says whether the next
-        request may still be sent."""
+        """Reconcile the object. Returns whether it is in its desired state, as far as is known; if not, it is retried.
+
+        `wanted` returns whether the next request may still be sent.
+        """
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class Reconciling:
         self._metrics = metrics
         self._timing = timing
         self._leading = self._stopping = False
-        #: Kinds that the server does not have.
+        #: The kinds that the server does not serve.
         self._absent: set[str] = set()
         self._needed = {kind for each in reconcilers for kind in each.needs}
         self._running = [self._started(each) for each in reconcilers]
@@ -125,7 +127,7 @@ class Reconciling:
 
     @property
     def waiting(self) -> dict[str, float]:
-        """How many keys wait or are worked on, by the controller's name."""
+        """The number of keys that wait or are reconciled, by the controller's name."""
         return {each.reconciler.name: len(each.queue) for each in self._running}
 
     # ---- watches
@@ -160,7 +162,7 @@ class Reconciling:
             self._metrics.watch_events_total.labels(kind, change.type.value).inc()
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        # What is written must not be decided by what is known without that change.
+        # Writes must not be decided on a state that lacks that change.
         raise error
 
     # ---- what is done
@@ -171,7 +173,7 @@ class Reconciling:
             each.queue.stop()
 
     async def lead(self) -> None:
-        # Whoever led before writes no more, so what is listed from now on has all that it wrote.
+        # The previous leader no longer writes, so the next lists have all its writes.
         await self._informers.renew()
         self._leading = True
         try:
@@ -185,7 +187,7 @@ class Reconciling:
 
 
 def merged(kinds: Iterable[Kind]) -> list[Kind]:
-    """One for each name, which tells all that asked for it, in their order."""
+    """Combine the kinds of each name into one, which calls all handlers in order."""
     found: dict[str, Kind] = {}
     for kind in kinds:
         known = found.get(kind.name)
@@ -195,7 +197,7 @@ def merged(kinds: Iterable[Kind]) -> list[Kind]:
 
 def _both(first: Kind, second: Kind) -> Kind:
     if (first.path, first.query, first.optional) != (second.path, second.query, second.optional):
-        raise ValueError(f"{first.name} is asked for in two ways: {first.path} and {second.path}")
+        raise ValueError(f"{first.name} is watched in two ways: {first.path} and {second.path}")
 
     def put(each: Any) -> None:
         first.set(each)

@@ -1,4 +1,4 @@
-"""Keys that wait to be worked on, after client-go's workqueue: each once, however often it was put."""
+"""A queue of distinct keys with delays and retries, after client-go's workqueue."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _BACKOFF: Final = Backoff(initial=0.1, cap=30.0)
 
 
 class WorkQueue:
-    """Owner of the keys that wait, and of how often each has failed.
+    """Owner of the waiting keys, and of their numbers of failures.
 
-    Invariants: a key waits once at most, and is worked on once at a time; one that is put while it is worked on is
-    worked on again; one that failed waits longer each time, unless it is put meanwhile with a shorter delay.
+    Invariants: a key waits at most once, and is worked on at most once at a time; a key that is put while it is worked
+    on is worked on again; a failed key waits longer each time, unless it is put meanwhile with a shorter delay.
     """
 
     def __init__(
@@ -28,15 +28,17 @@ class WorkQueue:
         settle: float = 0.0,
         backoff: Backoff = _BACKOFF,
     ) -> None:
-        """`work` says whether it is done with the key; what it raises ends `run`. `settle`: seconds from a change to
-        the work that sees it, so that changes which come together are one piece of work."""
+        """Create the queue; `work` returns whether it is done with the key, and an exception from it ends `run`.
+
+        `settle` is the delay in seconds from a change to its work, so that changes in that time are handled together.
+        """
         self._work = work
         self._workers = workers
         self._timing = timing
         self._settle = settle
         self._backoff = backoff
-        #: When each that waits is due, by the clock. `_heap` has those of them by that which are not worked on; what is
-        #: not in `_due` so is outdated.
+        #: When each waiting key is due, on the clock. `_heap` orders those that are not worked on; its entries that
+        #: differ from `_due` are outdated.
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._busy: set[str] = set()
@@ -45,15 +47,15 @@ class WorkQueue:
         self._stopping = False
 
     def __len__(self) -> int:
-        """Keys that wait or are worked on."""
+        """Return the number of keys that wait or are worked on."""
         return len(self._due.keys() | self._busy)
 
     def put(self, key: str) -> None:
-        """Something about it has changed."""
+        """Queue a key that has changed."""
         self.put_later(key, self._settle)
 
     def put_later(self, key: str, seconds: float) -> None:
-        """It is due after so long, or sooner, if it was already."""
+        """Queue a key for `seconds` from now, unless it is due earlier already."""
         due = self._timing.clock() + seconds
         if key not in self._due or due < self._due[key]:
             self._due[key] = due
@@ -62,12 +64,12 @@ class WorkQueue:
                 self._changed.set()
 
     def stop(self) -> None:
-        """`run` returns once what is worked on is done; what waits is left."""
+        """Make `run` return once the current work is done; waiting keys remain."""
         self._stopping = True
         self._changed.set()
 
     async def run(self) -> None:
-        """Work until `stop` was called, or until cancelled."""
+        """Work until `stop` is called, or until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping:
                 self._changed.clear()
@@ -77,7 +79,7 @@ class WorkQueue:
                 await self._wait()
 
     def _take(self) -> str | None:
-        """The key that has been due for longest, of those that are not worked on."""
+        """Return the key that has been due for longest among those that are not worked on."""
         now = self._timing.clock()
         while self._heap and self._heap[0][0] <= now:
             due, key = heapq.heappop(self._heap)
@@ -87,7 +89,7 @@ class WorkQueue:
         return None
 
     async def _wait(self) -> None:
-        """For a change, or until the next key is due and there is a worker for it."""
+        """Wait for a change, or until the next key is due and a worker is free."""
         left = None
         if self._heap and len(self._busy) < self._workers:
             left = self._heap[0][0] - self._timing.clock()

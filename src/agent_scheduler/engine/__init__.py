@@ -1,5 +1,5 @@
-"""Decisions: synchronous and deterministic. No await, clock, chance, log or environment in here.
+"""Decisions: synchronous and deterministic, without await, clock, randomness, log and environment.
 
-Whatever time it is, whatever is random and whatever has to be told comes in as an argument and goes out as a
-value, so that the same code runs in a worker, in a simulation with virtual time, and in a unit test.
+Time and random numbers are arguments, and reports are return values, so that the same code runs in a worker, in a
+simulation with virtual time, and in a unit test.
 """

@@ -1,7 +1,7 @@
-"""What contradicts a cluster that was just listed, or contradicts itself, in what decisions are made on.
+"""Contradictions between the state of decisions and a cluster that was just listed, or within that state.
 
 kube-scheduler compares its cache with its informers on SIGUSR2 (`backend/cache/debugger`). Here both, the queue and the
-answers that are kept of plugins are compared with objects that were read from the API server for that.
+kept answers of plugins are compared with objects that were read from the API server for this check.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from .volumes.catalogue import Catalogue
 
 
 class Difference(msgspec.Struct, frozen=True, order=True):
-    """`where`: informer, catalogue, ledger, queue, snapshot or view. `name` is empty for what is not of one object."""
+    """A contradiction. `where`: `informer`, `catalogue`, `ledger`, `queue`, `snapshot` or `view`.
+
+    `name` is empty if it does not concern a single object.
+    """
 
     where: str
     kind: str
@@ -45,11 +48,10 @@ def of_pod(
     ledger: Ledger,
     queue: SchedulingQueue[PodInfo] | None,
 ) -> Iterator[tuple[str, str]]:
-    """Where and how ledger and queue contradict a pod as the API server has it; None where it has none, or one that has
-    finished.
+    """Yield where and how ledger and queue contradict a pod of the API server.
 
-    `is_ours`: it waits, and this process is to find a node for it. `queue`: that in which it waits then; None where it
-    waits elsewhere.
+    `fresh` is None if the pod does not exist or has finished. `is_ours` is whether it waits for this process to find a
+    node, and `queue` is the queue in which it then waits; None if it waits elsewhere.
     """
     placement, place = ledger.placements.get(uid), None if queue is None else queue.where(uid)
     if fresh is None:
@@ -91,7 +93,7 @@ def of_books(
     catalogue: Catalogue,
     devices: Devices,
 ) -> Iterator[Difference]:
-    """What does not hold that always has to. Brings the snapshot up to date."""
+    """Yield violated invariants. Refreshes the snapshot."""
     for where, problems in (
         ("ledger", contradictions(ledger)),
         ("catalogue", [*catalogue.check(), *devices.check()]),
@@ -103,7 +105,7 @@ def of_books(
 
 
 def of_requests(ledger: Ledger, queue: SchedulingQueue[PodInfo], under_way: int) -> Iterator[Difference]:
-    """`under_way`: pods whose bind, or whose claims' writing, has not ended."""
+    """Check the number of assumed pods; `under_way` is the number of binds and claim writes that have not ended."""
     assumed = sum(1 for placement in ledger.placements.values() if placement.assumed)
     if assumed > under_way:
         problem = f"assumes {assumed} pods on nodes, and only {under_way} are being bound"
@@ -111,7 +113,7 @@ def of_requests(ledger: Ledger, queue: SchedulingQueue[PodInfo], under_way: int)
 
 
 def of_view(views: ClassViews, cls: PodClass, snapshot: Snapshot) -> Iterator[Difference]:
-    """Whether the answers that are kept for a class are what the plugins would say now."""
+    """Yield differences between the kept answers of a class and the plugins' current ones."""
     kept, columns = views.of(cls), snapshot.columns
     new = ClassView(views.profile, cls, snapshot)
     new.refresh(snapshot)
@@ -123,7 +125,7 @@ def of_view(views: ClassViews, cls: PodClass, snapshot: Snapshot) -> Iterator[Di
         )
         yield from _of_node(columns, row, f"{who}: {problem}")
     both = np.flatnonzero((one != REFUSED) & (other != REFUSED))
-    # Scores are for choosing: what all nodes have in common may be left out.
+    # Scores only rank: an offset that all nodes share may be left out.
     apart = one[both] - other[both]
     values, counts = np.unique(apart, return_counts=True)
     for row in both[apart != values[counts.argmax()]].tolist() if len(values) > 1 else ():

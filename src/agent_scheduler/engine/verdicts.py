@@ -1,8 +1,8 @@
-"""What a pod or a group waits for, and all that is said of it: one value, and one table of words.
+"""The reason why a pod or a group waits, as one value, and one table of all texts about it.
 
-Whoever finds that a pod waits makes a `Verdict`. Conditions, reasons, messages, events, metrics and explanations of
-both schedulers are taken from it, and so is what autoscalers act on: they add nodes for pods that say `Unschedulable`,
-and for no others, so only a wait that a node would end has this reason (docs/decisions/0060).
+Every component that finds that a pod waits creates a `Verdict`. Conditions, reasons, messages, events, metrics and
+explanations of both schedulers are derived from it, and so is the input of autoscalers: they add nodes for pods with
+the reason `Unschedulable` only, so only a wait that a node would end has this reason (docs/decisions/0060).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from .quotas.shortfall import QUEUE_FULL, Shortfall
 
 UNSCHEDULABLE: Final = "Unschedulable"
-#: What the API server says of a pod with gates, in reason and message.
+#: The API server's reason and message for a pod with gates.
 SCHEDULING_GATED: Final = "SchedulingGated"
 HAS_GATES: Final = "Scheduling is blocked due to non-empty scheduling gates"
 NODE_SHARD_NOT_READY: Final = "NodeShardNotReady"
@@ -24,57 +24,59 @@ QUOTA_EXCEEDED: Final = "QuotaExceeded"
 NOT_ENOUGH_PODS: Final = "NotEnoughPods"
 GROUP_NOT_FOUND: Final = "PodGroupNotFound"
 PROFILE_NOT_FOUND: Final = "ProfileNotFound"
-#: Volcano's, of a group.
+#: Volcano's reasons of a group.
 NOT_ENOUGH_TASKS: Final = "NotEnoughTasks"
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
 
 
 class Wait(IntEnum):
-    """What is waited for. A group waits for the first of these that holds, and a member for what its group does, unless
-    it has gates itself."""
+    """The missing condition.
 
-    #: The PodGroup that a pod names is not there, or cannot be read.
+    A group waits for the first of these that applies, and a member for that of its group unless it has gates itself.
+    """
+
+    #: The PodGroup that a pod names does not exist or is invalid.
     GROUP = auto()
-    #: Its schedulerName is that of no profile, and nobody else has looked at the pod.
+    #: Its schedulerName is that of no profile, and no other scheduler has handled the pod.
     PROFILE = auto()
-    #: Gates of the pod's own.
+    #: The pod's own gates.
     GATED = auto()
-    #: Its turn: others of its Job are to be ready first.
+    #: Other pods of its Job, which have to be ready first.
     STAGE = auto()
     #: Pods that do not exist, or that have failed.
     MEMBERS = auto()
-    #: Gates of members without which the gang has not its minimum.
+    #: Gates of members without which the gang lacks its minimum.
     GATES = auto()
-    #: That there is a NodeShard to go to.
+    #: An available NodeShard.
     SHARD = auto()
     #: Room in a ResourceQuota of the namespace.
     QUOTA = auto()
-    #: Room in what a queue declares, or that the queue is there, and open.
+    #: Room in the resources that a queue declares, or an existing and open queue.
     QUEUE = auto()
-    #: Room in the NodeShard, which other nodes of the cluster have.
+    #: Room in the NodeShard, while other nodes of the cluster have room.
     SHARD_FULL = auto()
-    #: To be let into the queue, since the cluster, or the queue's share of it, is used up.
+    #: Admission to the queue, because the cluster, or the queue's share of it, is used up.
     ADMISSION = auto()
-    #: Room that pods are about to leave.
+    #: Room that pods are about to free.
     RELEASE = auto()
-    #: Devices, which nodes with room for all else have not free.
+    #: Free devices on nodes with room for everything else.
     DEVICES = auto()
     NODES = auto()
 
 
 class Words(NamedTuple):
-    #: Of a pod's condition PodScheduled.
+    #: The reason of a pod's condition PodScheduled.
     reason: str
-    #: Of the condition of a PodGroup, where it is not that of the pods.
+    #: The reason of a PodGroup's condition, if it differs from that of the pods.
     of_group: str
     #: The value of the label `reason` of metrics, and `waits_for` of explanations.
     label: str
-    #: Of a group, for people.
+    #: The text about a group for people.
     sentence: str
 
     @property
     def wants_nodes(self) -> bool:
-        """Whether a node more would end the wait."""
+        """Whether another node would end the wait."""
         return self.reason == UNSCHEDULABLE
 
 
@@ -92,7 +94,7 @@ WORDS: Final[Mapping[Wait, Words]] = MappingProxyType(
         Wait.GATED: _words(SCHEDULING_GATED, "gates", "It waits for scheduling gates"),
         Wait.STAGE: _words(SCHEDULING_GATED, "stage", "It waits for pods of its Job that come first"),
         Wait.MEMBERS: _words(
-            NOT_ENOUGH_PODS, "members", "It waits for pods that there are not", of_group=NOT_ENOUGH_TASKS
+            NOT_ENOUGH_PODS, "members", "It waits for pods that do not exist", of_group=NOT_ENOUGH_TASKS
         ),
         Wait.GATES: _words(
             NOT_ENOUGH_PODS, "gates", "It waits for scheduling gates", of_group=SCHEDULING_GATED
@@ -117,10 +119,10 @@ WORDS: Final[Mapping[Wait, Words]] = MappingProxyType(
     }
 )
 
-#: Every value of the label, once.
+#: Every value of the label, without duplicates.
 LABELS: Final = tuple(dict.fromkeys(words.label for words in WORDS.values()))
 
-#: By label, what a group is said to wait for.
+#: Label -> the text about a group for people.
 SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "": "It has its minimum.",
@@ -130,13 +132,16 @@ SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-#: Filters that refuse a node for its devices, after those that ask for all else.
+#: Filters that refuse a node for its devices, and run after the other filters.
 _OF_DEVICES: Final = frozenset(("DynamicResources", "GPUShare"))
 
 
 class Verdict(NamedTuple):
-    """What is waited for, and what there is to say of that. `queue`: what a queue lacks, of those that wait for one.
-    `of_group`: the reason of the group's condition, where that is more than the table says."""
+    """The missing condition of a pod or a group, with details.
+
+    `queue` has the missing resources of a queue, if the wait is for one. `of_group` is the reason of the group's
+    condition, if it is more specific than the table's.
+    """
 
     wait: Wait
     message: str = ""
@@ -161,7 +166,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_closed(self) -> bool:
-        """Whether its queue takes no pods at all, whatever there is room for."""
+        """Whether its queue accepts no pods at all, independent of room."""
         return self.queue is not None and not self.queue.missing
 
     @property
@@ -174,34 +179,37 @@ def by_queue(short: Shortfall) -> Verdict:
 
 
 def by_nodes(message: str, plugins: Collection[str] = ()) -> Verdict:
-    """No node will do. `plugins`: those that refused one, each node counted for the first that did."""
+    """Return the verdict of a pod without a feasible node.
+
+    `plugins` are those that refused one, each node counted for the first that did.
+    """
     return Verdict(Wait.NODES if _OF_DEVICES.isdisjoint(plugins) else Wait.DEVICES, message)
 
 
 def without_group(key: str) -> Verdict:
-    """`key`: `namespace/name`."""
+    """Return the verdict of a pod whose PodGroup does not exist. `key` is `namespace/name`."""
     return Verdict(Wait.GROUP, f"PodGroup {key} does not exist")
 
 
 def without_profile(name: str, profiles: Sequence[str]) -> Verdict:
-    """`profiles`: those that there are."""
+    """Return the verdict of a pod with an unknown schedulerName. `profiles` are the known ones."""
     known = ", ".join(profiles)
     why = f"no scheduler has looked at the pod: its schedulerName is {name!r}, and the profiles here are {known}"
     return Verdict(Wait.PROFILE, why)
 
 
 def too_few(valid: int, minimum: int, why: str = "") -> Verdict:
-    """A gang has so many pods that run or may. `why`: in whose words it is said otherwise."""
+    """Return the verdict of a gang with too few pods that run or may run. `why` replaces the default message."""
     said = why or f"Not enough valid tasks for gang-scheduling, valid: {valid}, min: {minimum}"
     return Verdict(Wait.MEMBERS, said)
 
 
 def others_gated(gated: int, members: int, held: int) -> Verdict:
-    """`held`: by the gate of their queue's capacity, and by nothing else."""
+    """Return the verdict of a gang with gated members, `held` of which only have the gate of their queue's capacity."""
     which = f", {held} of them only that of their queue's capacity" if held else ""
     return Verdict(Wait.GATES, f"{gated} of the gang's {members} pods have scheduling gates{which}")
 
 
 def of_own_gates(*, stands_by: bool) -> Verdict:
-    """In the API server's words, which it says itself as the pod is created."""
+    """Return the verdict of a pod with its own gates, with the message that the API server sets when it is created."""
     return Verdict(Wait.STAGE if stands_by else Wait.GATED, HAS_GATES)

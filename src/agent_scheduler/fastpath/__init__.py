@@ -1,1 +1,1 @@
-"""The fast path: workers that decide on snapshots, a binder that settles their races, and what joins them."""
+"""The fast path: workers that decide on snapshots, a binder that resolves their races, and the parts between them."""

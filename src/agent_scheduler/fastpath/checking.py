@@ -1,10 +1,10 @@
-"""The self-check: what a scheduler knows of the cluster, compared with the cluster as it is listed for that.
+"""The self-check: compares a scheduler's state with a new list of the cluster.
 
-    list every kind ─> compare ─> what differs is read again a little later ─> differs in the same way: a difference
+    list every kind ─> compare ─> read different objects again a little later ─> same difference: reported
 
-Watches trail and objects change while they are listed, so nothing is reported that was seen once: an object has to be
-the same on the API server, and as different here, when it is read again. One that has changed in between is looked at
-anew, a few times, and then named as one of which nothing can be told.
+Watches lag behind and objects change while they are listed, so a difference is not reported at once: when read again,
+the object must be the same on the API server and have the same difference here. An object that has changed in between
+is checked again, a few times, and then reported as unsettled.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 from agent_scheduler.kube.watch_events import Object, identify, is_older
 
-#: Seconds until what differs is read again: a watch that is well has told of it by then.
+#: Seconds until different objects are read again; a healthy watch has delivered the change by then.
 SETTLES: Final = 3.0
-#: How often an object is read again that changes all the time.
+#: How often an object that keeps changing is read again.
 _ROUNDS: Final = 4
-#: Objects of a kind that are read again one by one; of more the whole kind is listed.
+#: Up to this number of objects of a kind are read again one by one; for more, the whole kind is listed.
 _ONE_BY_ONE: Final = 20
-#: Seconds for each request.
+#: Seconds per request.
 _REQUEST_TIMEOUT: Final = 30.0
-#: Classes of pods of each profile, those of the pods seen last, whose kept answers are compared: each costs as much as
-#: the first pod of a class does.
+#: Per profile, the number of pod classes, those of the latest pods, whose cached results are compared. Each costs as
+#: much as the first pod of a class.
 VIEWS_CHECKED: Final = 16
-#: Objects that are compared before other tasks get their turn.
+#: Objects that are compared before other tasks run.
 _PORTION: Final = 200
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`checked`: how many objects of each kind, and classes of pods (`ClassView`). `unsettled`: objects that changed
-    each time they were looked at. `not_listed`: kinds that could not be, and why."""
+    """The result. `checked` has the number of objects per kind, and of pod classes (`ClassView`).
+
+    `unsettled` has objects that changed during every comparison. `not_listed` has unlisted kinds with the reason.
+    """
 
     differences: tuple[Difference, ...]
     unsettled: tuple[str, ...]
@@ -58,7 +60,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class _Seen(NamedTuple):
-    """An object that differs. Equal when it is the same on the API server, and here as different, as it was before."""
+    """An object with a difference. Equal if the object on the API server and the difference are the same."""
 
     name: str
     fresh: str
@@ -70,7 +72,7 @@ _Which = tuple[str, str]
 
 
 class SelfCheck:
-    """One at a time: whoever asks meanwhile waits for its turn."""
+    """The self-check. Concurrent calls run one after the other."""
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class SelfCheck:
         self._turn = asyncio.Lock()
 
     async def run(self) -> Report:
-        """Never raises for what network and server do."""
+        """Run the check. Never raises for network and server failures."""
         async with self._turn:
             return await self._run()
 
@@ -117,7 +119,7 @@ class SelfCheck:
     # ---- objects
 
     async def _listed(self, kind: Kind, name: str = "", namespace: str = "") -> dict[str, Any]:
-        """By UID; of one name only, if it is given. Raises RequestFailed."""
+        """List by UID, optionally only objects of one name. Raises RequestFailed."""
         path, query = kind.path, dict(kind.query or {})
         if name:
             selectors = [query["fieldSelector"]] if "fieldSelector" in query else []
@@ -143,7 +145,7 @@ class SelfCheck:
     async def _compared(
         self, kind: Kind, reflector: Reflector[Any], fresh: Mapping[str, Any], uids: Iterable[str]
     ) -> AsyncIterator[tuple[str, _Seen]]:
-        """Those of `uids` that differ."""
+        """Yield the objects of `uids` that differ."""
         for number, uid in enumerate(uids, start=1):
             problems = tuple(self._problems(kind, reflector, uid, fresh.get(uid)))
             if problems:
@@ -163,7 +165,7 @@ class SelfCheck:
         elif fresh is not None and is_older(_version(known), _version(fresh)):
             yield "informer", f"has version {_version(known)}, the API server {_version(fresh)}"
         elif fresh is not None and kind.known is not None and not _alike(kind.known(fresh), fresh):
-            yield "catalogue", "has it otherwise than it was watched"
+            yield "catalogue", "has a different version of it than the watch"
         if kind.name == "Pod":
             yield from selfcheck.of_pod(
                 uid,
@@ -178,7 +180,7 @@ class SelfCheck:
     async def _settled(
         self, open_: dict[_Which, _Seen], not_listed: dict[str, str]
     ) -> tuple[list[Difference], list[str]]:
-        """What is still so when it is looked at again, and what never was the same twice."""
+        """Read again, and return confirmed differences and unsettled objects."""
         differences: list[Difference] = []
         for _ in range(_ROUNDS):
             if not open_:
@@ -230,7 +232,7 @@ class SelfCheck:
         return found
 
     async def _of_views(self, views: ClassViews, checked: dict[str, int]) -> list[Difference]:
-        """A class is what a pod is decided as now: a view of what it was before is asked by nobody."""
+        """Compare the cached results of current classes; views of former classes are unused."""
         found: list[Difference] = []
         seen: set[PodClass] = set()
         for number, uid in enumerate(reversed(list(self._cluster.pods)), start=1):
@@ -253,7 +255,7 @@ class SelfCheck:
 
 
 def _alike(book: Any, fresh: Any) -> bool:
-    """Whether no decision could tell them apart, or one is newer than what was listed."""
+    """Return whether no decision could distinguish them, or the stored one is newer."""
     if book is None:
         return False
     if _version(book) == _version(fresh) or is_older(_version(fresh), _version(book)):

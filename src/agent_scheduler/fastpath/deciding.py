@@ -1,4 +1,4 @@
-"""What decides: the workers, each in its turn, and whom they have evicted where no node will do."""
+"""Builds the deciding parts: the workers with their pool, preemption, gangs and the explainer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Everything that this process knows about one pod, as plain data: where it is, what refuses it, what would wake it.
+"""Explains one pod as plain data: its place, the plugins that reject nodes, and the events that would wake it.
 
-Made for the one who asks, from the workers' snapshot but with a view of its own, so that nothing that is kept for
-decisions changes. It takes some milliseconds, in which nothing is scheduled.
+Computed per request from the workers' snapshot with a separate view, so that no state of decisions changes. It takes
+some milliseconds, in which nothing is scheduled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from apimachinery.times import time_text
 
 from .gang_waits import of_gang
 
-#: Places of pods that the queue does not have, beside those of `queueing.places.Place`.
+#: Places of pods outside the queue, in addition to those of `queueing.places.Place`.
 BOUND = "bound"
 DELETING = "deleting"
 NOT_OURS = "not_ours"
@@ -37,7 +37,7 @@ UNKNOWN = "unknown"
 
 
 class Said(NamedTuple):
-    """One of `verdicts.LABELS`, or empty, and what was said."""
+    """A label of `verdicts.LABELS`, or empty, and the message."""
 
     label: str
     message: str
@@ -48,7 +48,7 @@ _BY_NODES: Final = (WORDS[Wait.NODES].label, WORDS[Wait.DEVICES].label)
 
 
 class Explainer:
-    """Answers for one pod at a time; changes nothing that others read."""
+    """Explains one pod at a time, without changing shared state."""
 
     def __init__(
         self,
@@ -62,8 +62,11 @@ class Explainer:
         clock: Callable[[], float],
         now: Callable[[], datetime],
     ) -> None:
-        """`profiles` are those in effect; `patience`: seconds after which a refused pod is tried again whatever
-        happens. `clock` is the queue's, and `now` what people call the same instant."""
+        """`profiles` returns the current ones.
+
+        `patience` the seconds after which a rejected pod is retried in any case. `clock` is the queue's, and `now`
+        the time of day.
+        """
         self._cluster = cluster
         self._snapshot = snapshot
         self._nominations = nominations
@@ -74,7 +77,10 @@ class Explainer:
         self._now = now
 
     def pod(self, namespace: str, name: str) -> dict[str, Any]:
-        """docs/operations.md says what is in it. `place` is UNKNOWN for a pod that does not exist or has finished."""
+        """Return the page as in docs/operations.md.
+
+        `place` is UNKNOWN for a pod that does not exist or has finished.
+        """
         found: dict[str, Any] = {"pod": f"{namespace}/{name}", "time": self._text(self._clock())}
         pods = self._cluster.pods.values()
         pod = next((each for each in pods if each.name == name and each.namespace == namespace), None)
@@ -91,7 +97,7 @@ class Explainer:
             verdict = self._waits_for(pod, place, waiting.pod)
             found["waits_for"] = verdict.label
             if verdict.label not in _BY_NODES:
-                # What nodes say is in the decision.
+                # The decision has the messages about nodes.
                 found["why"] = why or verdict.message
             found["queue"] = self._queue(place, waiting.pod)
             found["wakes"] = {plugin: list(events) for plugin, events in waiting.wakes.items()}
@@ -107,16 +113,16 @@ class Explainer:
     # ---- where
 
     def _where(self, pod: PodInfo) -> tuple[str, str, str]:
-        """Its place, its node if it has one or is about to, and a word on that."""
+        """Return its place, its current or future node, and a short explanation."""
         cluster = self._cluster
         if pod.node_name:
             return BOUND, pod.node_name, ""
         placement = cluster.ledger.placements.get(pod.uid)
         at = "" if placement is None else placement.node_name
         if placement is not None and not placement.assumed:
-            return BOUND, at, "the watch has not told of it yet"
+            return BOUND, at, "the watch has not shown it yet"
         if pod.deleting:
-            return DELETING, at, "it is being deleted, and nobody needs a node for it"
+            return DELETING, at, "it is being deleted and needs no node"
         if pod.scheduler_name not in self._profiles():
             names = ", ".join(sorted(cluster.profiles))
             return NOT_OURS, at, f"its schedulerName is {pod.scheduler_name!r}; the profiles here are {names}"
@@ -124,11 +130,11 @@ class Explainer:
             return Place.IN_FLIGHT.value, at, f"it is being bound to {at}"
         place = cluster.queue.where(pod.uid)
         if place is None:
-            return Place.IN_FLIGHT.value, "", "its bind has ended, and the watch has not told yet how"
+            return Place.IN_FLIGHT.value, "", "its bind has ended, and the watch has not shown the result yet"
         return place.value, "", pod.cls.error and f"its spec cannot be used: {pod.cls.error}"
 
     def _waits_for(self, pod: PodInfo, place: str, view: PodView) -> Said:
-        """As its condition says it, or would."""
+        """Return the reason as in its current or future condition."""
         if place == Place.GATED:
             if pod.gates:
                 return Said(of_own_gates(stands_by=not pod.closed_gates).label, "")
@@ -158,7 +164,7 @@ class Explainer:
         }
 
     def _group(self, key: GroupKey) -> dict[str, Any]:
-        """What the others of a native group have come to, as members wait for one another."""
+        """Return the state of a native group, whose members wait for each other."""
         cluster = self._cluster
         group, members = cluster.groups.get(key), cluster.groups.members(key).values()
         condition = None if group is None else group.condition
@@ -176,7 +182,7 @@ class Explainer:
     # ---- why
 
     def _decision(self, pod: PodInfo) -> dict[str, Any]:
-        """What a cycle would say now. A plugin that raises leaves `problem` in place of all else."""
+        """Return what a cycle would decide now. If a plugin raises, only `problem` is set."""
         snapshot = self._snapshot
         try:
             snapshot.refresh()
@@ -194,7 +200,7 @@ class Explainer:
     # ---- when
 
     def _attempts(self, pod: PodInfo) -> list[dict[str, Any]]:
-        """Newest first."""
+        """Return the attempts, the newest first."""
         return [
             {
                 "time": self._text(attempt.began),

@@ -1,4 +1,4 @@
-"""The trial of a group: each member decided on with those before it thought to be placed, and nothing of it left."""
+"""The trial of a group: each member is decided as if the previous ones were placed; then everything is undone."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 
 from .worker import Decide, Decided
 
-#: Of a search for devices.
+#: The limit of portions in a search for devices.
 _PORTIONS: Final = 8
 _NOT_RESERVED: Final = Refusal(
-    "none of its nodes has what it needs beside room any more", frozenset({GANG_SCHEDULING})
+    "none of its nodes still has its other requirements", frozenset({GANG_SCHEDULING})
 )
 
 
@@ -40,20 +40,20 @@ class Member(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What came of one member."""
+    """The result for one member."""
 
     member: Member
     decided: Decided
-    #: Where it was thought to be placed; None: nowhere.
+    #: The node in the trial; None without one.
     node_name: str | None
-    #: Whether those placed so far, with it, were fewer than the group needs.
+    #: Whether the members placed so far, including this one, were too few for the group.
     waited: bool = False
-    #: What is reserved for it there; of members that are about to be bound alone.
+    #: Its reservations there; only for members that are about to be bound.
     reservations: Reservations = ()
 
     @property
     def plugins(self) -> Collection[str]:
-        """Those that refused nodes; empty for one that has a place."""
+        """The plugins that rejected nodes; empty for a placed member."""
         decision = self.decided.decision
         if isinstance(decision, Attempt):
             decision = decision.refusal
@@ -61,13 +61,13 @@ class Tried(NamedTuple):
 
     @property
     def attempt(self) -> Attempt | None:
-        """Who would be evicted for it, if anybody."""
+        """The evictions that it needs, if any."""
         decision = self.decided.decision
         return decision if isinstance(decision, Attempt) and decision.candidate is not None else None
 
 
 class Failed(Exception):
-    """It cannot be decided on a member, and so not on the group."""
+    """A member, and therefore the group, cannot be decided."""
 
     def __init__(self, pod: PodInfo, message: str) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ class Failed(Exception):
 
 @dataclass(slots=True)
 class Searching:
-    """A group that was tried, some of whose members found no devices, while these are searched for all of them."""
+    """A group whose members lack devices, while a search for devices for all of them is in progress."""
 
     decide: Decide
     members: Sequence[Member]
@@ -87,10 +87,10 @@ class Searching:
 
 
 class GroupTrial:
-    """Owner of the trial on the workers' snapshot, which is there while a group is tried, and empty before and after.
+    """Owns the trial on the workers' snapshot, which exists while a group is tried and is empty before and after.
 
-    Evictions are not tried: victims stay in the snapshot, as in kube-scheduler, so that a later member that wants the
-    same node has more of them evicted.
+    Evictions are not tried: as in kube-scheduler, victims stay in the snapshot, so a later member that needs the same
+    node evicts more.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class GroupTrial:
         writes: Writes,
         nominations: Nominations | None = None,
     ) -> None:
-        """`nominations`: those that pods leave room for; None: nobody's."""
+        """`nominations` are those that pods must leave room for; None means none."""
         self._cluster = cluster
         self._snapshot = snapshot
         self._views = views
@@ -112,7 +112,7 @@ class GroupTrial:
     def run(
         self, decide: Decide, members: Sequence[Member], *, have: int, minimum: int
     ) -> Sequence[Tried] | Searching:
-        """`have` of the group have a node already, of `minimum`. Raises Failed."""
+        """Try the members. `have` of the group already have a node, of `minimum`. Raises Failed."""
         tried, found = self._tried(decide, [(each, None) for each in members], have=have, minimum=minimum)
         if found >= minimum or minimum - have < 2:
             return tried
@@ -125,7 +125,7 @@ class GroupTrial:
         return self.go_on(Searching(decide, members, have, minimum, tried, placing))
 
     def go_on(self, searching: Searching) -> Sequence[Tried] | Searching:
-        """Search for a portion more. Raises Failed."""
+        """Search for one more portion. Raises Failed."""
         decide, members, placing = searching.decide, searching.members, searching.placing
         have, minimum = searching.have, searching.minimum
         with self._in_place() as placed:
@@ -143,7 +143,7 @@ class GroupTrial:
 
     @contextmanager
     def _in_place(self) -> Iterator[Callable[[PodInfo], None]]:
-        """The trial on the snapshot as it is now, and at the end what was before."""
+        """Provide the trial on the current snapshot, and undo it at the end."""
         snapshot = self._snapshot
         snapshot.refresh()
         with not_nominated(self._cluster) as placed:
@@ -168,8 +168,10 @@ class GroupTrial:
         have: int,
         minimum: int,
     ) -> tuple[Sequence[Tried], int]:
-        """What came of each, those of whom it is known where they are to be placed, too; and how many of the group have
-        a place then."""
+        """Try the members, with known placements if any.
+
+        Return the results and the number of placed members of the group.
+        """
         tried: list[Tried] = []
         with self._in_place() as placed:
             for member, placement in members:
@@ -223,12 +225,15 @@ class GroupTrial:
         return Tried(member, Decided(view, _NOT_RESERVED, True), None)
 
     def _decided(self, decide: Decide, pod: PodInfo, cls: PodClass) -> Decided:
-        """A search for devices goes on for the portions of some turns, and is given up then: the others cannot wait."""
+        """Decide on a member.
+
+        A search for devices gets several portions and is then given up, since others must not wait.
+        """
         for spent in (*[0.0] * _PORTIONS, inf):
             self._cluster.devices.budget.left = PORTION
             before = self._cluster.ledger.sequence
             decided = decide(pod, spent, cls)
-            # The snapshot is not refreshed in between: of nodes that are undecided it is told so.
+            # The snapshot is not refreshed in between, so the trial must be informed about undecided nodes.
             self._trial.follow(before)
             if decided is not None:
                 return decided
@@ -236,18 +241,18 @@ class GroupTrial:
 
 
 def is_reached(tried: Sequence[Tried]) -> bool:
-    """Whether as many as the group needs have a place, or would have one."""
+    """Return whether enough members for the group have a place, or would have one after evictions."""
     return any(each.node_name is not None and not each.waited for each in tried)
 
 
 def is_feasible(tried: Sequence[Tried]) -> bool:
-    """Whether they have, and nobody has to be evicted for it."""
+    """Return whether enough members have a place without evictions."""
     return is_reached(tried) and all(each.attempt is None for each in tried)
 
 
 @contextmanager
 def not_nominated(cluster: Cluster) -> Iterator[Callable[[PodInfo], None]]:
-    """Until it ends, who is told to be placed is not nominated anywhere, too: it would count twice."""
+    """Suspend nominations of pods that are placed in the trial, because they would count twice."""
     nominator = cluster.queue.nominator
     before: list[tuple[PodInfo, str]] = []
 

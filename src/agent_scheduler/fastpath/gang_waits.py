@@ -1,9 +1,9 @@
-"""Members of Kubernetes' own PodGroups that no node would help: what they are told, and when that is over.
+"""Members of Kubernetes' own PodGroups that wait for something other than nodes: their conditions.
 
-kube-scheduler says nothing of a pod that waits before its queue for its group, or for as many members as that needs,
-and `Unschedulable` of one whose gang lacks gated members. So does a profile whose base is its own; all others say what
-is missing (`engine.verdicts`), whatever they were refused for before: no event of a pod tells that others of its gang
-are gone. A gang whose members come within a moment of one another is told nothing.
+kube-scheduler does not write a condition for a pod that waits outside its queue for its group or for more members,
+and writes `Unschedulable` for one whose gang lacks gated members. So does a profile with kube-scheduler's base. All
+others report what is missing (`engine.verdicts`), regardless of earlier conditions, since no event of a pod reports
+that other members have gone. A gang whose members arrive within a moment gets no condition.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from agent_scheduler.engine.verdicts import Verdict, others_gated, too_few, with
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
 
-#: Seconds between two looks at those that wait, and how many of them are looked at before others have their turn.
+#: Seconds between two checks of waiting members, and the number of members checked before other tasks run.
 _LOOK: Final = 1.0
 _PORTION: Final = 256
-#: Places in which a pod waits for something to happen.
+#: Places in which a pod waits for an event.
 _RESTING: Final = (Place.GATED, Place.UNSCHEDULABLE, Place.BACKOFF)
 
 
 class Messenger(Protocol):
-    """Tells the API server. Returns at once."""
+    """Writes to the API server. Returns immediately."""
 
     def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None: ...
     def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None: ...
 
 
 def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
-    """What members of a gang wait for that no node would help; None if nodes would, or there is nothing to wait for."""
+    """Return what members of a gang wait for other than nodes; None if nodes would help or nothing is missing."""
     group = cluster.groups.get(key)
     if group is None:
         return without_group(key.text)
@@ -51,14 +51,13 @@ def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
 
 
 class GangWaits:
-    """Owner of the members that wait, and of what each was told last of its gang. `attach` comes before anything is
-    watched."""
+    """Owns the waiting members and their last conditions about the gang. Call `attach` before anything is watched."""
 
     def __init__(self, timing: Timing, messenger: Messenger) -> None:
         self._timing = timing
         self._messenger = messenger
         self._cluster: Cluster | None = None
-        #: UID -> since when, and what was said.
+        #: UID -> the start of the wait and the last verdict.
         self._noted: dict[str, tuple[float, Verdict | None]] = {}
         self._some = asyncio.Event()
 
@@ -66,24 +65,24 @@ class GangWaits:
         self._cluster = cluster
 
     def note(self, pod: PodInfo, said: Verdict | None = None) -> None:
-        """It may come to wait. `said`: what it was told already."""
+        """Note a pod that may start to wait. `said` is a verdict that was already written."""
         if said is not None or pod.uid not in self._noted:
             self._noted[pod.uid] = self._timing.clock(), said
             self._some.set()
 
     def lacks(self, pod: PodInfo) -> Verdict | None:
-        """What its gang lacks, of a member that is told so, whatever else it waits for."""
+        """Return what its gang lacks, for a noted member, regardless of other reasons to wait."""
         key = native_key(pod) if pod.uid in self._noted else None
         return None if key is None or self._cluster is None else of_gang(self._cluster, key)
 
     def tried(self, pods: Iterable[PodInfo]) -> None:
-        """Their gang is whole, and they are told what comes of it."""
+        """Note that the gang of these pods is complete, so that they get the result of its attempt."""
         for pod in pods:
             if pod.uid in self._noted:
                 self._noted[pod.uid] = self._noted[pod.uid][0], None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check until cancelled."""
         while True:
             await self._some.wait()
             await self._timing.sleep(_LOOK)
@@ -121,12 +120,12 @@ class GangWaits:
         self._messenger.refused(pod, verdict.reason, verdict.message)
         group = self._cluster.groups.get(key)
         if group is not None and group.condition is not None:
-            # What it said when it was tried.
+            # The condition of its last attempt.
             self._messenger.group_decided(group, "False", verdict.reason, verdict.message)
 
 
 class NotedGangScheduling:
-    """The plugin, which notes whom it is asked about."""
+    """The gang plugin, extended to note the pods that it checks."""
 
     name = GANG_SCHEDULING
 
@@ -142,7 +141,7 @@ class NotedGangScheduling:
 
 
 def noting(plugins: Sequence[PreEnqueue], waits: GangWaits) -> list[PreEnqueue]:
-    """These plugins, of which that of gangs notes whom it is asked about."""
+    """Replace the gang plugin among these by one that notes the pods it checks."""
     return [
         NotedGangScheduling(plugin, waits) if plugin.name == GANG_SCHEDULING else plugin for plugin in plugins
     ]

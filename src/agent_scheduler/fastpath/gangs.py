@@ -1,16 +1,15 @@
-"""PodGroups of Kubernetes' own API: members that wait are decided on together (kube-scheduler: `podGroupCycle`).
+"""PodGroups of Kubernetes' own API: waiting members are decided together (kube-scheduler: `podGroupCycle`).
 
-    a member is popped ──> all that wait of its group are taken out of the queue
-      ──> each is decided on, with those before it thought to be placed (Trial); one for which others have to be evicted
-          counts as placed where these leave
-      ──> too few have a place, for want of devices that others of them have: these are searched for all of them, in
-          several turns if need be (`engine.decide.gang_placing`)
-      ──> with those bound already as many as the group needs have a place, and nobody has to be evicted: bound together
-          else all go back to the queue, and the evictions that were chosen are carried out
+    a member is popped ──> all waiting members of its group are taken out of the queue
+      ──> each is decided as if the previous ones were placed (Trial); one that needs evictions counts as placed on the
+          node of its victims
+      ──> too few have a place because others of them have the devices: devices are searched for all of them together,
+          in several turns if necessary (`engine.decide.gang_placing`)
+      ──> with the bound ones enough members have a place, without evictions: they are bound together
+          else all return to the queue, and the selected evictions are carried out
 
-Members with equal priority are tried in the order in which they came. A group that does not get its minimum holds
-nothing while it waits. What wakes it is what wakes any of its members: events of the plugins that refused one, a new
-member, a smaller minimum.
+Members of equal priority are tried in order of arrival. A group below its minimum holds nothing while it waits. It is
+woken by whatever wakes any member: events of the plugins that rejected one, a new member, a smaller minimum.
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ _TOGETHER: Final = frozenset({GANG_SCHEDULING})
 
 
 class GroupMessenger(Protocol):
-    """Tells the API server. Returns at once."""
+    """Writes to the API server. Returns immediately."""
 
     def group_decided(self, group: NativeGroup, status: str, reason: str, message: str) -> None:
-        """PodGroupScheduled of a group, if that is news."""
+        """Write PodGroupScheduled of a group, unless it is unchanged."""
 
 
 class GroupObserver(Protocol):
     def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
-        """A cycle raised. The group's pods are in backoff."""
+        """Report that a cycle raised. The group's pods are in backoff."""
 
 
 class _Unfinished(NamedTuple):
@@ -90,7 +89,7 @@ class GangCycle:
         messenger: GroupMessenger,
         observer: GroupObserver,
     ) -> None:
-        """`views`: by profile, of all nodes that pods may go to."""
+        """Decide by `views`, which are those of all allowed nodes, by profile."""
         self._cluster = cluster
         self._snapshot = snapshot
         self._writes = writes
@@ -101,7 +100,7 @@ class GangCycle:
         self._preemption = preemption
         self._messenger = messenger
         self._observer = observer
-        #: Group -> what there was when it was last decided on, of those that are tried again after a backoff.
+        #: Group -> the state at its last decision, for groups that are retried after a backoff.
         self._seen: dict[GroupKey, tuple[object, ...]] = {}
         self.reconfigure(views)
 
@@ -112,7 +111,7 @@ class GangCycle:
         self._seen.clear()
 
     def concerns(self, pod: PodInfo) -> bool:
-        """Whether the pod is decided on with others."""
+        """Return whether the pod is decided together with others."""
         return native_key(pod) is not None and self._views[pod.scheduler_name].profile.gangs
 
     def lacks(self, pod: PodInfo) -> Verdict | None:
@@ -121,12 +120,12 @@ class GangCycle:
     def run(
         self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
     ) -> GoesOn | None:
-        """Decide on the group of a pod that was popped, and carry it out, unless that is still to be gone on with."""
+        """Decide on the group of a popped pod and carry that out, unless the decision is unfinished."""
         popped, key = Member(entry, pod), native_key(pod)
         assert key is not None, "the pod names a group"
         group = self._cluster.groups.get(key)
         if group is None:
-            # It went a moment ago: PreEnqueue keeps the pod from now on.
+            # Deleted a moment ago; from now on PreEnqueue holds the pod back.
             self._failures.outdated(popped.entry)
             return None
         backed_off = entry.consecutive_errors_count and not entry.rejectors
@@ -160,7 +159,7 @@ class GangCycle:
         )
 
     def go_on(self, unfinished: _Unfinished) -> GoesOn | None:
-        """After another portion of the search. A group that is no longer what it was is tried anew."""
+        """Continue after another portion of the search. A group that has changed is tried again."""
         _, trial, worker, group, searching, started = unfinished
         cluster = self._cluster
         stands = trial is self._trial and cluster.groups.get(group.key) is group
@@ -174,7 +173,7 @@ class GangCycle:
         return None
 
     def _waiting(self, entry: Entry) -> PodInfo | None:
-        """The pod as it is now; None where it no longer waits."""
+        """Return the current pod; None if it no longer waits."""
         cluster = self._cluster
         pod = cluster.pods.get(entry.uid)
         waits = pod is not None and cluster.is_ours(pod) and entry.uid not in cluster.ledger.placements
@@ -205,14 +204,14 @@ class GangCycle:
         return None
 
     def _members(self, popped: Member, group: NativeGroup) -> Sequence[Member]:
-        """Those that wait, in flight from here on, in the order in which they are tried."""
+        """Return the waiting members, which are in flight from now on, in the order of attempts."""
         cluster = self._cluster
         found = [popped]
         for uid, pod in list(cluster.groups.members(group.key).items()):
             if uid != popped.pod.uid and cluster.is_ours(pod) and uid not in cluster.ledger.placements:
                 entry = cluster.queue.take(uid)
                 if entry is None and cluster.ledger.usage.is_held(uid):
-                    # There may be room for it in its queue, and it was not its turn to be called.
+                    # Its queue may have room for it, and it was not its turn yet.
                     cluster.queue.activate([uid])
                     entry = cluster.queue.take(uid)
                 if entry is not None:
@@ -221,8 +220,10 @@ class GangCycle:
         return found
 
     def _lacks_others(self, members: Sequence[Member], group: NativeGroup, started: float) -> bool:
-        """Whether so many of the others have gates that the group has not its minimum without them: then nobody is
-        evicted for it, and none asks for nodes, but where kube-scheduler's words are kept to."""
+        """Return whether the group is below its minimum only because of members with gates.
+
+        Then it evicts nothing and asks for no nodes, except in profiles with kube-scheduler's conditions.
+        """
         if any(self._views[pod.scheduler_name].profile.as_kube for _, pod in members):
             return False
         verdict = of_gang(self._cluster, group.key)
@@ -241,7 +242,7 @@ class GangCycle:
     def _is_held_by_queue(
         self, members: Sequence[Member], group: NativeGroup, missing: int, started: float
     ) -> bool:
-        """Whether a queue has not room for as many as the group lacks: then all of them say so, and none is tried."""
+        """Return whether a queue has no room for the missing members: then all report that, and none is tried."""
         usage = self._cluster.ledger.usage
         if not usage.active:
             return False
@@ -272,7 +273,7 @@ class GangCycle:
         return False
 
     def _scheduled(self, group: NativeGroup) -> int:
-        """Members that have a node, or are assumed on one."""
+        """Return the number of members that have a node or are assumed on one."""
         placements = self._cluster.ledger.placements
         return sum(
             bool(pod.node_name) or uid in placements
@@ -280,7 +281,7 @@ class GangCycle:
         )
 
     def _state(self, group: NativeGroup) -> tuple[object, ...]:
-        """While it is the same, another try comes to the same end."""
+        """Return the state that determines the result of an attempt."""
         cluster = self._cluster
         members = len(cluster.groups.members(group.key))
         return cluster.ledger.sequence, cluster.catalogue.version, group.uid, group.minimum, members
@@ -292,17 +293,17 @@ class GangCycle:
         self._seen[group.key] = self._state(group)
 
     def _others_back_off(self, entry: Entry, group: NativeGroup) -> bool:
-        """Whether another member comes back after its backoff: one is enough."""
+        """Return whether another member returns after its backoff: one is sufficient."""
         where = self._cluster.queue.where
         members = self._cluster.groups.members(group.key)
         return any(uid != entry.uid and where(uid) is Place.BACKOFF for uid in members)
 
-    # ---- what comes of it
+    # ---- results
 
     def _carry_out(self, tried: Sequence[Tried], group: NativeGroup, started: float) -> None:
         if is_feasible(tried):
             self._bind([each for each in tried if each.node_name is not None], group, started)
-            # Who is left over of a group that had to come together is tried once more, alone.
+            # If the group had to be placed together, the remaining members are tried once more, alone.
             had_to_wait = any(each.waited for each in tried)
             for each in tried:
                 if each.node_name is None:
@@ -332,7 +333,7 @@ class GangCycle:
         for each in placed:
             (entry, pod), decided = each.member, each.decided
             view, decision = decided.view, decided.decision
-            assert isinstance(decision, CandidateNodes), "nobody has to be evicted for it"
+            assert isinstance(decision, CandidateNodes), "the group needs no evictions"
             result = ScheduleResult(
                 *(entry, pod, view.pod, decision, view.filters, started, owner, version, view.reserves, True)
             )
@@ -355,7 +356,7 @@ class GangCycle:
             if usage.active and (short := usage.full(pod)) is not None:
                 self._failures.queue_full(entry, pod, short, started=started)
             else:
-                # In the same step as it was decided: what refuses it is what plugins reserve.
+                # In the same step as the decision: the rejection comes from reservations of plugins.
                 self._failures.error(entry, pod, f"{UNSCHEDULABLE}, {refused[pod.uid]}", started=started)
 
     def _refused(
@@ -367,7 +368,7 @@ class GangCycle:
         shard_full: str | None = None,
         together: Together | None = None,
     ) -> None:
-        """No node would do for it, nor would evictions help."""
+        """Reject a member that fits no node, even with evictions."""
         (entry, pod), decided = tried.member, tried.decided
         decision = decided.decision
         assert not isinstance(decision, CandidateNodes), "it was placed"
@@ -394,7 +395,7 @@ class GangCycle:
         again: bool,
         started: float,
     ) -> None:
-        """It had a place, and its group has not got enough of them, or has to wait for victims."""
+        """Return a member that had a place, but whose group has too few places or must wait for victims."""
         (entry, pod), attempt = tried.member, tried.attempt
         nominated: str | None
         if not waits_for_victims:
@@ -427,12 +428,12 @@ class GangCycle:
 
 
 def _coming_back(tried: Sequence[Tried]) -> Collection[str]:
-    """UIDs of those that come back after a backoff, of a group whose quorum was short at least for a while.
+    """Return the UIDs of members that return after a backoff, in a group that was temporarily below its quorum.
 
-    Those who have a place and wait for others are woken by no event of their own. Where there are victims, one member
-    is enough, which none of them leaves for if possible: the others are woken by their end. Where no more than one
-    would come back, and there are several that no node would take, one of these does, too: should the other be deleted,
-    it is still found out what that means for the rest.
+    Members that have a place and wait for others are not woken by events of their own. With victims, one member is
+    sufficient, if possible one that needs none: the others are woken by their end. If only one would return, and
+    several fit no node, one of these returns as well: if the other is deleted, the consequences for the rest are
+    still found.
     """
     if not any(each.waited for each in tried):
         return ()

@@ -1,4 +1,4 @@
-"""Everything that the fast path reports about itself."""
+"""The observer of the whole fast path."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class FastPathObserver(
     AdmissionObserver,
     Protocol,
 ):
-    """What each part reports, and the writers of conditions and events."""
+    """The reports of each part, and of the writers of conditions and events."""
 
     def status_write(self, what: str) -> None:
-        """See `StatusWriter`."""
+        """Report the count of a `StatusWriter`."""
 
     def event_write(self, what: str) -> None:
-        """See `EventRecorder`."""
+        """Report the count of an `EventRecorder`."""

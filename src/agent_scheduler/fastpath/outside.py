@@ -1,8 +1,8 @@
-"""Whether nodes outside of the scheduler's NodeShard would do for pods that find none in it, in mode `hard`.
+"""Finds out whether nodes outside the scheduler's NodeShard fit pods that find none in it, in mode `hard`.
 
-Then the cluster has room, and an autoscaler would add a node in vain: the pods say so (`NodeShardFull`), and
-`Unschedulable` only where no node at all would do. As both may cease to be true by what others bind and delete, which
-is no reason to try a pod again, what was said is looked at again every few seconds.
+If so, the cluster has room, and an autoscaler would add a node in vain: the condition is `NodeShardFull`, and
+`Unschedulable` only if no node at all fits. Both may become false by changes of other schedulers, which is no reason
+to try a pod again, so the conditions are checked every few seconds.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from agent_scheduler.engine.state.podclass import PodClass
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import Timing
 
-#: Seconds between two looks at what was said.
+#: Seconds between two checks of the conditions.
 _LOOK: Final = 5.0
-#: Pods that are looked at in one step.
+#: Pods that are checked in one step.
 _STRIDE: Final = 16
 
 
 class _Said(NamedTuple):
-    """Of pods that are placed together or not at all, or of one. `others_do`: whether nodes outside would."""
+    """The last result for a pod, or for pods that are placed together. `others_do`: nodes outside would fit."""
 
     uids: tuple[str, ...]
     others_do: bool
 
 
 class _State(NamedTuple):
-    """What answers are true for: of nodes and pods on them, of storage, and of the shard."""
+    """The versions that results depend on: of nodes and pods, of storage, and of the shard."""
 
     sequence: int
     catalogue: int
@@ -50,7 +50,7 @@ class _State(NamedTuple):
 
 
 class OutsideShard:
-    """Owner of a snapshot of all nodes, and of what was last said. What is tried on it is undone before it returns."""
+    """Owns a snapshot of all nodes, and the last results. Trials on it are undone before a method returns."""
 
     def __init__(
         self,
@@ -62,20 +62,20 @@ class OutsideShard:
         writes: Writes,
         timing: Timing,
     ) -> None:
-        """`profiles`: of all schedulers of the process, each with the filter of the shard before all others."""
+        """`profiles` are those of all schedulers of the process, each with the filter of the shard first."""
         self._cluster = cluster
         self._membership = membership
         self._why = f"node shard {shard} is full, and other nodes of the cluster would do"
         self._writes = writes
         self._timing = timing
-        #: By UID, of several pods by that of the first.
+        #: UID -> result; for several pods by the UID of the first one.
         self._said: dict[str, _Said] = {}
-        #: As of when it was last looked at.
+        #: The state at the last check.
         self._looked: _State | None = None
-        #: Of single pods without claims: profile and class -> the answer, as of `_answered`.
+        #: For single pods without claims: profile and class -> the result in the state `_answered`.
         self._answers: dict[tuple[str, PodClass], bool] = {}
         self._answered: _State | None = None
-        #: [row] ready nodes that are not in the shard, and as of when.
+        #: [row] ready nodes outside the shard, and the state in which they were found.
         self._outside: Bools = np.zeros(0, dtype=np.bool_)
         self._outside_at: tuple[int, int, object] = (-1, -1, None)
         self.reconfigure(profiles)
@@ -93,14 +93,13 @@ class OutsideShard:
         self._outside_at = (-1, -1, None)
 
     def full(self, pods: Sequence[PodInfo]) -> str:
-        """For people, why pods for which the shard has no room, all of them together, need no more nodes; empty if they
-        do."""
+        """Return why pods without room in the shard need no additional nodes; empty if they do."""
         others_do = self._others_do(pods)
         self._said[pods[0].uid] = _Said(tuple(pod.uid for pod in pods), others_do)
         return self._why if others_do else ""
 
     async def run(self) -> None:
-        """Have pods tried again of which something else is to be said. Until cancelled."""
+        """Retry pods whose result has changed, until cancelled."""
         while True:
             await self._timing.sleep(_LOOK)
             now = self._state()
@@ -165,7 +164,7 @@ class OutsideShard:
         self._outside = np.fromiter(outside, np.bool_, columns.size)
 
     def _place_all(self, pods: Sequence[PodInfo], outside: Bools) -> bool:
-        """One beside the other. Of several some may fit into the shard: what it lacks is then room for the others."""
+        """Place all pods. Of several, some may fit into the shard: then only the others need room outside."""
         columns, devices, several = self._snapshot.columns, self._cluster.devices, len(pods) > 1
         leaves = False
         for pod in pods:

@@ -1,4 +1,4 @@
-"""The settings and profiles in force, and what is made of profiles for this cluster and this shard of it."""
+"""The current settings and profiles, with the profiles adapted to this cluster and shard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .worker import Views
 
 
 class Rules:
-    """Owner of what a new configuration replaces. `settings` and `profiles`, by name, change together."""
+    """Owns what a new configuration replaces. `settings` and `profiles`, by name, change together."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class Rules:
         self._ledger = ledger
         self._devices = devices
         self._groups = groups
-        #: What keeps pods out of the queue while others are evicted for them.
+        #: Keeps pods out of the queue while others are evicted for them.
         self.gate = Gate()
-        #: What keeps them out while their queue is full.
+        #: Keeps pods out of the queue while their capacity queue is full.
         self.queue_gate = queue_gate
         self._gang_waits = gang_waits
-        #: Which nodes may be used, where they are shared.
+        #: The usable nodes, if nodes are shared.
         self.membership = Membership()
         self.settings = settings
         self.profiles: Mapping[str, Profile] = self.seeing(settings.profiles)
@@ -48,25 +48,25 @@ class Rules:
         self._cleanups = self._cleanups_of()
 
     def profile(self, name: str) -> Profile:
-        """Of any scheduler of this process."""
+        """Return a profile of any scheduler of this process."""
         return self.profiles.get(name) or self.beside[name]
 
     def adopt(
         self, settings: FastPathSettings, profiles: Mapping[str, Profile], beside: Mapping[str, Profile]
     ) -> None:
-        """`profiles` and `beside` are what `seeing` made of those of `settings`."""
+        """Switch to other settings. `profiles` and `beside` are the results of `seeing` for those of `settings`."""
         self.settings, self.profiles, self.beside = settings, profiles, beside
         self._cleanups = self._cleanups_of()
 
     def cleanups(self, scheduler_name: str) -> Sequence[CleanupReservations]:
-        """Plugins that are told of the end of a reservation of this scheduler's pods; none of one that is no more."""
+        """Return the plugins to inform about the end of a reservation; none for a removed profile."""
         return self._cleanups.get(scheduler_name, ())
 
     def _cleanups_of(self) -> Mapping[str, Sequence[CleanupReservations]]:
         return {name: each.cleanups() for name, each in (*self.profiles.items(), *self.beside.items())}
 
     def seeing(self, profiles: Iterable[Profile]) -> dict[str, Profile]:
-        """By name, with hints and gates that look at this cluster; for the nodes of the shard alone if that binds."""
+        """Return the profiles by name, bound to this cluster, and in mode `hard` to the nodes of the shard."""
         seen = (self._ledger, self._devices, self._groups)
         seeing = {each.scheduler_name: each.seeing(*seen) for each in profiles}
         return within(self.membership, seeing) if self.settings.sharding is ShardingMode.HARD else seeing
@@ -74,8 +74,10 @@ class Rules:
     def pre_enqueue(
         self, profiles: Mapping[str, Profile]
     ) -> dict[str, tuple[PreEnqueue | Gate | QueueGate, ...]]:
-        """What keeps pods out of the queue, by profile. Queues come last: a pod that waits for something else is not
-        told of them."""
+        """Return the plugins that keep pods out of the queue, by profile.
+
+        Queues come last, so that a pod with another reason to wait does not report them.
+        """
         return {
             name: (
                 *(profile.pre_enqueue if profile.as_kube else noting(profile.pre_enqueue, self._gang_waits)),
@@ -86,7 +88,7 @@ class Rules:
         }
 
     def views(self, profiles: Mapping[str, Profile], snapshot: Snapshot) -> Views:
-        """Those of the shard first, where other nodes are the second choice."""
+        """Return the views, with those of the shard first if other nodes are the second choice."""
         chosen = [profiles]
         if self.settings.sharding is ShardingMode.SOFT:
             chosen.insert(0, within(self.membership, profiles))

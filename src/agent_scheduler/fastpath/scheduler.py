@@ -1,10 +1,10 @@
-"""The fast path assembled: watches in, decisions, binds out.
+"""The complete fast path: watches in, decisions, binds out.
 
     reflectors ──> Cluster ──> SchedulingQueue ──> Feed ──> N Workers ──> Binder ──> API server
                       └──────> Ledger <── snapshot ───┘         └─ FailureHandler ──> conditions, events
 
-Two halves with lives of their own: `watch` keeps the informer caches and runs in a standby too, so that a
-new leader starts warm; `schedule` decides and writes, and runs only while this process may.
+It has two independent parts: `watch` keeps the informer caches, also in a standby, so that a new leader starts warm;
+`schedule` decides and writes, and runs only while this process may.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-# np.unique and, at times, np.isin load it at their first use, which would be within a cycle: 10 ms and more.
+# np.unique and sometimes np.isin import it on first use, which would be in a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
 from agent_scheduler.binding.queue_admission import Always, Turn
@@ -33,13 +33,13 @@ from .strangers import Strangers
 from .watching import Watching, build_shard
 from .writing import build_admission, build_binding, build_calls, build_messages
 
-#: How often leftovers in the unschedulable pool are looked for at least, whatever the deadlines say.
+#: The longest interval between flushes of the unschedulable pool, regardless of deadlines.
 _FLUSH_SECONDS = 30.0
 _SHORTEST_PAUSE = 0.005
 
 
 class FastPath:
-    """One scheduler. `transport` for everything short; watches use connections of their own inside it."""
+    """One scheduler. `transport` is for all short requests; watches use their own connections in it."""
 
     def __init__(
         self,
@@ -53,8 +53,11 @@ class FastPath:
         gates: Turn | None = None,
         left: Left | None = None,
     ) -> None:
-        """`groups` are kept from the same watches, where there is a batch scheduler beside. `gates`: when those of
-        queues' capacity may be removed; by default always. `left` is told of pods that wait no more."""
+        """Build the fast path. `groups` are kept from the same watches, if there is a batch scheduler.
+
+        `gates` tells when gates of queues may be removed, by default always. `left` receives pods that no longer
+        wait.
+        """
         self._timing = timing
         self._messages = build_messages(settings, transport=transport, observer=observer, timing=timing)
         messenger = self._messages.messenger
@@ -72,14 +75,14 @@ class FastPath:
         self.storage, self.claims, self.snapshot = state.storage, state.claims, state.snapshot
         self._watching = Watching(state, transport=transport, observer=observer, timing=timing, groups=groups)
         self._informers, self.pdbs = self._watching.informers, self._watching.pdbs
-        #: None where all nodes are this scheduler's.
+        #: None if nodes are not shared.
         self.shard = build_shard(state, self._informers)
         self._calls = build_calls(state, self.shard, transport=transport, timing=timing)
         binding = build_binding(
             state, self._calls, self._watching, messenger=messenger, observer=observer, timing=timing
         )
         self.binder, self.writes, self.evict = binding.binder, binding.writes, self._calls.evict
-        #: None where all nodes may be used.
+        #: None if all nodes may be used.
         self.outside = binding.outside
         self.preemption = build_preemption(
             state,
@@ -120,24 +123,23 @@ class FastPath:
         )
 
     def profile(self, name: str) -> Profile:
-        """The profile of this name as it is in force, on this cluster; also of a scheduler beside."""
+        """Return the current profile of this name for this cluster; also of the other scheduler."""
         return self._rules.profile(name)
 
     @property
     def settings(self) -> FastPathSettings:
-        """Those in force."""
+        """The current settings."""
         return self._rules.settings
 
     def reconfigure(self, settings: FastPathSettings) -> None:
-        """Go on with other settings, between cycles: profiles, candidates, conflict policy, backoff, urgent retries
-        and rates. All else stays as it was at the start.
+        """Switch to other settings between cycles.
 
-        Pods that were decided already are bound as they were decided; pods that were refused are tried again. Pods of
-        a profile that is no longer there are let go, those of a new one taken on. Raises what plugins and settings
-        raise, having changed nothing.
+        These are profiles, candidates, conflict policy, backoff, urgent retries and rates; others stay as at the start.
+        Pods with a decision are bound accordingly; rejected pods are tried again. Pods of removed profiles are
+        released, those of new ones are accepted. If a plugin or setting raises, nothing has changed.
         """
         rules = self._rules
-        # Whatever can fail comes first.
+        # Everything that can fail comes first.
         profiles, beside = rules.seeing(settings.profiles), rules.seeing(settings.beside)
         hint_maps = {name: profile.hint_map() for name, profile in profiles.items()}
         pre_enqueue, views = rules.pre_enqueue(profiles), rules.views(profiles, self.snapshot)
@@ -161,7 +163,7 @@ class FastPath:
         self._watching.read_for(profiles)
 
     def _set_gates(self) -> None:
-        """The first queue has come, or the last one has gone: only in between pods are asked for theirs."""
+        """Handle the first queue or the removal of the last one: gates are checked only in between."""
         rules = self._rules
         self.queue.reconfigure(
             hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
@@ -176,19 +178,19 @@ class FastPath:
         await self._informers.run()
 
     async def synced(self) -> None:
-        """Returns once all that existed at the start has been seen. Raises InputsRefused: see `Informers`."""
+        """Return once everything that existed at the start has been seen. Raises InputsRefused: see `Informers`."""
         await self._informers.synced()
-        # The first time all nodes are copied and compared: in a large cluster that would be a stall for the first pod.
+        # The first refresh copies and compares all nodes, which would delay the first pod in a large cluster.
         self.snapshot.refresh()
         _ = self.snapshot.capacity_classes
 
     async def renew(self) -> None:
-        """Fill the caches anew, but for what `behind` names then. Needs `watch`. Raises NotListed: see `Informers`."""
+        """Fill the caches again, except for the kinds in `behind` afterwards. Needs `watch`. Raises NotListed."""
         await self._informers.renew()
 
     @property
     def behind(self) -> Mapping[str, str]:
-        """Kinds that are decided by as they were before the last `renew`, and why."""
+        """Kinds whose state is older than the last `renew`, with the reason."""
         return self._informers.behind
 
     @property
@@ -197,25 +199,25 @@ class FastPath:
 
     @property
     def absent(self) -> Sequence[Kind]:
-        """Kinds that some plugin reads and the API server does not serve: to that plugin there are none."""
+        """Kinds that a plugin needs and the API server does not serve; the plugin sees no objects."""
         return self._informers.absent
 
     @property
     def missing(self) -> Sequence[str]:
-        """Kinds that have not been listed yet."""
+        """Kinds that are not listed yet."""
         return self._informers.missing
 
     @property
     def stale(self) -> Sequence[str]:
-        """Kinds of which the API server has not been heard for too long."""
+        """Kinds without news from the API server for too long."""
         return self._informers.stale
 
     # ---- decisions and writes
 
     async def schedule(self) -> None:
-        """Decide and bind until `stop` has been called, or until cancelled. Needs `synced`.
+        """Decide and bind until `stop` is called, or until cancelled. Needs `synced`.
 
-        Cancelling stops all writes at once; what was sent and not answered is left to the next leader's watch.
+        Cancelling stops all writes immediately; unanswered requests are left to the next leader's watch.
         """
         async with asyncio.TaskGroup() as tasks:
             parts = [self.binder, self.preemption, self._admission, self._gang_waits, *self._messages.writers]
@@ -230,23 +232,25 @@ class FastPath:
             for task in running:
                 task.cancel()
 
-    #: Seconds that conditions and events get to be written after the last bind; set by `stop`.
+    #: Seconds for writing conditions and events after the last bind; set by `stop`.
     _grace = 0.0
 
     def stop(self, *, grace: float) -> None:
-        """Take no new pod; `schedule` returns when all binds under way have ended."""
+        """Accept no new pod; `schedule` returns when all binds in progress have ended."""
         self._grace = grace
         self.queue.close()
 
     async def _flush(self) -> None:
-        """Move what has backed off, or waited too long, when its time comes, and what events have left to be woken: a
-        portion at a time, and others have their turn in between."""
+        """Move pods out of backoff and the unschedulable pool in time, and wake pods for deferred events.
+
+        It works in portions, so that other tasks run in between.
+        """
         while True:
             self._deadline_moved.clear()
             deadline = self.queue.next_deadline()
             pause = _FLUSH_SECONDS if deadline is None else deadline - self._timing.clock()
             with suppress(TimeoutError):
-                # An earlier deadline may come up meanwhile. The lower bound lets others run when one is overdue.
+                # The deadline may move forward meanwhile. The lower bound lets other tasks run when one is overdue.
                 async with asyncio.timeout(min(max(pause, _SHORTEST_PAUSE), _FLUSH_SECONDS)):
                     await self._deadline_moved.wait()
             self.queue.flush_backoff()

@@ -1,4 +1,4 @@
-"""What the fast path needs of the configuration. Defaults are `config.schema`'s alone; there are none here."""
+"""The fast path's part of the configuration. Only `config.schema` has defaults."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.kube.bind import DEFAULT_POLICY, BindPolicy
 from agent_scheduler.kube.reflector import WatchTimes
 
-#: Events sent at a time. Their rate is what is configured; this only has to be enough to reach it.
+#: Concurrent event writes. The rate is configured; this must only be sufficient to reach it.
 _EVENT_CONCURRENCY = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastPathSettings:
-    """How to schedule. Durations in seconds."""
+    """The settings. Durations are in seconds."""
 
     profiles: tuple[Profile, ...]
     name: str
@@ -41,20 +41,20 @@ class FastPathSettings:
     #: None: no events are written.
     events: RateLimit | None
     event_buffer: int
-    #: Of another scheduler on the same cluster, watches and binder: what their plugins read is read, and what they
-    #: reserve is written and given back. Their pods are not the fast path's.
+    #: Profiles of another scheduler that shares cluster, watches and binder: the inputs of their plugins are read,
+    #: and their reservations are written and released. Their pods do not belong to the fast path.
     beside: tuple[Profile, ...] = ()
-    #: Whether pods keep the gate of their queue's capacity until it has room for them; else it is taken off all.
+    #: Whether pods keep the gate of their queue's capacity until it has room; otherwise all gates are removed.
     queue_admission: bool = True
-    #: Seconds that a pod may hold room in its queue that is reserved for it without a node; 0: for ever.
+    #: Seconds for which a pod without a node may hold reserved room in its queue; 0: unlimited.
     reservation_timeout: float = 0.0
-    #: Whether this process takes gates off, once it is its turn.
+    #: Whether this process removes gates when it is its turn.
     removes_gates: bool = True
-    #: Such gates that are removed at a time.
+    #: Gates that are removed concurrently.
     gate_removal_workers: int = 64
     bind_policy: BindPolicy = DEFAULT_POLICY
     sharding: ShardingMode = ShardingMode.NONE
-    #: The name of its NodeShard, where nodes are shared.
+    #: The name of its NodeShard, if nodes are shared.
     shard: str = ""
     watch_times: WatchTimes = field(default_factory=WatchTimes)
 
@@ -70,14 +70,14 @@ class FastPathSettings:
 
     @property
     def requests_at_a_time(self) -> int:
-        """Requests that may be under way at once, lists and watches not counted."""
+        """The limit of concurrent requests, without lists and watches."""
         events = self.events.concurrency if self.events is not None else 0
         own = self.binds.concurrency + self.status_writes.concurrency + events
         return own + EVICTION_CONCURRENCY + PREBIND_CONCURRENCY + self.gate_removal_workers
 
 
 def settings_of(configuration: Configuration, *, identity: str) -> FastPathSettings:
-    """The settings that a loaded `configuration` means, for the process called `identity`."""
+    """Return the settings of a loaded `configuration` for the process `identity`."""
     connection, events, status = (
         configuration.client_connection,
         configuration.events,
@@ -114,7 +114,10 @@ def settings_of(configuration: Configuration, *, identity: str) -> FastPathSetti
 
 
 def _removes_gates(configuration: Configuration) -> bool:
-    """Where several share nodes and queues, the batch scheduler knows of all gangs, and is one of them at most."""
+    """Return whether this process removes gates.
+
+    Of processes that share nodes, only the batch scheduler knows all gangs.
+    """
     when = configuration.gate_removal
     alone = configuration.sharding.mode == "none"
     return when == "always" or (when == "auto" and (alone or configuration.batch is not None))

@@ -1,9 +1,8 @@
-"""The fast path's side of sharing nodes: which of them its decisions see, and what is under way to them.
+"""The fast path's part in sharing nodes: the nodes that decisions see, and what is in flight to them.
 
-Every decision is made, judged and assumed between two awaits, so a change of the shard is between cycles for all
-workers at once. What was decided before is judged by the binder against the shard as it is then; what was judged is
-assumed in the ledger until it is known what became of it. So nothing is under way to a node that no longer is in the
-shard, once no pod is assumed there.
+Every decision is made, judged and assumed between two awaits, so a change of the shard comes between cycles for all
+workers. The binder judges earlier decisions by the current shard, and judged ones stay assumed in the ledger until
+their result is known. So nothing is in flight to a node outside the shard once no pod is assumed there.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from agent_scheduler.engine.state.ledger import Ledger
 
 
 def within(membership: Membership, profiles: Mapping[str, Profile]) -> dict[str, Profile]:
-    """The profiles, for the nodes of the shard alone."""
+    """Return the profiles restricted to the nodes of the shard."""
     mine = NodeShard(membership)
     return {name: replace(profile, filters=(mine, *profile.filters)) for name, profile in profiles.items()}
 
 
 class Shard(Shared):
-    """Of one scheduler, in mode `soft` or `hard`. It is the `Side` of `shards.coordinator`."""
+    """A scheduler's shard in mode `soft` or `hard`. It is the `Side` of `shards.coordinator`."""
 
     def __init__(
         self,
@@ -37,19 +36,21 @@ class Shard(Shared):
         events: Events,
         caught_up: Callable[[str], Awaitable[None]],
     ) -> None:
-        """By `events` all schedulers of the process are told of what may help. `caught_up` returns once all pods are
-        known that had a node by then; see `Side.catch_up`."""
+        """`events` informs all schedulers of the process.
+
+        `caught_up` returns once all pods that had a node by then are known; see `Side.catch_up`.
+        """
         self.mode = mode
         self.membership = membership
         self._ledger = ledger
         self._events = events
         self._caught_up = caught_up
-        #: Owner: the coordinator.
+        #: Owned by the coordinator.
         self._held: Names = frozenset()
 
     @property
     def unready(self) -> str:
-        """Why no decision can be made yet, where that has nothing to do with room; else empty."""
+        """The reason, other than room, why no decision is possible yet; else empty."""
         return self.membership.unready if self.mode is ShardingMode.HARD else ""
 
     def use(self, nodes: Names, unready: str) -> None:
@@ -64,7 +65,7 @@ class Shard(Shared):
         self._held = nodes
 
     def may_bind_to(self, node_name: str) -> bool:
-        """Whether a bind may be sent there now, decided as it may be."""
+        """Return whether a bind may be sent there now, according to the claims."""
         return self.mode is not ShardingMode.HARD or node_name in self._held
 
     def in_flight(self, nodes: Names) -> Names:

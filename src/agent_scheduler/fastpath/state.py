@@ -1,4 +1,4 @@
-"""The cluster as this scheduler knows it, and the pods that wait in it: what decisions read and binds change."""
+"""The state of the cluster and of the waiting pods, which decisions read and binds change."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from .rules import Rules
 from .settings import FastPathSettings
 from .worker import Feed
 
-#: Is told of a pod that waits no more: its UID, and its node, empty if it is gone or going.
+#: Receives pods that no longer wait: the UID, and the node, which is empty for a deleted or terminating pod.
 Left = Callable[[str, str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Parts that all others share."""
+    """The parts that all others share."""
 
     rules: Rules
     ledger: Ledger
     cluster: Cluster
     queue: SchedulingQueue[PodInfo]
     feed: Feed
-    #: Set when the queue's next deadline has become earlier.
+    #: Set when the queue's next deadline has moved forward.
     deadline_moved: asyncio.Event
     history: History
     gang_waits: GangWaits
@@ -62,12 +62,12 @@ def build_state(
     timing: Timing,
     left: Left | None = None,
 ) -> State:
-    """`messenger` is told of pods that wait no more, and so is `left`."""
+    """Build the state. `messenger` and `left` receive pods that no longer wait."""
     ledger, groups = Ledger(), NativeGroups()
     devices = Devices(ledger.touch)
 
     def kept_out(pod: PodInfo, short: Shortfall) -> None:
-        """A node's room is kept for a pod while others leave it; not for as long as a queue may be full."""
+        """Report the full queue, and drop the pod's nomination, which must not last as long as a queue may be full."""
         had_one = pod.uid in queue.nominator.nominated or pod.nominated_node_name
         queue.nominate(pod, "", in_gate=True)
         nominated = "" if had_one else None

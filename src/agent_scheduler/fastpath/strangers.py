@@ -1,9 +1,8 @@
-"""Pods whose schedulerName is that of no profile here, and that nobody else looks at either: they are told so.
+"""Reports pods whose schedulerName is that of no profile, if no other scheduler handles them.
 
-There may be other schedulers, so nothing is said of a pod that has a PodScheduled condition, of one whose schedulerName
-any pod has that somebody has bound or refused, and of the name that every cluster's own scheduler has. Pods of a
-profile that this process no longer has are told unless somebody says something else of them meanwhile: what they said
-before is not true any more.
+Other schedulers may exist, so nothing is reported for pods with a PodScheduled condition, for a schedulerName whose
+pods have been bound or rejected, and for kube-scheduler's default name. Pods of removed profiles are reported unless
+their condition changes meanwhile, since their old condition is no longer true.
 """
 
 from __future__ import annotations
@@ -15,37 +14,37 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import PROFILE_NOT_FOUND, SCHEDULING_GATED, Verdict, without_profile
 from agent_scheduler.kube.retry import Timing
 
-#: Seconds for which a pod waits before it is spoken of, and between two looks.
+#: Seconds for which a pod waits before it is reported, and between two checks.
 _PATIENCE: Final = 10.0
 _LOOK: Final = 2.0
-#: kube-scheduler, which says nothing of pods before their queue.
+#: kube-scheduler, which reports nothing about pods outside its queue.
 _EVERYWHERE: Final = "default-scheduler"
-#: Reasons that no scheduler of a pod gives.
+#: Reasons that no scheduler of a pod writes.
 _OF_NOBODY: Final = (PROFILE_NOT_FOUND, SCHEDULING_GATED)
 
 
 class Messenger(Protocol):
-    """Tells the API server. Returns at once."""
+    """Writes to the API server. Returns immediately."""
 
     def stranger(self, pod: PodInfo, verdict: Verdict) -> None: ...
     def settled(self, pod: PodInfo) -> None: ...
 
 
 class Strangers:
-    """Owner of when each of them was seen first, and of who was told."""
+    """Owns when each of them was seen first, and which were reported."""
 
     def __init__(self, cluster: Cluster, messenger: Messenger, timing: Timing) -> None:
         self._cluster = cluster
         self._messenger = messenger
         self._timing = timing
-        #: Since when, and the condition that it had then.
+        #: UID -> when it was seen first, and its condition then.
         self._since: dict[str, tuple[float, object]] = {}
         self._told: dict[str, PodInfo] = {}
-        #: Names of schedulers that have bound or refused a pod.
+        #: Names of schedulers that have bound or rejected a pod.
         self._served: set[str] = set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check until cancelled."""
         while True:
             await self._timing.sleep(_LOOK)
             self._look()
@@ -75,5 +74,5 @@ class Strangers:
 
 
 def _is_looked_at(pod: PodInfo) -> bool:
-    """Whether a scheduler has bound or refused it."""
+    """Return whether a scheduler has bound or rejected it."""
     return bool(pod.node_name) or (pod.condition is not None and pod.condition[1] not in _OF_NOBODY)

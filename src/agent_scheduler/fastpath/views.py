@@ -1,4 +1,4 @@
-"""What the debug pages show: plain data, nothing secret, made as it is read."""
+"""The content of the debug pages: plain data without secrets, created while it is read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def queue_summary(queue: SchedulingQueue[PodInfo]) -> Mapping[str, Any]:
 def waiting_pods(
     queue: SchedulingQueue[PodInfo], *, namespace: str | None, place: str | None, limit: int
 ) -> Iterator[dict[str, Any]]:
-    """Pods that wait, of one namespace or one place if these are named; up to `limit` of each place.
+    """Yield waiting pods, optionally of one namespace or place; up to `limit` of each place.
 
-    A place is looked at when its turn comes, so that a page which is full before costs nothing of it.
+    Places are evaluated lazily, so a page that is full before costs nothing for the others.
     """
     for where in Place:
         if place is None or where.value == place:
@@ -44,7 +44,7 @@ def cache_summary(ledger: Ledger) -> Mapping[str, Any]:
 
 
 def known_nodes(ledger: Ledger, *, limit: int) -> Iterator[dict[str, Any]]:
-    """The first `limit` nodes by name: what they offer and what is taken, in the ledger's units."""
+    """Yield the first `limit` nodes by name with allocatable and used resources, in the ledger's units."""
     columns = ledger.columns
     resources = columns.interns.resources
     for name in nsmallest(limit, ledger.rows):

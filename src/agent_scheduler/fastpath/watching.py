@@ -1,4 +1,4 @@
-"""What the fast path watches: nodes and pods, what they use, and what the plugins of its profiles read beside."""
+"""The watches of the fast path: nodes, pods and what they use, and the inputs of its profiles' plugins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .shard import Shard
 from .state import State
 
 _VOLUMES: Final = ("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits")
-#: Kind -> the plugins that decide by it, of which some may be configured. What is not here is read whatever they are.
+#: Kind -> the plugins that need it, of which some may be configured. Other kinds are always needed.
 READERS: Final[Mapping[str, Collection[str]]] = MappingProxyType(
     {
         "Namespace": ("InterPodAffinity",),
@@ -58,7 +58,7 @@ READERS: Final[Mapping[str, Collection[str]]] = MappingProxyType(
 
 
 class Watching:
-    """Owner of the informers, of the classes of pods that they read, and of the disruption budgets."""
+    """Owns the informers, the pod classes of their decoders, and the disruption budgets."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Watching:
         timing: Timing,
         groups: Groups | None = None,
     ) -> None:
-        """With `groups`, these are kept, too, and what they read is watched."""
+        """Create the informers; with `groups`, these and their inputs are watched, too."""
         self._cluster = state.cluster
         self._rules = state.rules
         self._groups = groups
@@ -95,8 +95,7 @@ class Watching:
         self.read_for(state.rules.profiles)
 
     def read_for(self, profiles: Mapping[str, Profile]) -> None:
-        """See that what the plugins of these profiles read is there, now or soon."""
-
+        """Provide the inputs of these profiles' plugins, now or soon."""
         profiles = {**self._rules.beside, **profiles}
 
         def reading(what: Reads) -> frozenset[str]:
@@ -116,7 +115,7 @@ class Watching:
         self.informers.also(with_readers(self._read_by(profiles.values()), profiles.values()))
 
     def _read_by(self, profiles: Collection[Profile]) -> list[Kind]:
-        """What is watched because some plugin of these profiles reads it."""
+        """Return the kinds that are watched because a plugin of these profiles needs them."""
         reads = frozenset[Reads]().union(*(profile.reads for profile in profiles))
         found = informers.owners(self._cluster) if Reads.OWNERS in reads else []
         if self._groups is not None or any(profile.gangs for profile in profiles):
@@ -133,7 +132,7 @@ class Watching:
 
 
 def with_readers(kinds: Iterable[Kind], profiles: Collection[Profile]) -> list[Kind]:
-    """Each with those of its readers that these profiles have."""
+    """Return the kinds with those of their readers that these profiles have."""
     names = frozenset[str]().union(*(profile.plugin_names for profile in profiles))
     return [
         replace(kind, readers=tuple(each for each in READERS.get(kind.name, ()) if each in names))
@@ -142,7 +141,7 @@ def with_readers(kinds: Iterable[Kind], profiles: Collection[Profile]) -> list[K
 
 
 def build_shard(state: State, informers: Informers) -> Shard | None:
-    """None where all nodes are this scheduler's."""
+    """Return the shard; None if nodes are not shared."""
     rules = state.rules
     if rules.settings.sharding is ShardingMode.NONE:
         return None

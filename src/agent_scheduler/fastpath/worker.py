@@ -1,13 +1,13 @@
-"""A worker takes a popped pod, looks at a snapshot, and names candidate nodes; a pool gives each worker its turn.
+"""A worker takes a popped pod, evaluates a snapshot, and names candidate nodes; a pool runs the workers in turn.
 
-Workers share one process and one thread, so they do not add CPU. A worker hands its candidates to the binder and does
-not wait for the bind; by the time the binder gets to them, another worker may have decided on the same node, which is
-what the binder's check is for.
+Workers share one process and one thread, so they do not add CPU. A worker submits its candidates to the binder and
+does not wait for the bind. Until the binder handles them, another worker may have selected the same node, which is
+why the binder checks them.
 
-A cycle is synchronous, so the snapshot cannot change under it, and for the same reason one snapshot, brought up to
-date at the start of each cycle, serves all workers: a row that changed is copied and asked about once, not once a
-worker. What takes long, searches for devices, is done a portion at a time: the pod is then decided on by several
-cycles. Whatever a cycle raises is that pod's failure: the pod backs off as after an error, and the worker goes on.
+A cycle is synchronous, so the snapshot cannot change during it. Therefore one snapshot, updated at the start of each
+cycle, serves all workers: a changed row is copied and evaluated once, not once per worker. Slow searches for devices
+are done in portions: several cycles then decide on the pod. An exception of a cycle concerns only its pod, which
+backs off as after an error, and the worker continues.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from agent_scheduler.kube.retry import Timing
 
 from .shard import Shard
 
-#: By profile, what is asked one after the other until one has a node; what the last says is told of a pod.
+#: Views by profile; consulted one after the other until one has a node. The last one's result is reported.
 Views = tuple[Mapping[str, ClassViews], ...]
 
 
-#: Seconds for which a pod that has a node already waits until it is known of all nodes whether they would do.
+#: Seconds that a pod with a suitable node waits for the results of the other nodes.
 _WITH_A_NODE: Final = 1.0
 
 
 class Decided(msgspec.Struct, frozen=True):
     view: ClassView
     decision: CandidateNodes | Refusal | Attempt
-    #: Whether searches were given up, so that nodes were refused that might do.
+    #: Whether searches were given up, so that suitable nodes may have been rejected.
     is_partial: bool = False
 
 
 class GoesOn(Protocol):
-    """A decision that another cycle has to go on with."""
+    """A decision that another cycle must continue."""
 
     def go_on(self) -> GoesOn | None: ...
 
 
 class Unfinished(NamedTuple):
-    """One on a pod."""
+    """An unfinished decision on a pod."""
 
     worker: Worker
     entry: Entry
@@ -79,11 +79,11 @@ Decide = Callable[[PodInfo, float, PodClass], Decided | None]
 
 
 class Gangs(Protocol):
-    """Decides on pods that are placed with others or not at all; see `gangs.GangCycle`."""
+    """Decides on pods that are placed together or not at all; see `gangs.GangCycle`."""
 
     def concerns(self, pod: PodInfo) -> bool: ...
     def lacks(self, pod: PodInfo) -> Verdict | None:
-        """What its gang lacks that no node, nor room in a queue, would help."""
+        """Return what its gang lacks besides nodes and room in a queue."""
 
     def run(
         self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
@@ -91,17 +91,17 @@ class Gangs(Protocol):
 
 
 class WorkerObserver(Protocol):
-    """Is told what a worker did. Durations in seconds."""
+    """Receives reports of workers. Durations are in seconds."""
 
     def decided(self, worker: int, profile: str, seconds: float) -> None:
-        """A cycle named at least one candidate, or refused the pod."""
+        """Report a cycle that named at least one candidate, or rejected the pod."""
 
     def cycle_failed(self, worker: int, pod: PodInfo, error: Exception) -> None:
-        """A cycle raised. The pod is in backoff."""
+        """Report that a cycle raised. The pod is in backoff."""
 
 
 class Worker:
-    """One of N. Owns nothing: `views`, one a profile, are those of `snapshot`, and both are the workers' in common."""
+    """One of N workers. It owns nothing: `views`, one per profile, belong to `snapshot`, and the workers share both."""
 
     def __init__(
         self,
@@ -120,8 +120,10 @@ class Worker:
         shard: Shard | None = None,
         gangs: Gangs | None = None,
     ) -> None:
-        """Without `preemption` nobody is evicted, and nobody's nomination is looked at. Without `shard` all nodes are
-        this scheduler's. Without `gangs` each pod is decided on alone."""
+        """Create a worker. Without `preemption`, nothing is evicted and nominations are ignored.
+
+        Without `shard`, all nodes may be used. Without `gangs`, each pod is decided alone.
+        """
         self._index = index
         self._workers = workers
         self._cluster = cluster
@@ -140,18 +142,18 @@ class Worker:
 
     @property
     def views(self) -> Iterator[ClassViews]:
-        """All that answers are kept in."""
+        """All views with cached results."""
         return (each for choice in self._views for each in choice.values())
 
     def reconfigure(self, *, views: Views, candidates: int) -> None:
-        """From the next cycle on decide by these."""
+        """Use these from the next cycle on."""
         self._views = views
         self._candidates = candidates
 
     def cycle(self, entry: Entry, *, began: float | None = None) -> GoesOn | None:
-        """Decide on one popped pod. What a plugin raises is reported, and the pod backs off.
+        """Decide on one popped pod. Exceptions of plugins are reported, and the pod backs off.
 
-        What it returns is still to be decided, by another cycle with the same `entry` and `began`.
+        A result must be continued by another cycle with the same `entry` and `began`.
         """
         pod = self._cluster.pods.get(entry.uid)
         if pod is None or not self._cluster.is_ours(pod) or entry.uid in self._cluster.ledger.placements:
@@ -217,14 +219,16 @@ class Worker:
             preemption.start(pod, candidate, waits=waits)
 
     def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
-        """None: searches for devices have to be gone on with, after the `spent` seconds that the attempt has taken.
-        `cls`: the class to decide in, on the snapshot as it stands."""
+        """Decide on a pod; None if searches for devices must continue.
+
+        `spent` is the duration of the attempt in seconds. With `cls`, decide in that class on the snapshot as it is.
+        """
         devices = self._cluster.devices
         asks_devices = bool(pod.claims or pod.cls.extended)
         if asks_devices:
-            # Of nodes that others than cycles have asked about.
+            # For nodes that were evaluated outside of cycles.
             devices.again()
-            # By which devices may be late to become ready.
+            # The time that decides which devices are late.
             devices.now = self._now().timestamp()
         snapshot = self._snapshot
         if cls is None:
@@ -265,7 +269,7 @@ class Worker:
         return Decided(view, decision)
 
     def _patience(self, pod: PodInfo, *, placed: bool) -> float:
-        """Seconds for which searches for devices are gone on with, if there is a node already and if not."""
+        """Return how long searches for devices may continue, with and without a suitable node, in seconds."""
         longest = self._cluster.devices.filter_timeout(pod.scheduler_name) or inf
         return min(longest, _WITH_A_NODE) if placed else longest
 
@@ -277,7 +281,7 @@ class Worker:
         against: Mapping[int, NominatedPods],
         claims: str,
     ) -> Attempt:
-        """Others are evicted where the pod would rather go; `last` is the view of all nodes that it may go to."""
+        """Select victims on preferred nodes first; `last` is the view of all allowed nodes."""
         for views in self._views[:-1]:
             attempt = preemption.attempt(pod, views[pod.scheduler_name].of(last.pod), against, claims=claims)
             if attempt.candidate is not None:
@@ -285,39 +289,39 @@ class Worker:
         return preemption.attempt(pod, last, against, claims=claims)
 
 
-#: Pods that are decided on in one turn of the event loop, unless one round has more; and seconds after which no further
-#: round is begun.
+#: The limit of pods decided in one turn of the event loop, unless one round has more; and the seconds after which no
+#: other round starts.
 _PODS: Final = 16
 _SECONDS: Final = 0.002
 
 
 class Feed:
-    """Hands pods to the one who waits for them. `wake` is the queue's `on_ready`.
+    """Hands pods to the waiting pool. `wake` is the queue's `on_ready`.
 
-    A pod is never lost between a wake-up and a cancelled waiter: until somebody pops it, it stays in the queue.
+    A pod is never lost between a wake-up and a cancelled waiter, because it stays in the queue until it is popped.
     """
 
     def __init__(self) -> None:
         self._queue: SchedulingQueue[PodInfo] | None = None
-        #: Set while somebody waits.
+        #: Set while the pool waits.
         self._waiter: asyncio.Future[None] | None = None
 
     def attach(self, queue: SchedulingQueue[PodInfo]) -> None:
         self._queue = queue
 
     def wake(self) -> None:
-        """Something may be poppable now, or the queue was closed."""
+        """Wake the pool, because a pod may be available or the queue was closed."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def next(self, room: Callable[[], bool]) -> Entry | None:
-        """The next pod, if there is one and `room` is true."""
+        """Return the next pod, if there is one and `room` returns true."""
         assert self._queue is not None, "attached before the first worker starts"
         return self._queue.pop() if self._queue.has_ready and room() else None
 
     async def pop(self, room: Callable[[], bool]) -> Entry | None:
-        """The next pod, as soon as there is one and `room` is true; None once the queue is closed."""
+        """Return the next pod once there is one and `room` returns true; None once the queue is closed."""
         queue = self._queue
         assert queue is not None, "attached before the first worker starts"
         while not queue.closed:
@@ -332,14 +336,14 @@ class Feed:
 class WorkerPool:
     """The workers of one binder, which take pods from one feed.
 
-    In a round each of them decides on one pod, all on the cluster as it is before the round; then the binder settles
-    what races there were between them. That is where conflicts come from in one process, apart from what watches bring
-    while a result waits. One worker alone never races. Decisions that take more than one cycle are gone on with one at
-    a time, one cycle between two turns.
+    In a round each worker decides on one pod, all with the state of the cluster before the round; then the binder
+    resolves their races. These are the only conflicts within a process, apart from changes by watches while a result
+    waits. A single worker never races. Decisions that take several cycles continue one at a time, one cycle between
+    two turns.
 
-    Several rounds make a turn of the event loop, and binds are sent when it ends: to go through the loop for each pod
-    costs as much as a quarter of all that is done for a plain one (docs/decisions/0014). To place all that wait would
-    let watches, answers and pods of higher priority wait for too long.
+    Several rounds make a turn of the event loop, and binds are sent at its end: a turn per pod would cost up to a
+    quarter of the total cost of a plain pod (docs/decisions/0014). Deciding on all waiting pods at once would delay
+    watches, responses and pods of higher priority too much.
     """
 
     def __init__(
@@ -351,20 +355,20 @@ class WorkerPool:
         clock: Callable[[], float],
         search: SearchBudget | None = None,
     ) -> None:
-        """`search`: what decisions may cost in one turn, theirs anew in each; None: nobody counts."""
+        """`search` is the budget of decisions in one turn, renewed for each; None means unlimited."""
         self._search = search or SearchBudget()
-        #: Whose turn it is. Pods that come one at a time go to one after the other.
+        #: The next worker. Pods that arrive one at a time go to the workers in turn.
         self._workers = itertools.cycle(workers)
         self._in_a_round = len(workers)
         self._rounds = max(1, _PODS // len(workers))
         self._feed = feed
         self._binder = binder
         self._clock = clock
-        #: Pods that are in flight, in the order in which they are gone on with.
+        #: Unfinished decisions, in the order in which they continue.
         self._unfinished: deque[GoesOn] = deque()
 
     async def run(self) -> None:
-        """Until the queue is closed, or cancelled."""
+        """Run until the queue is closed, or until cancelled."""
         has_room = self._binder.has_room
         while True:
             goes_on = bool(self._unfinished) and has_room()
@@ -382,11 +386,11 @@ class WorkerPool:
                 self._binder.judge()
             self._binder.send()
             if more or self._unfinished:
-                # Otherwise it is the wait for a pod that gives others their turn.
+                # Otherwise other tasks run during the wait for a pod.
                 await asyncio.sleep(0)
 
     def _turn(self, first: Entry) -> bool:
-        """Whether it ended though there may be more pods."""
+        """Run a turn; return whether there may be more pods."""
         ends = self._clock() + _SECONDS
         entry: Entry | None = first
         for _ in range(self._rounds):
@@ -398,7 +402,7 @@ class WorkerPool:
         return True
 
     def _round(self, entry: Entry | None) -> bool:
-        """Whether there was a pod for each worker; `entry` is the first's, where it has been popped already."""
+        """Run a round; return whether there was a pod for each worker. `entry` is the first one if already popped."""
         for place in range(self._in_a_round):
             entry = entry or self._feed.next(self._binder.has_room)
             if entry is None:

@@ -1,4 +1,4 @@
-"""What the fast path writes: conditions and events of pods, claims, and binds."""
+"""Builds the writing parts of the fast path: conditions, events, claims and binds."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from .watching import Watching
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """What becomes of a decision: a bind, behind its claims, or another try."""
+    """The handling of decisions: a bind after its claims, or another attempt."""
 
     failures: FailureHandler
     writes: PluginWrites
     binder: Binder
-    #: None where all nodes may be used.
+    #: None if all nodes may be used.
     outside: OutsideShard | None
 
 
@@ -75,8 +75,10 @@ def build_admission(
     observer: FastPathObserver,
     timing: Timing,
 ) -> QueueAdmission:
-    """Of all pods of this process, and where nodes are shared of others'. `groups`: where there is a batch scheduler.
-    `turn`: when gates may be removed, if they may."""
+    """Build the admission of all pods of this process and, if nodes are shared, of other schedulers' pods.
+
+    `groups` are None without a batch scheduler. `turn` tells when gates may be removed, if at all.
+    """
     state.ledger.usage.gated.choose = GangChoice(state.cluster, groups)
     return QueueAdmission(
         state.cluster,

@@ -1,4 +1,4 @@
-"""Where a connection leads: the server of an `Endpoint`, directly or through its proxy, and what requests call it."""
+"""The network address of an `Endpoint`, direct or through a proxy, and the form of its request lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from agent_scheduler.kube.transport import Endpoint
 
-#: Matches what may stand in a request's line: ASCII that can be seen.
+#: Matches a valid request target: visible ASCII.
 is_target = re.compile(r"/[!-~]*").fullmatch
 
 _PORTS = {"http": 80, "https": 443}
@@ -20,7 +20,7 @@ _USER = re.compile(r"(?<=//)[^/?#]*@")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """An HTTP proxy that is asked for a tunnel. `tls` is for the way to the proxy, `authorization` a header's value."""
+    """An HTTP proxy that opens tunnels. `tls` is for the connection to the proxy; `authorization` is a header value."""
 
     host: str
     port: int
@@ -30,9 +30,9 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where to connect. `tls` None means plain HTTP; `server_hostname` is what the certificate must be for.
+    """The address to connect to. `tls` is None for plain HTTP; `server_hostname` is the name in the certificate.
 
-    With a `tunnel` the connection is made to that proxy, and TLS begins behind it.
+    With a `tunnel`, the connection is made to that proxy, and TLS runs inside the tunnel.
     """
 
     host: str
@@ -49,7 +49,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`host` is what requests name, `prefix` comes before every path, `headers` go with every request."""
+    """The address of a server with the host name of requests, the prefix of every path, and additional headers."""
 
     address: Address
     host: str
@@ -62,17 +62,17 @@ def named(host: str, port: int) -> str:
 
 
 def without_user(url: str) -> str:
-    """`url` as it may be shown: without the user and the password in it, whether or not it can be parsed."""
+    """Return the URL without user and password, for messages. It need not be valid."""
     return _USER.sub("", url)
 
 
 def basic(username: str, password: str) -> str:
-    """The value of an Authorization header."""
+    """Return the value of an Authorization header."""
     return "Basic " + b64encode(f"{username}:{password}".encode()).decode("ascii")
 
 
 def _split(what: str, url: str) -> tuple[SplitResult, int]:
-    """Its parts, and its port or the usual one. Raises ValueError, which does not show a password."""
+    """Return the URL's parts, and its port or the scheme's. Raises ValueError without the password."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -92,9 +92,9 @@ def _trusting(cluster: ssl.SSLContext | None) -> ssl.SSLContext:
 
 
 def parse_proxy(url: str, *, what: str = "proxy", cluster: ssl.SSLContext | None = None) -> Proxy:
-    """`http[s]://[USER[:PASSWORD]@]HOST[:PORT]`. Raises ValueError, which does not show the password.
+    """Parse `http[s]://[USER[:PASSWORD]@]HOST[:PORT]`. Raises ValueError without the password.
 
-    An https proxy is trusted if the system or the `cluster`'s context trusts it; client-go asks the latter alone.
+    An https proxy is trusted if the system or the `cluster`'s context trusts it; client-go only uses the latter.
     """
     if not url.lower().startswith(("http://", "https://")):
         why = ": SOCKS is not supported" if url.startswith("socks") else ""
@@ -112,7 +112,7 @@ def parse_proxy(url: str, *, what: str = "proxy", cluster: ssl.SSLContext | None
 
 
 def target_of(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Target:
-    """How requests reach `endpoint`. `tls` is for an https server, and required there. Raises ValueError."""
+    """Return the target of requests to `endpoint`. `tls` is required for an https server. Raises ValueError."""
     url = endpoint.base_url
     parts, port = _split("base_url", url)
     if parts.username is not None:
@@ -124,7 +124,7 @@ def target_of(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Target:
         raise ValueError(f"base_url {url!r}: its path is not percent-encoded")
     host = parts.hostname or ""
     if ":" in host:
-        # A zone says which of this machine's interfaces leads there; it means nothing to the server.
+        # The zone selects an interface of this machine and means nothing to the server.
         shown = f"[{host.partition('%')[0]}]"
     else:
         shown = host if host.isascii() else host.encode("idna").decode()
@@ -138,7 +138,7 @@ def target_of(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Target:
         return Target(address, shown, prefix)
     if proxy is None:
         return Target(Address(host=host, port=port), shown, prefix)
-    # Without TLS a proxy is sent the whole URL, and its credentials with every request.
+    # Without TLS a proxy needs the whole URL, and its credentials with every request.
     address = Address(host=proxy.host, port=proxy.port, tls=proxy.tls, server_hostname=proxy.host)
     given = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
     return Target(address, shown, f"http://{shown}{prefix}", given)

@@ -1,10 +1,11 @@
-"""The one table of what an answer to a request about one object means, whatever the request: see `read`.
+"""The single table of what a response to a request about one object means; see `read`.
 
-    who gave it       the API server, or something on the way to it: a body that is no `v1` Status, nor the object
-    about what        the very object that was asked for, by kind, name and, where known, UID; or another one
-    was it done       yes; no; not known (`FailureClass`)
+    origin      the API server, or a middlebox: a body that is neither a `v1` Status nor the object
+    subject     the requested object by kind, name and (if known) UID, or another one
+    outcome     done; not done; unknown (`FailureClass`)
 
-A load balancer's 404 is no absent object, a login page's 200 is no success, and a body that was cut short is neither.
+A load balancer's 404 does not mean a missing object, a login page's 200 is no success, and a truncated body means
+nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from agent_scheduler.kube.transport import Response, TransportError, object_at
 
 
 class Verb(Enum):
-    """What was asked for. Told apart as far as answers differ."""
+    """The type of a request, as far as its possible responses differ."""
 
     GET = "get"
     CREATE = "create"
@@ -37,15 +38,15 @@ class Verb(Enum):
     DELETE = "delete"
     #: A create of `pods/binding`.
     BIND = "bind"
-    #: A GET of a discovery document, whose kind is `resource`.
+    #: A GET of a discovery document with kind `resource`.
     DISCOVER = "discover"
 
-    # Enum's own is computed in Python, and each bind is looked up by its verb.
+    # Enum's own `__hash__` runs in Python, and each bind is looked up by its verb.
     __hash__ = object.__hash__
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """A request. `resource` is the kind in the plural, as in paths; `uid` is empty where it is not known."""
+    """A request. `resource` is the plural in paths; `uid` is empty if unknown."""
 
     verb: Verb
     resource: str
@@ -53,7 +54,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""
 
     def is_about(self, missing: Missing | None) -> bool:
-        """Whether what is not there is the object of this request."""
+        """Return whether the missing object is that of this request."""
         return (
             missing is not None
             and missing.resource == self.resource
@@ -63,7 +64,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 
 
 def asked_at(path: str, verb: Verb, uid: str = "") -> Asked:
-    """A request about the object at `path`, or about a subresource of it."""
+    """Return a request about the object at `path`, or about a subresource of it."""
     resource, name = object_at(path)
     return Asked(verb, resource, name, uid)
 
@@ -77,7 +78,7 @@ _NOTHING: Final = msgspec.Raw()
 
 
 class _Said(msgspec.Struct, rename="camel", gc=False):
-    """The parts of an object, or of a Status, that tell which one it is."""
+    """The parts of an object or a Status that identify it."""
 
     kind: str = ""
     api_version: str = ""
@@ -88,23 +89,26 @@ class _Said(msgspec.Struct, rename="camel", gc=False):
 
 _said = msgspec.json.Decoder(_Said).decode
 _SUCCESS: Final = b'"Success"'
-#: The success of a bind as kube-apiserver words it, which need not be decoded a pod. Any other wording is.
+#: kube-apiserver's encoding of a successful bind, compared without decoding. Other encodings are decoded.
 _BOUND: Final = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
-#: Verbs that may be answered by a Status: a bind always is, a deletion unless its object stays for a while.
+#: Verbs that a Status may answer: always a bind, and a deletion unless the object stays for a while.
 _BY_STATUS: Final = frozenset({Verb.BIND, Verb.DELETE})
-# An attribute of an Enum is computed in Python, and each answer is looked at by its verb.
+# An attribute of an Enum is computed in Python, and each response is examined by its verb.
 _BIND, _DISCOVER, _GET = Verb.BIND, Verb.DISCOVER, Verb.GET
 
 
 def read(answer: Response | TransportError, asked: Asked) -> Failure | None:
-    """None: the API server says that it was done. NOT_FOUND: it says that this very object is not there."""
+    """Return None if the API server confirms success, otherwise the failure.
+
+    NOT_FOUND means that the API server reports this very object as missing.
+    """
     if not isinstance(answer, Response):
         return classify_error(answer)
     if 200 <= answer.status < 300:
         return None if _is_success(answer, asked) else from_middlebox(answer)
     failure = classify_refusal(answer)
     if failure.kind is FailureClass.NOT_FOUND and not asked.is_about(failure.missing):
-        # Its namespace, say. That the object itself is not there is for a GET of it to tell.
+        # The missing object may be the namespace. Only a GET of the object shows that it is missing.
         return replace(failure, kind=FailureClass.PERMANENT)
     return failure
 
@@ -138,7 +142,9 @@ def _is_success(answer: Response, asked: Asked) -> bool:
 
 
 def _names(meta: _Meta, asked: Asked) -> bool:
-    """Whether what is said of an object is said of the one that was asked for, as far as it is said. A GET may find
-    another one of the name."""
+    """Return whether the metadata, as far as present, is that of the requested object.
+
+    A GET may return an object with the same name and another UID.
+    """
     same = asked.verb is _GET or not meta.uid or not asked.uid or meta.uid == asked.uid
     return same and meta.name in ("", asked.name)

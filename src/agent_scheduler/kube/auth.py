@@ -1,10 +1,10 @@
-"""From a kubeconfig, or the service account of a pod, to an `Endpoint`.
+"""Loads an `Endpoint` from a kubeconfig or from a pod's service account.
 
-The only file that imports kubernetes_asyncio: its legacy auth providers (OIDC, GCP) are used, nothing of its client.
-The import takes 0.4 s and 60 MB, so it is made where a user has such a provider.
+This is the only file that imports kubernetes_asyncio, for its legacy auth providers (OIDC, GCP). The import takes 0.4
+s and 60 MB, so it is deferred until a user has such a provider.
 
-Looked at in this order, as kubectl and client-go do: an explicit file, $KUBECONFIG, the pod's service account,
-~/.kube/config. Whatever is wrong there becomes one `KubeConfigError` that names the file and the key.
+The search order is that of kubectl and client-go: an explicit file, $KUBECONFIG, the pod's service account,
+~/.kube/config. Every error is a `KubeConfigError` that names the file and the key.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from agent_scheduler.kube.tls import Tls
 from agent_scheduler.kube.transport import Endpoint, no_credentials, nothing_to_renew
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-#: The cluster's extension whose content a plugin is given as it stands.
+#: The cluster's extension that is passed to a plugin unchanged.
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
-#: How often a legacy auth provider is asked whether its token is still good.
+#: The interval in seconds at which a legacy auth provider's token is checked.
 _PROVIDER_SECONDS = 60.0
 
 
@@ -48,7 +48,7 @@ def load_endpoint(
     service_account: Path = SERVICE_ACCOUNT,
     home: Path | None = None,
 ) -> Endpoint:
-    """Finds the API server. `context` None means the kubeconfig's current one. Raises KubeConfigError."""
+    """Find the API server. `context` is None for the kubeconfig's current one. Raises KubeConfigError."""
     if kubeconfig is not None:
         if not kubeconfig.exists():
             raise KubeConfigError(f"{kubeconfig}: no such kubeconfig")
@@ -71,7 +71,7 @@ def load_endpoint(
 
 
 def from_service_account(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Endpoint:
-    """The API server of the cluster that this process runs in. Raises KubeConfigError."""
+    """Return the endpoint of the cluster in which this process runs. Raises KubeConfigError."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise KubeConfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must both be set in a pod")
@@ -105,7 +105,7 @@ def _given_by(source: Source) -> Callable[[], Awaitable[Mapping[str, str]]]:
 
 
 def _token_file(path: Path) -> TokenFile:
-    """Raises KubeConfigError for a file that has no token from the start."""
+    """Return the source for a token file. Raises KubeConfigError if the file has no token now."""
     source = TokenFile(path)
     try:
         source.read()
@@ -115,7 +115,7 @@ def _token_file(path: Path) -> TokenFile:
 
 
 def _both(source: Source, tls: Tls | None) -> Callable[[], None]:
-    """What is to be done at a 401."""
+    """Return the callback for a 401."""
 
     def refused() -> None:
         source.refused()
@@ -126,7 +126,7 @@ def _both(source: Source, tls: Tls | None) -> Callable[[], None]:
 
 
 def _proxy_of_environment(server: str, environ: Mapping[str, str]) -> str | None:
-    """Raises KubeConfigError."""
+    """Return the proxy that the environment selects for the server. Raises KubeConfigError."""
     proxy, variable = proxy_for(server, environ)
     return _checked_proxy(proxy, variable) if proxy else None
 
@@ -161,7 +161,7 @@ def _from_kubeconfig(files: list[Path], context: str | None, environ: Mapping[st
     source = _source(user, cluster, tls=tls, files=files, context=name)
     _present_certificate(user, tls)
     if user_info is not None:
-        # Go's HTTP client sets it before client-go's own credentials, which then leave it.
+        # Go's HTTP client sets this header first, and client-go's own credentials then do not replace it.
         source = Fixed({"Authorization": user_info})
     proxy = cluster.text("proxy-url")
     return Endpoint(
@@ -180,7 +180,7 @@ def _from_kubeconfig(files: list[Path], context: str | None, environ: Mapping[st
 
 
 def _server(cluster: Section) -> tuple[str, str | None]:
-    """The server's URL, and the user and password that were in it as a header's value. Raises KubeConfigError."""
+    """Return the server's URL, and the user info in it as a header value. Raises KubeConfigError."""
     server = cluster.text("server").rstrip("/")
     try:
         parts = urlsplit(server)
@@ -209,7 +209,7 @@ def _cluster_tls(cluster: Section) -> Tls:
 
 
 def _present_certificate(user: Section, tls: Tls | None) -> None:
-    """Presents the user's client certificate, if it has one and the server speaks TLS."""
+    """Configure the user's client certificate, if it has one and the server uses TLS."""
     if tls is None:
         return
     certificate = user.data("client-certificate") or user.file("client-certificate")
@@ -231,16 +231,16 @@ def _present_certificate(user: Section, tls: Tls | None) -> None:
 def _source(
     user: Section, cluster: Section, *, tls: Tls | None, files: Sequence[Path], context: str
 ) -> Source:
-    """The user's credentials other than a certificate. `files` and `context` are what said so."""
+    """Return the user's credentials other than a certificate. `files` and `context` are their origin."""
     for key in ("as", "as-uid", "as-groups", "as-user-extra"):
         if user.values.get(key):
-            # Ignoring it would act with more rights than the user meant to give.
+            # Ignoring it would act with more permissions than the user intended.
             raise KubeConfigError(f"{user.where}.{key}: impersonation is not supported")
     spec = user.values.get("exec")
     if spec is not None:
         if not isinstance(spec, dict):
             raise KubeConfigError(f"{user.where}.exec must be a mapping")
-        # Here, because few users have one, and it brings what it takes to run programs.
+        # Imported here because few users have a plugin, and it loads the modules that run programs.
         from agent_scheduler.kube.exec_plugin import ExecPlugin
 
         return ExecPlugin(
@@ -252,7 +252,7 @@ def _source(
         )
     if user.values.get("auth-provider"):
         return _AuthProvider(user.where, files, context)
-    # client-go prefers the file where both are given, because the file is what gets rotated.
+    # client-go prefers the file if both are set, because the file is rotated.
     token_file = user.text("tokenFile")
     if token_file:
         return _token_file(user.folder / token_file)
@@ -268,7 +268,7 @@ def _source(
 
 
 def _cluster_info(cluster: Section) -> dict[str, Any]:
-    """The `spec.cluster` that a plugin with provideClusterInfo gets."""
+    """Return the `spec.cluster` for a plugin with provideClusterInfo."""
     authority = cluster.data("certificate-authority")
     file = cluster.file("certificate-authority")
     if authority is None and file is not None:
@@ -291,7 +291,7 @@ class _AuthProvider:
     def __init__(self, where: str, files: Sequence[Path], context: str, *, clock: Clock = REAL.clock) -> None:
         self._where = where
         self._files = files
-        #: The library's own reading of the files, from the first time on.
+        #: The library's parsed files, from the first renewal on.
         self._merger: Any = None
         self._context = context
         self._clock = clock
@@ -330,7 +330,7 @@ class _AuthProvider:
             await loader.load_and_set(configuration)
             self._headers = {"Authorization": configuration.api_key["BearerToken"]}
         except Exception as error:
-            # The library lets through whatever its HTTP client and its parsers raise.
+            # The library does not wrap errors of its HTTP client and parsers.
             self._failure = CredentialsUnavailable(
                 f"{self._where}.auth-provider: {type(error).__name__}: {error}"
             )

@@ -1,12 +1,11 @@
-"""Binding a pod to a node, and finding out what became of it.
+"""Binds a pod to a node and determines the outcome.
 
-A bind is a write that must be neither lost nor done twice, over a network that may swallow the answer. The rule is
-short: only the API server's own success says "bound" by itself; whatever else happens, the pod itself is asked (GET),
-by UID, and its state decides. The message of a 409 is never parsed, so a server is free to word it as it likes.
-docs/bind-outcomes.md has the whole table.
+A bind must be neither lost nor repeated, over a network that may lose the response. Only a success response from the
+API server means "bound" by itself. In every other case the pod is read (GET, by UID), and its state decides. The
+message of a 409 is never parsed, so it may have any wording. docs/bind-outcomes.md has the whole table.
 
-The API server checks UID, deletion, an existing node and gates, never capacity and never that the node exists
-(`BindingREST` in kube-apiserver 1.36). What capacity means is the ledger's business.
+The API server checks UID, deletion, existing node and gates, but neither capacity nor the existence of the node
+(`BindingREST` in kube-apiserver 1.36). The ledger accounts for capacity.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from agent_scheduler.kube.transport import Named, Response, Transport, Transport
 
 
 class BindOutcome(Enum):
-    """What is known when `bind` returns.
+    """The outcome of `bind`.
 
-    UNKNOWN alone leaves the question open: the capacity must be kept until the watch tells, or a later call that is
-    given the `UnknownOutcome`. After REFUSED and UNAVAILABLE the bind was surely not carried out, and will not be. All
-    others are the pod's own state.
+    Only UNKNOWN leaves the question open: the capacity must be kept until the watch shows the pod's state, or a later
+    call with the `UnknownOutcome` resolves it. After REFUSED and UNAVAILABLE the bind was not and will not be carried
+    out. All others are the state of the pod.
     """
 
     BOUND = "bound"
@@ -44,15 +43,15 @@ class BindOutcome(Enum):
     UNAVAILABLE = "unavailable"
     UNKNOWN = "unknown"
 
-    # Enum's own is computed in Python, and each bind is counted by its outcome.
+    # Enum's own `__hash__` runs in Python, and each bind is counted by its outcome.
     __hash__ = object.__hash__
 
 
 class BindResult(msgspec.Struct, frozen=True):
-    """`node` is where the pod is, if that is known; `attempts` counts POSTs; `failure` the last one, if any.
+    """The result of a bind. `node` is the pod's node if known; `attempts` counts POSTs; `failure` is the last one.
 
-    `confirmed` says that the outcome was read from the pod, not from the answer to the bind. `unknown` comes with
-    UNKNOWN and no other outcome.
+    `confirmed` means that the outcome was read from the pod, not from the response to the bind. `unknown` is set for
+    UNKNOWN only.
     """
 
     outcome: BindOutcome
@@ -64,11 +63,11 @@ class BindResult(msgspec.Struct, frozen=True):
 
 
 class UnknownOutcome(msgspec.Struct, frozen=True):
-    """What an UNKNOWN outcome leaves open, for the call that clears it up.
+    """The open question after an UNKNOWN outcome, for the call that resolves it.
 
-    `settles`: when a bind that was sent can no longer be carried out, on the clock of the call's `timing`.
-    `then`: what it comes to if the pod still waits at that time; until then there is nothing to do but to wait. None
-    if the pod could not be asked: the bind goes on as soon as it can.
+    `settles` is when the bind can no longer be carried out, by the clock of the call's `timing`. `then` is the result
+    if the pod is still pending at that time; until then, waiting is all there is to do. It is None if the pod could
+    not be read, and the bind resumes as soon as possible.
     """
 
     settles: float
@@ -77,10 +76,10 @@ class UnknownOutcome(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class BindPolicy:
-    """How long to try. `deadline` counts from the first request, after the wait for the budget; all in seconds.
+    """The time limits of a bind in seconds. `deadline` counts from the first request, after the wait for the budget.
 
-    `settles`: how long after it was sent a bind that got no answer may still be carried out. kube-apiserver gives up
-    a request after its `--request-timeout`, a minute unless it is told otherwise.
+    `settles` is how long a bind without response may still be carried out. kube-apiserver aborts a request after its
+    `--request-timeout`, by default a minute.
     """
 
     request_timeout: float = 10.0
@@ -115,8 +114,10 @@ _encode = msgspec.json.Encoder().encode
 def binding(
     namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str] | None = None
 ) -> bytes:
-    """The `v1.Binding`. Its UID is a precondition: the server refuses (409) if the name has another pod by now. The
-    server writes the annotations to the pod in the same step as its node (`assignPod` in kube-apiserver)."""
+    """Return the `v1.Binding`. Its UID is a precondition: the server rejects it (409) if the name has another pod.
+
+    The server writes the annotations to the pod together with its node (`assignPod` in kube-apiserver).
+    """
     metadata: dict[str, object] = {"namespace": namespace, "name": name, "uid": uid}
     if annotations:
         metadata["annotations"] = annotations
@@ -131,7 +132,7 @@ def binding(
 
 
 class Binds:
-    """Sends binds, within one budget. No method raises for what network or server do."""
+    """Sends binds within one budget. No method raises for errors of network or server."""
 
     def __init__(
         self,
@@ -143,8 +144,11 @@ class Binds:
         allowed: Callable[[str], bool] | None = None,
         annotations: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """`allowed`: whether a bind to a node may be sent now, asked at the sending of each POST; None: to any, at
-        any time. `annotations`: by UID, those that a pod is to get as it is bound."""
+        """Create the sender of binds.
+
+        `allowed` returns whether a bind to a node may be sent now, and is called before each POST; None allows all.
+        `annotations` has the annotations that a pod gets with its bind, by UID.
+        """
         self._transport = transport
         self._start = start_of(transport)
         self.budget = budget
@@ -162,10 +166,10 @@ class Binds:
         )
 
     def send_bind(self, pod: Named, node: str, ended: Callable[[BindResult | AlreadySent], None]) -> bool:
-        """Sends the bind at once and without a task, if it can and may be; False: nothing was sent, and `bind` is the
-        way.
+        """Send the bind immediately and without a task, if possible and allowed; otherwise return false.
 
-        `ended` is told once: of a pod that is bound, or what `bind` has to go on from.
+        If false is returned, nothing was sent, and `bind` has to be used. `ended` is called once, with the result of
+        a successful bind, or with what `bind` needs to resume.
         """
         if not self.budget.is_unlimited or (self._allowed is not None and not self._allowed(node)):
             return False
@@ -192,12 +196,12 @@ class Binds:
         already_sent: AlreadySent | None = None,
         unknown: UnknownOutcome | None = None,
     ) -> BindResult:
-        """Binds the pod and does not return before the outcome is known or the policy's deadline has passed.
+        """Bind the pod; return when the outcome is known or the policy's deadline has passed.
 
-        `already_sent` is a bind that `send_bind` has sent, from which this goes on. `unknown` is what an earlier call
-        for this pod and node left open, and the outcome covers that call, too: the pod is asked before anything is
-        sent. A bind that may not be sent ends the call, as UNAVAILABLE unless an earlier one is of unknown outcome. A
-        caller that cancels this learns nothing: it must treat the pod as after UNKNOWN.
+        `already_sent` is a bind by `send_bind` that is resumed. `unknown` is the open question of an earlier call for
+        this pod and node; the pod is then read before anything is sent, and the outcome covers that call, too. If
+        `allowed` denies a bind, the call ends as UNAVAILABLE, or as UNKNOWN if an earlier bind is open. After
+        cancellation the caller must treat the pod as after UNKNOWN.
         """
         post = _post(pod, node, self._annotations.get(pod.uid))
         clock = self._timing.clock
@@ -213,8 +217,11 @@ class Binds:
         return await self._driver.run(attempt.run(), refuse=refuse, already_sent=already_sent)
 
     async def is_pending(self, pod: Named) -> bool | None:
-        """Whether the pod exists and has no node, as the API server says. None if it does not say, or says that there
-        is no such pod: that is for the watch to tell. One request, outside the budget."""
+        """Return whether the API server has the pod without a node.
+
+        None if the server does not respond or reports the pod as missing, which the watch will show. One request,
+        outside the budget.
+        """
         reply = await send_once(self._transport, _get(pod), timeout=self._policy.request_timeout)
         found = None if reply.response is None else _pod_in(reply.response)
         if found is None or found.metadata.uid != pod.uid:
@@ -240,7 +247,7 @@ def _pod_in(response: Response) -> _Pod | None:
     return pod if pod.kind == "Pod" and pod.metadata.uid else None
 
 
-#: Answers after which the pod is asked. A 404 that is not about the pod may be about its namespace.
+#: Failures after which the pod is read. A 404 that is not about the pod may be about its namespace.
 _OUTCOME_UNKNOWN = frozenset({FailureClass.UNKNOWN, FailureClass.CONFLICT, FailureClass.NOT_FOUND})
 
 
@@ -248,17 +255,22 @@ _NOT_ALLOWED = Failure(FailureClass.TRANSIENT, message="the node may no longer b
 
 
 def _may_go_on(failure: Failure) -> bool:
-    """Whether the server may carry out a request after it failed so. Not after an answer of its own: the request has
-    ended, and a GET from then on, which reads etcd with a quorum, sees what came of it. 504 is said by a server that no
-    longer waits for what goes on."""
+    """Return whether the server may still carry out a request after this failure.
+
+    After a response of its own it may not: the request has ended, and a later GET, a quorum read of etcd, shows the
+    result. A 504 is different: the server stopped waiting for an operation that continues.
+    """
     unanswered = failure.source is not Source.API_SERVER or not failure.reason or failure.status == 504
     return failure.kind is FailureClass.UNKNOWN and unanswered
 
 
 @dataclass(slots=True)
 class _Bind:
-    """One call of `bind`. Invariants: a POST whose outcome is unknown is followed by a GET before anything else, and
-    nothing is called not bound before all POSTs have been answered or `settles` has passed."""
+    """One call of `bind`.
+
+    Invariants: a POST of unknown outcome is followed by a GET before anything else; no result means "not bound"
+    before all POSTs were answered or `settles` has passed.
+    """
 
     post: Send
     get: Send
@@ -299,11 +311,11 @@ class _Bind:
                 return self._if_settled(self._result(BindOutcome.UNAVAILABLE))
 
     def _ask(self) -> Operation[BindResult | None]:
-        """GETs the pod until it answers. None means that it is pending and free to be bound: try again.
+        """GET the pod until there is a response. None means that it is pending and can be bound: try again.
 
-        A bind that is still inside the server while the GET is answered could be carried out after it. It can only
-        bind the pod to the same node, so repeating the POST meets it as a conflict and asks again; but giving up has
-        to wait for it.
+        A bind that the server is still processing during the GET could be carried out after it. It can only bind the
+        pod to the same node, so a repeated POST gets a conflict and the pod is read again; but giving up has to wait
+        for it.
         """
         while True:
             failure, response = yield from ask(self.get)
@@ -317,7 +329,7 @@ class _Bind:
             if failure.kind is FailureClass.NOT_FOUND:
                 return self._result(BindOutcome.GONE, confirmed=True)
             if not failure.retryable:
-                # Who may not read pods learns it from the watch alone.
+                # Without permission to read pods, only the watch shows the state.
                 return self._unknown(self._result(BindOutcome.UNAVAILABLE))
             if not (yield from pause(failure)):
                 return self._unknown(self.unknown.then if self.unknown else None)
@@ -336,7 +348,7 @@ class _Bind:
         return None
 
     def _if_settled(self, result: BindResult) -> BindResult:
-        """`result`, which frees the room, unless a bind that was sent may still be carried out."""
+        """Return `result`, which frees the capacity, unless a bind that was sent may still be carried out."""
         return result if self.clock() >= self.settles else self._unknown(result)
 
     def _unknown(self, then: BindResult | None) -> BindResult:

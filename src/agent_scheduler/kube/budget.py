@@ -1,7 +1,7 @@
-"""How much one kind of request may take of the API server: a rate and a number at a time.
+"""The client-side limit of one kind of request: a rate and a number of concurrent requests.
 
-Binds, status writes and events each have a budget of their own, so a flood of FailedScheduling never delays a bind
-(one shared client-side limit did that to kube-scheduler, kubernetes#135900). The rate is client-go's token bucket.
+Binds, status writes and events have separate budgets, so that a flood of FailedScheduling events never delays a bind
+(a shared client-side limit did that to kube-scheduler, kubernetes#135900). The rate is client-go's token bucket.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agent_scheduler.kube.retry import REAL, Timing
 
 
 class _AtOnce:
-    """What there is nothing to wait for. Every request asks, and a coroutine each would cost more than the rest."""
+    """An awaitable that completes immediately. It avoids a coroutine per request."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield from ()
@@ -24,10 +24,10 @@ _AT_ONCE = _AtOnce()
 
 
 class TokenBucket:
-    """`qps` tokens a second, at most `burst` saved up; `qps` 0 or None means without limit.
+    """A token bucket: `qps` tokens per second, at most `burst` saved up; `qps` 0 or None means no limit.
 
-    Waiters are served in the order of their coming: each takes its token at once, going into debt, and sleeps the
-    debt off. Owner of `_tokens`: this class, on one event loop. Invariant: `_tokens` <= burst.
+    Waiters are served in order of arrival: each takes its token immediately, going into debt, and sleeps the debt
+    off. `_tokens` is owned by this class, on one event loop. Invariant: `_tokens` <= burst.
     """
 
     def __init__(self, qps: float | None, burst: int | None = None, *, timing: Timing = REAL) -> None:
@@ -37,12 +37,14 @@ class TokenBucket:
         self._tokens = self._burst
 
     def set_rate(self, qps: float | None, burst: int | None = None) -> None:
-        """Another rate from now on. Nothing is saved up by it, and those who wait already wait as long as they were
-        told. Raises ValueError, having changed nothing."""
+        """Change the rate from now on. Raises ValueError without changing anything.
+
+        No tokens are added, and current waiters keep their waiting time.
+        """
         rate = _rate(qps, burst)
         self._gain()
         if not self._qps:
-            # Nobody was counted.
+            # Without a limit no tokens were counted.
             self._tokens = rate[1]
         self._qps, self._burst = rate
 
@@ -52,7 +54,7 @@ class TokenBucket:
         self._at = now
 
     def take(self) -> Awaitable[None]:
-        """Takes one token; the answer is to be awaited at once. A waiter that is cancelled gives its token back."""
+        """Take one token; the caller awaits the result immediately. A cancelled waiter returns its token."""
         if not self._qps:
             return _AT_ONCE
         self._gain()
@@ -60,7 +62,7 @@ class TokenBucket:
         return _AT_ONCE if self._tokens >= 0 else self._pay(-self._tokens / self._qps)
 
     def has_one(self) -> bool:
-        """Whether a token may be had without waiting."""
+        """Return whether a token is available without waiting."""
         if not self._qps:
             return True
         self._gain()
@@ -83,7 +85,7 @@ def _rate(qps: float | None, burst: int | None) -> tuple[float, float]:
 
 
 class Budget:
-    """A token bucket and a bound on requests under way. `concurrency` None means without bound."""
+    """A token bucket and a limit of concurrent requests. `concurrency` None means no limit."""
 
     def __init__(
         self,
@@ -98,30 +100,32 @@ class Budget:
         self._bucket = TokenBucket(qps, burst, timing=timing)
         self._slots = asyncio.Semaphore(concurrency) if concurrency else None
         self._place = _Place(self._bucket, self._slots)
-        #: Whether a request need not ask.
+        #: Whether requests need not use the budget.
         self.is_unlimited = not qps and self._slots is None
 
     def set_rate(self, qps: float | None, burst: int | None = None) -> None:
-        """As `TokenBucket.set_rate`. How many may be under way stays as it is."""
+        """Change the rate as `TokenBucket.set_rate` does. The concurrency limit is unchanged."""
         self._bucket.set_rate(qps, burst)
         self.is_unlimited = not qps and self._slots is None
 
     def at_once(self, start: Callable[[], bool]) -> bool:
-        """Whether a request was sent: by `start`, which is asked only if the request need not wait for its place.
+        """Send a request by `start` if it need not wait; return whether it was sent.
 
-        Who bounds the requests under way has to see them end, so with `concurrency` it is always False."""
+        `start` is not called otherwise. With `concurrency` the result is always false, because the end of the request
+        would have to be observed.
+        """
         if self._slots is not None or not self._bucket.has_one() or not start():
             return False
         self._bucket.take()
         return True
 
     def request(self) -> _Place:
-        """Holds a place for one request. Wait for an answer inside, never for a backoff."""
+        """Return a context that holds a place for one request. Await the response inside, but never a backoff."""
         return self._place
 
 
 class _Place:
-    """A slot and a token, for as long as the block lasts. It remembers nothing, so one serves all requests."""
+    """A slot and a token for the duration of the block. It has no state, so one instance serves all requests."""
 
     __slots__ = ("_bucket", "_slots")
 
@@ -133,7 +137,7 @@ class _Place:
         return self._bucket.take() if self._slots is None else self._enter(self._slots)
 
     async def _enter(self, slots: asyncio.Semaphore) -> None:
-        # The slot comes first: a token taken before a slot is free would be spent on waiting.
+        # The slot comes first: a token taken before a slot is free would be used up by waiting.
         await slots.acquire()
         try:
             await self._bucket.take()
@@ -147,5 +151,5 @@ class _Place:
         return _AT_ONCE
 
 
-#: For callers that were given none.
+#: For callers without a budget.
 UNLIMITED = Budget()

@@ -1,14 +1,13 @@
-"""One keep-alive connection to an API server: bytes to answers, one exchange at a time.
+"""One keep-alive HTTP connection to an API server, with one exchange at a time.
 
-A bind is a few hundred bytes each way, so what it costs is the client around it. This is a bare asyncio protocol
-on llhttp (httptools): an exchange is one write, one future and one parse, without a task, a stream or a header
-dictionary in between.
+A bind is a few hundred bytes each way, so its cost is that of the client. This is a bare asyncio protocol on llhttp
+(httptools): an exchange is one write, one future and one parse, without a task, a stream or a dictionary of headers.
 
-Guarantees: an answer is delivered whole or not at all; bytes that nobody asked for, or that follow an answer, never
-become part of another exchange but end the connection; what is held of an answer is bounded (`Limits`); no
-request is written while another is unanswered; a request that is given up is taken back from the kernel as far as it
-has not left this machine, so that it does not arrive after a lease was lost. Whether a failed request may be repeated
-is judged by the caller, who learns in `Broken` all that is known here.
+Guarantees: a response is delivered whole or not at all. Unsolicited bytes, or bytes after a response, never become
+part of another exchange but end the connection. The memory for a response is bounded (`Limits`). No request is
+written while another is unanswered. An abandoned request is withdrawn from the kernel's buffer if it has not left
+this machine, so that it does not arrive after a lease was lost. The caller decides whether a failed request is
+repeated; `Broken` has everything that is known here.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ import httptools
 
 from agent_scheduler.kube.transport import Headers, Response
 
-#: A peer that vanished without a FIN is found by the kernel after roughly 30 + 3 x 10 s, as client-go's dialer does.
+#: A peer that vanished without a FIN is detected after about 30 + 3 x 10 s, as by client-go's dialer.
 TCP_OPTIONS = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
-#: Closing drops what was not sent yet, where the kernel would otherwise go on trying for minutes.
+#: Closing drops unsent bytes, which the kernel would otherwise try to send for minutes.
 _DROP_UNSENT = struct.pack("ii", 1, 0)
 _FRAMING = (b"content-length", b"transfer-encoding")
-#: A peer's FIN, where the system tells it from data; errors and a hang-up of both sides are always reported.
+#: A peer's FIN, if the system distinguishes it from data; errors and full hang-ups are always reported.
 _HANGUP = getattr(select, "POLLRDHUP", 0)
 
 
 class Broken(Exception):
-    """The exchange ended without a whole answer.
+    """The exchange ended without a complete response.
 
-    `unanswered` if the peer closed or reset the connection before the first byte of an answer: on a reused
-    connection most likely because it gave the connection up just when the request was on its way.
+    `unanswered` is true if the peer closed or reset the connection before the first byte of a response. On a reused
+    connection, the peer most likely closed it while the request was in transit.
     """
 
     def __init__(self, reason: str, *, unanswered: bool = False) -> None:
@@ -48,10 +47,10 @@ class Broken(Exception):
 
 
 class Answer(Protocol):
-    """Where an answer goes: an `asyncio.Future`, or what stands in for one."""
+    """The receiver of a response: an `asyncio.Future` or an object with the same methods."""
 
     def done(self) -> bool:
-        """Whether nobody wants it any more."""
+        """Return whether the response is no longer needed."""
         ...
 
     def set_result(self, response: Response, /) -> None: ...
@@ -60,17 +59,17 @@ class Answer(Protocol):
 
 
 class Inflow(Answer, Protocol):
-    """An `Answer` that takes a body as it comes; `set_result` then is its end."""
+    """An `Answer` that receives the body in parts; `set_result` is called at the end."""
 
     def feed(self, data: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of one answer, in bytes: its body, and its head (with trailers and informational answers).
+    """The limits of one response in bytes: its body, and its head (with trailers and informational responses).
 
-    A whole list of 100,000 pods is some 400 MB, so the body's bound only stops what would exhaust the memory; so does
-    the head's, since proxies on the way add what they like.
+    A list of 100,000 pods is some 400 MB, so the limit of the body only prevents exhaustion of memory; so does that
+    of the head, because proxies may add headers.
     """
 
     body: int = 1 << 30
@@ -78,9 +77,9 @@ class Limits:
 
 
 class Connection(asyncio.Protocol):
-    """A connection, made by an event loop's `create_connection`.
+    """A connection, created by an event loop's `create_connection`.
 
-    Whoever took it from the pool owns it until it is released; `opened` and `lost` tell the pool of its life.
+    The caller that took it from the pool owns it until it is released. `opened` and `lost` notify the pool.
     """
 
     __slots__ = (
@@ -124,34 +123,34 @@ class Connection(asyncio.Protocol):
         self._parser: Any = httptools.HttpResponseParser(self)
         self._poll: Any = None
         self._descriptor = -1
-        #: Set from `send` until the answer is whole or the connection broken. Invariant: at most one exchange.
+        #: Set from `send` until the response is complete or the connection broken. Invariant: at most one exchange.
         self._answer: Answer | None = None
-        #: Of an exchange that has ended: where its answer goes as soon as the bytes that came with it are judged.
+        #: A completed exchange whose response is delivered after the bytes that came with it were examined.
         self._whole: tuple[Answer, Response] | None = None
-        #: Why the answer being parsed is not acceptable. Parser callbacks only note it, `data_received` acts on it.
+        #: Why the response being parsed is rejected. Parser callbacks set it, and `data_received` acts on it.
         self._fault: str | None = None
         self._keep = True
-        #: No further exchange is possible, whether or not the event loop has reported the loss already.
+        #: Whether no further exchange is possible, even if the event loop has not reported the loss yet.
         self.closed = False
-        #: Whole answers so far: a connection with none is fresh.
+        #: The number of complete responses; zero for a fresh connection.
         self.served = 0
-        #: In the loop's time: until when the exchange may last, and (set by the pool) since when there is none.
+        #: Loop times: the deadline of the exchange, and (set by the pool) the begin of being idle.
         self.deadline = self.idle_since = 0.0
-        #: In the loop's time, set by the pool: from when on it serves no further exchange.
+        #: Loop time, set by the pool, after which it serves no further exchange.
         self.retires_at = math.inf
-        #: Where the body of a 200 goes as it comes.
+        #: The receiver of the body of a 200 in parts.
         self._inflow: Inflow | None = None
-        # Of the exchange under way; `send` sets them anew.
+        # State of the current exchange; `send` resets it.
         self._head_only = False
         self._received = False
-        #: Bytes since the last of a body: a head or a trailer, whose unfinished parts the parser holds.
+        #: Bytes since the last part of a body: a head or a trailer, whose incomplete parts the parser holds.
         self._unframed = 0
         self._held = 0
         self._head_done = False
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
 
-    # -- the owner's side
+    # -- methods for the owner
 
     def send(
         self,
@@ -162,12 +161,12 @@ class Connection(asyncio.Protocol):
         head_only: bool = False,
         inflow: Inflow | None = None,
     ) -> None:
-        """Writes a request; `answer` gets what comes, or `Broken`. `head_only`: the answer has no body (HEAD).
+        """Write a request; `answer` receives the response or `Broken`. `head_only`: the response has no body (HEAD).
 
-        With an `inflow`, `answer` gets a 200 as soon as its head is there, and the body goes to the `inflow`.
+        With an `inflow`, `answer` receives a 200 as soon as its head is complete, and `inflow` receives the body.
 
-        An answer that nobody wants any more leaves the connection unfit for reuse, as it may still come. Ending the
-        exchange at its deadline is the pool's business.
+        After an abandoned exchange the connection cannot be reused, because the response may still arrive. The pool
+        enforces the deadline.
         """
         assert self._transport is not None
         assert self._answer is None
@@ -183,7 +182,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(message)
 
     def pause(self) -> None:
-        """Read nothing more until `resume`, so that the peer has to wait."""
+        """Stop reading until `resume`, so that the peer has to wait."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -192,19 +191,22 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def retire(self) -> None:
-        """No exchange after the one under way."""
+        """Allow no exchange after the current one."""
         self._keep = False
 
     def alive(self) -> bool:
-        """Whether a request may be written: nothing has come from the peer since the last answer, not even a FIN
-        that the event loop has not read yet."""
+        """Return whether a request may be written.
+
+        That requires that nothing was received since the last response, not even a FIN that the event loop has not
+        read yet.
+        """
         if self.closed or self._transport is None or self._transport.is_closing():
             return False
         return self._poll is None or not self._poll.poll(0)
 
     @property
     def streaming(self) -> bool:
-        """Whether it serves a watch, answered or not yet."""
+        """Whether it serves a watch, with or without a response so far."""
         return self._inflow is not None
 
     @property
@@ -214,16 +216,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether the exchange, if there was one, ended in a way that leaves the connection fit for another."""
+        """Whether the last exchange ended such that the connection can serve another."""
         return self._answer is None and self._keep and not self.closed
 
     def fail(self, reason: str) -> None:
-        """Ends the exchange under way, if any, and the connection."""
+        """End the current exchange, if any, and the connection."""
         self.abort()
         self._end(Broken(reason))
 
     def abort(self) -> None:
-        # Not a TLS goodbye: nothing is under way that it would protect, and it would wait for the peer.
+        # Without a TLS close_notify, which would protect nothing here and would wait for the peer.
         self.closed = True
         if self._transport is None:
             return
@@ -238,10 +240,10 @@ class Connection(asyncio.Protocol):
         if answer is not None and not answer.done():
             answer.set_exception(error)
 
-    # -- the event loop's side
+    # -- callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do what asyncio's do without being derived from them.
+        # uvloop's transports have asyncio's interface but are not derived from its classes.
         self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -250,7 +252,7 @@ class Connection(asyncio.Protocol):
                 if hasattr(socket, name):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
             self._poll, self._descriptor = select.poll(), sock.fileno()
-            # Over TLS a fresh connection may have session tickets to read, which say nothing against it.
+            # Over TLS a fresh connection may have session tickets to read, which are no sign of a problem.
             self._poll.register(self._descriptor, _HANGUP)
         self._opened(self)
 
@@ -263,7 +265,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # Behind a whole answer this ends the connection and leaves the answer alone.
+            # After a complete response this ends the connection but leaves the response valid.
             self._fault = f"the answer is not HTTP/1.1: {str(error) or type(error).__name__}"
         else:
             if self._answer is not None and self._unframed > self._limits.head:
@@ -273,7 +275,10 @@ class Connection(asyncio.Protocol):
         self._deliver()
 
     def _deliver(self) -> None:
-        """Whoever gets an answer may send the next request at once, so all that came with it has been looked at."""
+        """Deliver a complete response, after all bytes that came with it were examined.
+
+        The receiver may send the next request immediately.
+        """
         if self._whole is not None:
             (answer, response), self._whole = self._whole, None
             if not answer.done():
@@ -288,14 +293,14 @@ class Connection(asyncio.Protocol):
         when = "in the middle of the answer" if self._received else "before an answer came"
         self._end(Broken(f"the connection {how} {when}", unanswered=not self._received))
         self._deliver()
-        # The parser holds this connection's methods: without it there is no cycle to collect.
+        # The parser holds this connection's methods; without it there is no reference cycle.
         self._parser = None
         self._lost(self)
 
     def _ends_with_connection(self) -> bool:
         return self._head_done and not any(name.lower() in _FRAMING for name, _ in self._headers)
 
-    # -- the parser's side
+    # -- callbacks of the parser
 
     def on_message_begin(self) -> None:
         if self._answer is None:
@@ -307,7 +312,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._head_done = True
-        # What was received bounds the head, so most heads need not be counted.
+        # The number of received bytes bounds the head, so that most heads need not be measured.
         if self._unframed > self._limits.head and self._head_size() > self._limits.head:
             self._fault = f"the answer's head is larger than {self._limits.head} bytes"
         elif self._head_only and self._answer is not None and self._parser.get_status_code() >= 200:
@@ -320,7 +325,7 @@ class Connection(asyncio.Protocol):
                 answer.set_result(Response(200, b"", Headers(self._headers)))
 
     def _head_size(self) -> int:
-        # The line's end, colon and space of each count too, or empty headers would be free.
+        # Line end, colon and space count as well; otherwise empty headers would be free.
         return sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def on_body(self, body: bytes) -> None:
@@ -354,7 +359,7 @@ class Connection(asyncio.Protocol):
         if not self._parser.should_keep_alive():
             self._keep = False
         elif not self.served and self._poll is not None:
-            # From now on the peer has nothing to say unasked; what can be read would be taken for an answer.
+            # From now on the peer may send nothing unsolicited; readable bytes would be mistaken for a response.
             self._poll.modify(self._descriptor, _HANGUP | select.POLLIN)
         self.served += 1
         body = self._body

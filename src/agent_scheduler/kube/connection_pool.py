@@ -1,12 +1,12 @@
-"""The connections to one API server: how many, which one is used next, and how long one may be idle.
+"""The pool of connections to one API server.
 
-The connection used last is taken first, so that a quiet client keeps few of them warm and the rest go. A request
-that finds all of them busy waits its turn, first come, first served. A connection is never taken that was idle for
-longer than `keepalive`, or that its peer is known to have closed. However busy, a connection is replaced after about
-`max_age`: requests would otherwise stay for ever with the one of several API servers that was there first.
+The connection used last is taken first, so that a quiet client keeps few connections open. If all are busy, requests
+wait in order of arrival. A connection is not reused after it was idle for `keepalive`, or if its peer is known to
+have closed it. Even a busy connection is replaced after about `max_age`: otherwise requests would stay with the API
+server that was there first.
 
-Every connection, whether being opened, busy or idle, has a slot; a slot that becomes free while others wait goes
-to the first of them and is never up for grabs in between.
+Every connection, whether being opened, busy or idle, has a slot. A slot that becomes free while requests wait goes to
+the first of them directly.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from agent_scheduler.kube.address import Address
 from agent_scheduler.kube.connection import Connection, Limits
 from agent_scheduler.kube.dial import Dial
 
-#: Of `max_age`, at most so much is taken off at random, so that connections made together do not end together.
+#: The share of `max_age` by which it is shortened at random, so that connections do not all end together.
 _AGE_JITTER = 0.3
-#: Seconds that `close` waits for the loop to tell of connections that were aborted.
+#: Seconds that `close` waits for the loop to report the end of aborted connections.
 _CLOSING = 1.0
 
 
 class NoConnection(Exception):
-    """There is no connection to send on, so nothing was sent."""
+    """There is no connection for the request, so nothing was sent."""
 
 
 class ConnectionPool:
-    """At most `size` connections. Belongs to the event loop that it was made in.
+    """At most `size` connections. It belongs to the event loop in which it was created.
 
-    Times are in seconds, deadlines in the loop's time. What is taken or acquired has to be released, always.
+    Times are in seconds, deadlines in loop time. Every connection that is taken or acquired must be released.
     """
 
     def __init__(
@@ -60,27 +60,27 @@ class ConnectionPool:
         self._connect_timeout = connect_timeout
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        #: Slots taken. Invariant: at most `size`; equal to it while anybody waits.
+        #: The number of used slots. Invariant: at most `size`; equal to it while requests wait.
         self._slots = 0
-        #: Connections that no request holds, in the order in which they became idle. Empty while anybody waits.
+        #: Idle connections in order of becoming idle. Empty while requests wait.
         self._idle: deque[Connection] = deque()
-        #: Requests without a slot. Each is given a connection, or None for a slot to open one in.
+        #: Requests without a slot. Each receives a connection, or None for a slot in which to open one.
         self._waiters: deque[asyncio.Future[Connection | None]] = deque()
-        #: The deadlines of connections being opened, in their order: what `close` cuts short.
+        #: Deadlines of connections that are being opened, in order; `close` ends them early.
         self._opening: dict[asyncio.Timeout, None] = {}
-        #: All connections between `connection_made` and `connection_lost`, in their order.
+        #: All connections between `connection_made` and `connection_lost`, in order.
         self._open: dict[Connection, None] = {}
         #: Runs while a connection is idle.
         self._sweeper: asyncio.TimerHandle | None = None
-        #: Runs until `alarm_at`. Invariant: that is no later than the deadline of any exchange under way. One timer
-        #: for all, because a timer a request would cost a tenth of the request.
+        #: Fires at `alarm_at`. Invariant: that is not later than the deadline of any exchange. One timer for all,
+        #: because a timer per request would cost a tenth of the request.
         self._alarm: asyncio.TimerHandle | None = None
         self.alarm_at = math.inf
         self._closed = False
         self._emptied = asyncio.Event()
 
     def take(self) -> Connection | None:
-        """The idle connection that was used last, or None if none is fit for use."""
+        """Return the usable idle connection that was used last; None if there is none."""
         idle = self._idle
         now = self._loop.time()
         while idle:
@@ -91,7 +91,7 @@ class ConnectionPool:
         return None
 
     async def acquire(self, deadline: float) -> Connection:
-        """A connection, opened or waited for. Raises NoConnection if there is none by then."""
+        """Open a connection or wait for one. Raises NoConnection after the deadline."""
         if self._closed:
             raise NoConnection(f"the connections to {self._address} are closed")
         if self._slots < self._size:
@@ -105,12 +105,14 @@ class ConnectionPool:
         return await self._connect(deadline)
 
     async def open(self, deadline: float) -> Connection:
-        """A connection beside the bounded ones, for whoever keeps it for long. Ended by its `abort`."""
+        """Open a connection outside the limit, for long use. The caller ends it by `abort`."""
         return await self._opened_by(deadline)
 
     def use(self, tls: ssl.SSLContext) -> None:
-        """From now on connections trust and present what `tls` does. Those of before are given up: idle ones and
-        streams at once, others after their exchange."""
+        """Use another TLS context from now on.
+
+        Existing connections are given up: idle ones and streams immediately, others after their exchange.
+        """
         if tls is self._address.tls:
             return
         self._address = replace(self._address, tls=tls)
@@ -123,12 +125,12 @@ class ConnectionPool:
                 connection.retire()
 
     async def renew(self, connection: Connection, deadline: float) -> Connection:
-        """A new connection in the place of one that broke. Raises NoConnection, and then the slot is free."""
+        """Replace a broken connection by a new one. Raises NoConnection, and then the slot is free."""
         connection.abort()
         return await self._connect(deadline)
 
     def release(self, connection: Connection) -> None:
-        """Gives back a connection after its exchange, however that ended."""
+        """Return a connection after its exchange, however that ended."""
         now = self._loop.time()
         if self._closed or not connection.reusable or connection.retires_at <= now:
             self._drop(connection)
@@ -136,8 +138,7 @@ class ConnectionPool:
             self._hand_over(connection, now)
 
     def watch_deadline(self, deadline: float) -> None:
-        """Sees to it that an exchange with this deadline is ended when it is over. Nothing is to be done for one that
-        is not before `alarm_at`."""
+        """Ensure that an exchange ends at its deadline. Not needed for a deadline after `alarm_at`."""
         if deadline >= self.alarm_at:
             return
         if self._alarm is not None:
@@ -148,7 +149,7 @@ class ConnectionPool:
     def _on_alarm(self) -> None:
         self._alarm, self.alarm_at = None, math.inf
         busy = [connection for connection in self._open if connection.busy]
-        # A loop may run a timer up to its clock's resolution early.
+        # A loop may run a timer early by up to its clock's resolution.
         now = self._loop.time() + 0.001
         for connection in busy:
             if connection.deadline <= now:
@@ -193,7 +194,7 @@ class ConnectionPool:
                 return await waiter
         except BaseException as error:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                # Cancelled in the moment between being handed something and taking it: it goes to the next.
+                # Cancelled after the connection or slot was assigned: it goes to the next waiter.
                 given = waiter.result()
                 if given is None:
                     self._free_slot()
@@ -207,7 +208,7 @@ class ConnectionPool:
             raise
 
     async def _connect(self, deadline: float) -> Connection:
-        """Opens a connection in a slot that is held already, and frees the slot if that fails."""
+        """Open a connection in a slot that is held already; free the slot on failure."""
         try:
             return await self._opened_by(deadline)
         except BaseException:
@@ -215,7 +216,7 @@ class ConnectionPool:
             raise
 
     async def _opened_by(self, deadline: float) -> Connection:
-        """A new connection. Raises NoConnection."""
+        """Open a connection. Raises NoConnection."""
         address = self._address
         connection = Connection(self._limits, opened=self._on_opened, lost=self._on_lost)
         limit = min(deadline, self._loop.time() + self._connect_timeout)
@@ -250,13 +251,14 @@ class ConnectionPool:
     def _on_lost(self, connection: Connection) -> None:
         self._open.pop(connection, None)
         self._note_emptied()
-        # Its slot is freed by whoever holds it: the request that it serves, or `take` and `_sweep` if it is idle.
+        # The slot is freed by its holder: the request, or `take` and `_sweep` for an idle connection.
 
     def _sweep(self) -> None:
-        """Closes what was idle for too long. The idle are in order of age, so the first tells when to look again."""
+        """Close connections that were idle for too long. They are in order of age, so the first one sets the timer."""
         self._sweeper = None
         now = self._loop.time()
-        # By the sum for which the timer was set: a difference may be rounded to less, and this would run for ever.
+        # Compares the sum for which the timer was set: a difference could be rounded down, and this would loop
+        # forever.
         while self._idle and self._idle[0].idle_since + self._keepalive <= now:
             self._drop(self._idle.popleft())
         if self._idle:
@@ -267,10 +269,10 @@ class ConnectionPool:
             self._emptied.set()
 
     async def close(self) -> None:
-        """Closes all connections, ends all exchanges and all waiting.
+        """Close all connections; end all exchanges and all waiting.
 
-        Returns when the loop has told of the end of each connection, and in any case after a second: what was aborted
-        is closed, and a process that is to end must not stay for want of a call.
+        Returns when the loop has reported the end of each connection, or after a second: aborted connections are
+        closed, and a missing callback must not keep the process running.
         """
         self._closed = True
         for timer in (self._sweeper, self._alarm):

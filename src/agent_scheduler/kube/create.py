@@ -1,8 +1,8 @@
-"""Makes one object, once, and deletes one: requests that may be sent again, for a name or a UID says what is meant.
+"""Creates or deletes one object, exactly once, with requests that may be repeated.
 
-An object is made under a name that its maker has chosen. So the API server carries out one such request at most,
-however often it is sent; a 409 says that an object of the name is there, and whether it is the one that was to be made
-is seen by what it says. A deletion names the UID, so that it is never another object that goes.
+The creator chooses the name. The API server therefore carries out at most one such request, however often it is sent.
+A 409 means that an object with the name exists, and its content shows whether it is the intended one. A deletion has
+the UID as precondition, so that it never deletes another object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agent_scheduler.kube.patch import CALLED_OFF, called_off, object_of, says
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
 
-#: Of a deletion; whoever gives up on one finds the object again.
+#: The limit of attempts of a deletion; a caller that gives up finds the object again.
 DELETE_ATTEMPTS: Final = 5
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -29,12 +29,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Made(NamedTuple):
-    """The object of the name, if there is one; or why that is not known. With `failure` None it was made just now, or
-    by an earlier request of the same call."""
+    """The object with the name, if it exists, or why that is unknown.
+
+    If `failure` is None, it was created now or by an earlier request of the same call.
+    """
 
     found: dict[str, Any]
     failure: Failure | None = None
-    #: Whether a request got no answer, which may still be carried out where there is no object of the name.
+    #: Whether a request without response may still create the object.
     is_open: bool = False
 
 
@@ -49,11 +51,11 @@ async def create_once(
     timing: Timing = REAL,
     attempts: int | None = None,
 ) -> Made:
-    """Make the object that `body` describes, `name` being in it and standing for itself in paths.
+    """Create the object that `body` describes. `name` is its name, which needs no escaping in paths.
 
-    Returns when it is known whether there is an object of the name, or `wanted`, which is asked before each request,
-    says no, or after so many attempts. If there was one before, `failure` is a conflict. Never raises for what network
-    or server do.
+    Returns when it is known whether an object with the name exists, when `wanted`, called before each request,
+    returns false, or after `attempts`. If the object existed before, `failure` is a conflict. Never raises for errors
+    of network or server.
     """
     driver = Driver(transport=transport, budget=budget, timing=timing, attempts=attempts)
     return await driver.run(_creation(collection, name, body), refuse=called_off(wanted))
@@ -63,7 +65,7 @@ def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
     path = f"{collection}/{name}"
     post = Send("POST", collection, asked_at(path, Verb.CREATE), body)
     get = Send("GET", path, asked_at(path, Verb.GET))
-    #: Whether a request was sent whose answer is not known, since there was last seen to be no such object; and at all.
+    #: Whether a request without response was sent: since the object was last observed missing, and at all.
     unknown = is_open = False
     conflict: Failure | None = None
     while True:
@@ -78,7 +80,7 @@ def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
             conflict = failure
             continue
         if conflict is not None and failure.kind is FailureClass.NOT_FOUND:
-            # It went away meanwhile.
+            # It was deleted in the meantime.
             conflict, unknown = None, False
         elif failure is CALLED_OFF or not failure.retryable:
             return Made({}, failure, is_open)
@@ -89,7 +91,7 @@ def _creation(collection: str, name: str, body: bytes) -> Operation[Made]:
 
 
 def deletion(path: str, uid: str, **preconditions: str) -> Send:
-    """Of the object of this UID alone."""
+    """Return the request that deletes the object with this UID only."""
     body = _encode({"preconditions": {"uid": uid, **preconditions}})
     return Send("DELETE", path, asked_at(path, Verb.DELETE, uid), body)
 
@@ -103,13 +105,15 @@ async def delete_once(
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
 ) -> Failure | None:
-    """Delete the object of this UID. None once the API server has taken that, or there is none; else why it is not
-    known. `wanted` is asked before each request. Never raises for what network or server do."""
+    """Delete the object with this UID. Returns None if the API server accepted that or it is missing, else the failure.
+
+    `wanted` is called before each request. Never raises for errors of network or server.
+    """
     driver = Driver(transport=transport, budget=budget, timing=timing, attempts=DELETE_ATTEMPTS)
     failure = await driver.run(repeat(deletion(path, uid)), refuse=called_off(wanted))
     return None if failure is not None and is_gone(failure) else failure
 
 
 def is_gone(failure: Failure) -> bool:
-    """Whether an object that was to be deleted is not there any more; 409: its name stands for another one by now."""
+    """Return whether the object to delete is gone; a 409 means that its name belongs to another one now."""
     return failure.kind in (FailureClass.NOT_FOUND, FailureClass.CONFLICT)

@@ -1,9 +1,9 @@
-"""Credentials that change while we run: token files, and what every source of credentials has in common.
+"""Credentials that change at run time: token files, and the common interface of all sources.
 
-A scheduler outlives its tokens. Each source answers "what goes on the next request" and renews itself: on its own
-schedule, and soon after the server refused what it gave (401). While a renewal fails or takes its time, the last good
-credentials stay in use until they have truly expired, because an API server that still accepts them is better than a
-scheduler that stands still. No message shows a credential.
+A scheduler outlives its tokens. Each source returns the credentials of the next request and renews them itself: on
+its own schedule, and soon after the server rejected them (401). While a renewal fails or is slow, the last valid
+credentials stay in use until they have expired, because the API server may still accept them. No message contains a
+credential.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from agent_scheduler.kube.retry import REAL, Clock
 from agent_scheduler.kube.transport import NotSent
 from agent_scheduler.telemetry.logs import get_logger
 
-#: Bound tokens and certificates on disk are looked at this often (client-go: once a minute).
+#: The interval at which tokens and certificates on disk are read (client-go: once a minute).
 RELOAD_SECONDS = 60.0
-#: A refused credential is renewed early, but not more often than this, or a 401 storm would run a plugin each time.
+#: The minimal interval of renewals after a 401; a series of 401s must not run a plugin each time.
 REFUSED_SECONDS = 5.0
 
 _log = get_logger(__name__)
 
 
 class KubeConfigError(ValueError):
-    """A configuration that cannot be used. The message names the file and the key."""
+    """A configuration is invalid. The message names the file and the key."""
 
 
 class CredentialsUnavailable(NotSent):
-    """No valid credentials for the next request, so it was not sent."""
+    """There are no valid credentials for the next request, so it was not sent."""
 
 
 class Source(Protocol):
-    """Where the credentials of a request come from."""
+    """The source of a request's credentials."""
 
     async def headers(self) -> Mapping[str, str]:
-        """Headers for the next request. Raises CredentialsUnavailable. May be cancelled at any time."""
+        """Return the headers of the next request. Raises CredentialsUnavailable. May be cancelled at any time."""
         ...
 
     def refused(self) -> None:
-        """The server answered 401 to what `headers` gave last."""
+        """Note that the server answered 401 to the last credentials."""
         ...
 
 
 def bearer(token: str) -> Mapping[str, str]:
-    """The header of a token. Raises ValueError, without the token, for what a header cannot carry."""
+    """Return the header of a token. Raises ValueError, without the token, if a header cannot contain it."""
     if not token:
         raise ValueError("it is empty")
     if not token.isascii() or not token.isprintable() or " " in token:
@@ -69,7 +69,7 @@ class Fixed:
 
 
 class Renewal:
-    """`renew` in a task of its own, at most one at a time, which goes on when those who wait for it have given up."""
+    """Runs `renew` in a separate task, at most one at a time, which continues if its waiters give up."""
 
     def __init__(self, renew: Callable[[], Awaitable[None]]) -> None:
         self._renew = renew
@@ -80,7 +80,7 @@ class Renewal:
         return self._task is not None and not self._task.done()
 
     def begin(self) -> None:
-        """Begins one unless it is under way."""
+        """Begin a renewal unless one is running."""
 
         async def run() -> None:
             await self._renew()
@@ -89,7 +89,7 @@ class Renewal:
             self._task = asyncio.get_running_loop().create_task(run(), name="renewal of credentials")
 
     async def ended(self) -> None:
-        """Returns when the one begun last has ended, however; raises what it raised."""
+        """Wait for the end of the last renewal; raise its exception."""
         if self._task is not None:
             await asyncio.wait({self._task})
             if not self._task.cancelled():
@@ -98,14 +98,14 @@ class Renewal:
 
 @dataclass(slots=True)
 class TokenFile:
-    """A bearer token in a file that something else rotates. Reading it is a memory copy, so the loop may do it."""
+    """A bearer token in a file that another program rotates. Reading it is quick enough for the event loop."""
 
     path: Path
     clock: Clock = REAL.clock
     _headers: Mapping[str, str] | None = field(default=None, init=False, repr=False)
     _read_at: float = field(default=0.0, init=False)
     _stale: bool = field(default=False, init=False)
-    #: What was wrong with the file when it was read last; "" if nothing was.
+    #: The problem of the last read; empty if it succeeded.
     _problem: str = field(default="", init=False)
 
     async def headers(self) -> Mapping[str, str]:
@@ -122,11 +122,11 @@ class TokenFile:
                 raise
             if str(error) != self._problem:
                 self._problem = str(error)
-                _log.warning("token_file_unusable", error=self._problem, in_use="the last good token")
+                _log.warning("token file unusable", error=self._problem, in_use="the last good token")
         return self._headers
 
     def read(self) -> Mapping[str, str]:
-        """What the file has now. Raises CredentialsUnavailable."""
+        """Read the file's current token. Raises CredentialsUnavailable."""
         try:
             return bearer(self.path.read_bytes().decode("latin-1").strip())
         except (OSError, ValueError) as error:

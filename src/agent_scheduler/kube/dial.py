@@ -1,9 +1,9 @@
-"""Opening a connection: every address of a name, through a proxy if there is one, and TLS.
+"""Opens connections: all addresses of a name, through a proxy if there is one, and TLS.
 
-A name may have several addresses of which some are dead, or die later. They are tried in the system's order, the
-families in turn, each a quarter of a second after the last (RFC 8305), and the first that answers is used. The name is
-looked up for each connection, so what DNS says changes while the process lives. An address that took the connection and
-then let the TLS handshake fail is tried last from then on, until another fails.
+A name may have several addresses, some of which do not respond. They are tried in the system's order, alternating
+address families, a quarter of a second apart (RFC 8305); the first that responds is used. The name is resolved for
+each connection, so DNS changes take effect. An address that accepted a connection whose TLS handshake then failed is
+tried last until another one fails.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from aiohappyeyeballs import start_connection
 
 from agent_scheduler.kube.address import Address, Proxy, named
 
-#: RFC 8305, 8: how long an address is waited for before the next is tried beside it.
+#: The delay before the next address is tried in parallel (RFC 8305, section 8).
 ATTEMPT_DELAY_SECONDS = 0.25
-#: What a proxy's answer to CONNECT may have.
+#: The limit of a proxy's response to CONNECT.
 _PROXY_HEAD_BYTES = 64 * 1024
 
-#: Opens a connection to an address and hands it to a protocol, whose `connection_made` it calls. Raises OSError.
+#: Opens a connection to an address for a protocol, whose `connection_made` is called. Raises OSError.
 Dial = Callable[[Address, asyncio.Protocol], Awaitable[None]]
 
 
 class Dialer:
-    """`Dial` with real sockets. Belongs to one event loop."""
+    """Implements `Dial` with real sockets. Belongs to one event loop."""
 
     def __init__(self) -> None:
         #: The socket address whose handshake failed last.
@@ -50,14 +50,14 @@ class Dialer:
                     server_hostname=address.server_hostname if address.tls is not None else None,
                 )
         except BaseException:
-            # The socket is the event loop's by now, and closed by it.
+            # The event loop owns the socket by now and closes it.
             self._avoided = peer
             raise
 
     async def _connected(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-        """The first of the name's addresses that takes a connection. Raises OSError."""
+        """Connect to the first responding address of the name. Raises OSError."""
         try:
-            # An address as it stands: nobody is asked, so nothing is waited for.
+            # A literal address needs no lookup, so this does not block.
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -74,7 +74,7 @@ async def _through(
     address: Address,
     protocol: asyncio.Protocol,
 ) -> None:
-    """TLS to the server inside a tunnel that the proxy opens. Raises OSError."""
+    """Open a tunnel by the proxy, and TLS to the server inside it. Raises OSError."""
     asking = _Connect(loop)
     name = proxy.host if proxy.tls is not None else None
     transport, _ = await loop.create_connection(
@@ -104,7 +104,7 @@ async def _through(
 
 
 class _Connect(asyncio.Protocol):
-    """Waits for the head of a proxy's answer to CONNECT."""
+    """Waits for the head of a proxy's response to CONNECT."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.head: asyncio.Future[bytes] = loop.create_future()

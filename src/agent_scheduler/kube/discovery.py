@@ -1,7 +1,7 @@
-"""Whether the API server serves a kind, as its discovery documents say.
+"""Determines whether the API server serves a kind, by its discovery documents.
 
-A 404 to a request for a collection does not tell: a load balancer says it, too, as does an API server that starts. What
-is believed is a document that lists what there is, and does not list the kind.
+A 404 for a collection does not show that: a load balancer or a starting API server may return it, too. Only a
+document that lists what is served, without the kind, is conclusive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _decode_resources = msgspec.json.Decoder(_Resources).decode
 
 
 def serves(path: str) -> Operation[bool | None]:
-    """Whether the kind is served whose collection, or object, is at `path`. None if that cannot be learnt."""
+    """Return whether the kind of the collection or object at `path` is served; None if that is unknown."""
     version, resource = collection_at(path)
     try:
         if version.startswith("/apis/"):
@@ -67,7 +67,7 @@ def serves(path: str) -> Operation[bool | None]:
 
 
 def explained(failure: Failure, path: str) -> Operation[Failure]:
-    """`failure`, or NOT_SERVED in the place of a 404 that means that the kind of what is at `path` is not there."""
+    """Return `failure`, or NOT_SERVED for a 404 that means that the kind at `path` is not served."""
     if (
         failure.status != 404
         or failure.kind is FailureClass.NOT_FOUND

@@ -1,8 +1,8 @@
-"""Calls to the API server that nobody waits for: the newest one of each object, a bounded number at a time.
+"""Sends calls to the API server in the background: the newest one per object, with limited concurrency.
 
-The idea is KEP-5229's dispatcher: while a call for an object waits, a newer one replaces it, and two calls for the
-same object never run at once. Unlike there, each kind of call has a dispatcher and a budget of its own, because one
-for all let status patches starve binds.
+The idea is KEP-5229's dispatcher: a newer call for an object replaces a waiting one, and two calls for the same
+object never run at once. Unlike there, each kind of call has its own dispatcher and budget, because a common one let
+status patches starve binds.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from agent_scheduler.kube.pace import Pace
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-#: Carries out a call, or goes on with one whose first request did not settle it.
+#: Carries out a call, or resumes one whose first request did not settle it.
 Rest = Callable[[], Awaitable[None]]
-#: Is told once that a call has ended, or what goes on with it.
+#: Called once at the end of a call, with None or with what resumes it.
 Ended = Callable[[Rest | None], None]
 
 
 class Dispatcher(Generic[K, V]):
-    """Calls `send(key, call)` for what `put` is given, `concurrency` at a time, first come first served.
+    """Calls `send(key, call)` for each `put`, with limited concurrency, in order of arrival.
 
-    `capacity` bounds the keys that wait. `send` deals with its failures itself; what it raises ends `run`.
+    `capacity` limits the number of waiting keys. `send` handles its failures itself; an exception from it ends `run`.
 
-    `start(key, call, ended)` is asked before: whether it sends the first request of a call at once, without the task
-    that `send` costs. `ended` is told later, never before `start` has returned. What it raises is left to `send`.
+    `start(key, call, ended)` is called first and returns whether it sent the call's first request immediately,
+    without the task that `send` needs. `ended` is called later, never before `start` has returned. If `start` raises,
+    `send` is used.
 
-    `pace` says when a call may begin; None: at once.
+    `pace` decides when a call may begin; None means immediately.
     """
 
     def __init__(
@@ -51,30 +52,30 @@ class Dispatcher(Generic[K, V]):
         self._concurrency = concurrency
         self._capacity = capacity
         self._pace = pace
-        # Owner: this class. Invariant: a key of `_waiting` is either in `_ready` or in `_busy`, and whoever takes it
-        # out of `_busy` puts it into `_ready`. `_ready` may hold a key twice or in vain; `_waiting` decides. `_busy`
-        # has at most `concurrency`, and never fewer when the loop waits while a key is ready and `pace` admits it.
+        # Owned by this class. Invariant: a key of `_waiting` is in `_ready` or in `_busy`; removing it from `_busy`
+        # adds it to `_ready`. `_ready` may have duplicates and obsolete keys, which `_waiting` decides. `_busy` has
+        # at most `concurrency` keys, and fewer only if no key is ready or `pace` does not admit one.
         self._waiting: dict[K, V] = {}
         self._busy: set[K] = set()
-        #: Those of `_busy` whose task has not begun, with their calls: a run that is cancelled leaves them to the next.
+        #: Calls of busy keys whose task has not started. If `run` is cancelled, the next `run` sends them.
         self._unbegun: dict[K, V] = {}
         self._ready: deque[K] = deque()
-        #: What `run` sends in; None while nobody is in it.
+        #: The task group of `run`; None while it is not running.
         self._tasks: asyncio.TaskGroup | None = None
-        #: Whether the loop is about to call `_go_on`.
+        #: Whether a call of `_go_on` is scheduled on the loop.
         self._called = False
         self._quiet = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that wait or are being sent."""
+        """Return the number of keys that wait or are being sent."""
         return len(self._waiting.keys() | self._busy)
 
     def has_room(self) -> bool:
-        """Whether a call for a key that does not wait yet would be taken."""
+        """Return whether a call for a new key would be accepted."""
         return self._capacity is None or len(self._waiting) < self._capacity
 
     def put(self, key: K, call: V) -> bool:
-        """Makes `call` the next one for `key`, in the place of an older one. False if there is no room."""
+        """Make `call` the next one for `key`, replacing an older one. Return false if there is no room."""
         if key in self._waiting:
             self._waiting[key] = call
             return True
@@ -87,15 +88,15 @@ class Dispatcher(Generic[K, V]):
         return True
 
     def waiting(self, key: K) -> bool:
-        """Whether a call for `key` waits, so that one that is being repeated may give way to it."""
+        """Return whether a call for `key` is waiting, so that a call that is being repeated can be abandoned."""
         return key in self._waiting
 
     def discard(self, key: K) -> None:
-        """Drops the call for `key` that waits, if any; one that is being sent goes on."""
+        """Drop the waiting call for `key`, if any; a call that is being sent continues."""
         self._waiting.pop(key, None)
 
     async def run(self) -> None:
-        """Sends until cancelled."""
+        """Send until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -110,7 +111,7 @@ class Dispatcher(Generic[K, V]):
                 self._tasks = None
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109 - a bound for the shutdown, given by its owner
-        """Waits until nothing is left, at most `timeout` seconds; gives what is left. `run` must be running."""
+        """Wait up to `timeout` seconds until no call is left; return the number that is left. `run` must be running."""
         try:
             async with asyncio.timeout(timeout):
                 while len(self):
@@ -121,7 +122,7 @@ class Dispatcher(Generic[K, V]):
         return len(self)
 
     def _take(self) -> tuple[K, V] | None:
-        """What is to be sent next."""
+        """Remove and return the next call."""
         while self._ready:
             key = self._ready.popleft()
             if key not in self._busy and key in self._waiting:
@@ -129,8 +130,7 @@ class Dispatcher(Generic[K, V]):
         return None
 
     def _call(self) -> None:
-        """A call is taken when the loop comes by, not before, so that a newer one said in the same breath still
-        replaces it."""
+        """Schedule `_go_on`. The delay lets a newer call from the same callback replace an older one."""
         if self._tasks is not None and not self._called and len(self._busy) < self._concurrency:
             self._called = True
             asyncio.get_running_loop().call_soon(self._on_called)
@@ -140,7 +140,7 @@ class Dispatcher(Generic[K, V]):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Begins as many calls as may be under way."""
+        """Begin calls up to the limits."""
         while (
             self._tasks is not None
             and len(self._busy) < self._concurrency
@@ -153,7 +153,7 @@ class Dispatcher(Generic[K, V]):
             try:
                 started = self._start(key, call, partial(self._ended, key))
             except Exception:
-                # Nothing was sent. The other way fails alike, and is there to report it.
+                # Nothing was sent. `send` will fail in the same way and report it.
                 started = False
             if not started:
                 self._unbegun[key] = call
@@ -172,7 +172,7 @@ class Dispatcher(Generic[K, V]):
         try:
             await work()
         except BaseException:
-            # With `run`: what ends from now on begins nothing.
+            # Stop together with `run`: no further call begins.
             self._tasks = None
             raise
         finally:

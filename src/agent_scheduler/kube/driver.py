@@ -1,8 +1,8 @@
-"""The one driver of requests that are repeated until it is known what came of them.
+"""The driver of requests that are repeated until their outcome is known.
 
-What is to be known is an `Operation`: a generator that yields a `Send`, is sent its `Reply`, yields a `Pause` before it
-tries again, is told whether there is one, and returns what it has found out. It decides by `answers.read` alone and
-does no I/O; when a request goes out, under which budget, and how long a pause lasts is the driver's.
+An `Operation` is a generator that determines the outcome. It yields a `Send` and receives its `Reply`, yields a
+`Pause` before it retries and receives whether it may, and returns its result. It depends on `answers.read` only and
+does no I/O. The driver decides when requests are sent, under which budget, and how long pauses last.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from agent_scheduler.kube.transport import Response, Transport, TransportError, 
 
 T = TypeVar("T")
 
-#: Seconds that one request may take, unless it is said otherwise.
+#: The default timeout of a request in seconds.
 REQUEST_TIMEOUT: Final = 10.0
 _BACKOFF: Final = Backoff(initial=0.5, cap=10.0)
 
 
 class Send(NamedTuple):
-    """A request; `asked` says what a success of it looks like."""
+    """A request. `asked` defines its successful response."""
 
     method: str
     path: str
@@ -36,27 +36,27 @@ class Send(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came of a request: `failure`, as `answers.read` has it, or `response`, a success."""
+    """The outcome of a request: a `failure` by `answers.read`, or a successful `response`."""
 
     failure: Failure | None
     response: Response | None = None
 
 
 class Pause(NamedTuple):
-    """Wait before the next attempt, at least `retry_after` seconds if the server has asked for it."""
+    """A wait before the next attempt, at least `retry_after` seconds if the server requested that."""
 
     retry_after: float | None
 
 
 Operation = Generator[Send | Pause, Any, T]
 
-#: Gives the failure that takes the place of a request, if it may not be sent. Asked before anything is waited for, and
-#: again at the moment of sending.
+#: Returns a failure that replaces a request, if it may not be sent. Called before any wait and again right before
+#: sending.
 Refuse = Callable[[Send], Failure | None]
 
 
 class AlreadySent(NamedTuple):
-    """A request that has been sent before: when, on the clock of `timing`, and how it failed."""
+    """A request that was sent before: the time by the clock of `timing`, and its failure."""
 
     at: float
     failure: Failure
@@ -68,7 +68,7 @@ def ask(send: Send) -> Operation[Reply]:
 
 
 def pause(failure: Failure | None) -> Operation[bool]:
-    """Whether there is another attempt."""
+    """Wait before the next attempt; return whether there is one."""
     again: bool = yield Pause(None if failure is None else failure.retry_after)
     return again
 
@@ -76,14 +76,14 @@ def pause(failure: Failure | None) -> Operation[bool]:
 def repeat(
     send: Send, *, also: Callable[[Failure], bool] = lambda _failure: False
 ) -> Operation[Failure | None]:
-    """As `repeated`, without the answer."""
+    """Send repeatedly as `repeated` does; return the failure only."""
     return (yield from repeated(send, also=also)).failure
 
 
 def repeated(send: Send, *, also: Callable[[Failure], bool] = lambda _failure: False) -> Operation[Reply]:
-    """Sends until it succeeds, fails for good, or there is no other attempt. `also`: what else is worth one.
+    """Send until success, a final failure, or the last attempt. `also` returns whether a failure is worth a retry, too.
 
-    For requests that do the same however often they are carried out.
+    Only for idempotent requests.
     """
     while True:
         reply = yield from ask(send)
@@ -99,7 +99,7 @@ async def send_once(
     timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109
     refuse: Refuse | None = None,
 ) -> Reply:
-    """One request, unless `refuse` forbids it. Never raises for what network or server do."""
+    """Send one request, unless `refuse` forbids it. Never raises for errors of network or server."""
     refused: list[Failure] = []
 
     def allowed() -> bool:
@@ -111,8 +111,8 @@ async def send_once(
     if refuse is not None:
         if not allowed():
             return Reply(refused[0])
-        # The wait for credentials or a connection may take as long as `timeout`: what was wanted before it need not
-        # be any more.
+        # Waiting for credentials or a connection may take as long as `timeout`, and `refuse` may have changed by
+        # then.
         if (request_if := request_if_of(transport)) is not None:
             request = partial(request_if, allowed)
     try:
@@ -127,8 +127,10 @@ async def send_once(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """How requests of one kind are sent. `budget` holds a place for a request, never for a pause. `attempts` (None:
-    any number) and `deadline` (seconds from the first request on) bound an operation."""
+    """The sender of one kind of request. `budget` holds a place for a request, never during a pause.
+
+    `attempts` (None for any number) and `deadline` (seconds from the first request) limit an operation.
+    """
 
     transport: Transport
     budget: Budget = UNLIMITED
@@ -145,8 +147,11 @@ class Driver:
         refuse: Refuse | None = None,
         already_sent: AlreadySent | None = None,
     ) -> T:
-        """What the operation returns. `refuse` is asked about each request. `already_sent`: how the operation's first
-        request has failed already."""
+        """Run the operation; return its result.
+
+        `refuse` is called for each request. `already_sent` is the failure of the operation's first request, which was
+        sent before.
+        """
         attempts: Attempts | None = None
         began = None if already_sent is None else already_sent.at
         try:

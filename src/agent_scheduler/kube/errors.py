@@ -1,9 +1,8 @@
-"""What an answer that is not a success means: who gave it, whether the request was carried out, whether to repeat it.
+"""The meaning of unsuccessful responses: their origin, whether the request was carried out, and whether to retry.
 
-One table decides, so that binds, status writes, events, leases and watches agree on it. The reading follows
-apimachinery's `api/errors`: the HTTP status leads, the `Status` body adds reason, causes and a delay. Between a client
-and the API server there may be load balancers, proxies and captive portals; what they answer is no `v1` Status, and
-says nothing of the object that was asked for.
+One table is shared by binds, status writes, events, leases and watches. It follows apimachinery's `api/errors`: the
+HTTP status decides, and the `Status` body adds reason, causes and delay. Load balancers, proxies and captive portals
+on the way may respond, too; their responses are not `v1` Statuses and say nothing about the requested object.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ import msgspec
 
 from agent_scheduler.kube.transport import Headers, NotSent, Response, TransportError
 
-#: A server may ask for any delay; more than this is taken for a mistake of its clock or of a proxy.
+#: The limit of Retry-After; larger values are taken for errors of the server's clock or a proxy.
 MAX_RETRY_AFTER = 120.0
 
 
 class Source(Enum):
-    """Who an answer is from."""
+    """The origin of a response."""
 
     API_SERVER = "the API server"
-    #: Something on the way to it.
+    #: A proxy or load balancer.
     MIDDLEBOX = "not the API server"
-    #: There is none.
+    #: There was no response.
     NOBODY = "nobody"
 
 
 class FailureClass(Enum):
-    """TRANSIENT: surely not carried out, worth repeating. UNKNOWN: may have been carried out.
+    """The class of a failure. TRANSIENT: not carried out, worth a retry. UNKNOWN: may have been carried out.
 
-    The others are final for this very request, not carried out, and said by the API server itself. NOT_FOUND names the
-    object that is not there; a 404 that names none is PERMANENT, or NOT_SERVED where discovery says that the kind is
-    not there (`kube.discovery`).
+    The others come from the API server, were not carried out, and are final for this request. NOT_FOUND names the
+    missing object; a 404 that names none is PERMANENT, or NOT_SERVED if discovery shows that the kind is not served
+    (`kube.discovery`).
     """
 
     TRANSIENT = "transient"
@@ -50,7 +49,7 @@ class FailureClass(Enum):
 
 
 class Missing(NamedTuple):
-    """An object as `details` of a Status name it: `resource` is its kind in the plural, as in paths."""
+    """An object in the `details` of a Status: `resource` is the plural of its kind, as in paths."""
 
     resource: str
     name: str
@@ -59,10 +58,9 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a request did not succeed. `status` is 0 if no answer came; `retry_after` is in seconds.
+    """A failed request. `status` is 0 without a response; `retry_after` is in seconds.
 
-    `fields` are the paths of `details.causes`, for a refusal that depends on one field. `missing`: what is not there,
-    with NOT_FOUND.
+    `fields` are the paths in `details.causes`. `missing` is the missing object of NOT_FOUND.
     """
 
     kind: FailureClass
@@ -80,7 +78,7 @@ class Failure:
 
     @property
     def throttles(self) -> bool:
-        """Whether the server has more to do than it can, and says so."""
+        """Whether the server reports an overload."""
         return self.status == 429 or (self.status == 503 and self.retry_after is not None)
 
     def __str__(self) -> str:
@@ -102,7 +100,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct, rename="camel"):
-    """The fields of a `v1.Status` that a client acts on. Also the object of a watch's ERROR event."""
+    """The fields of a `v1.Status` that clients use. Also the object of a watch's ERROR event."""
 
     kind: str = ""
     api_version: str = ""
@@ -114,7 +112,7 @@ class Status(msgspec.Struct, rename="camel"):
 
 _status = msgspec.json.Decoder(Status)
 
-#: Answers of whomever that let nothing pass: a token that was rotated under us, a client that is to come back later.
+#: Responses of any origin that reject a request before it is carried out, such as for a rotated token or an overload.
 _TURNED_AWAY = (401, 425, 429)
 _BY_STATUS = {
     404: FailureClass.NOT_FOUND,
@@ -126,12 +124,12 @@ _BY_STATUS = {
 
 
 def classify(response: Response) -> Failure | None:
-    """None for any 2xx, whoever gave it: `answers.read` looks at that, too."""
+    """Return None for any 2xx of any origin, which `answers.read` distinguishes; otherwise the failure."""
     return None if 200 <= response.status < 300 else classify_refusal(response)
 
 
 def classify_refusal(response: Response) -> Failure:
-    """Of an answer that is no 2xx."""
+    """Return the failure for a response other than 2xx."""
     status = _status_in(response)
     if status is None:
         return from_middlebox(response)
@@ -139,7 +137,7 @@ def classify_refusal(response: Response) -> Failure:
 
 
 def from_middlebox(response: Response) -> Failure:
-    """What an answer means that is not the API server's. Its body is quoted, shortened, in the message."""
+    """Return the failure for a response that is not from the API server. Its message quotes the start of the body."""
     kind = FailureClass.TRANSIENT if response.status in _TURNED_AWAY else FailureClass.UNKNOWN
     quoted = response.body[:200].decode("utf-8", "replace")
     return Failure(
@@ -155,9 +153,9 @@ _JSON: Final = (b"Content-Type", b"application/json")
 
 
 def has_json(response: Response) -> bool:
-    """Whether the headers do not say that the body is something else."""
+    """Return whether the headers allow that the body is JSON."""
     headers = response.headers
-    # As kube-apiserver says it: asked of each answer, so without decoding a header.
+    # kube-apiserver's header, compared without decoding, because every response is checked.
     if type(headers) is Headers and _JSON in headers.raw:
         return True
     given = headers.get("Content-Type")
@@ -165,7 +163,7 @@ def has_json(response: Response) -> bool:
 
 
 def _status_in(response: Response) -> Status | None:
-    """The `v1` Status that an API server refuses with; None if the body is something else."""
+    """Return the `v1` Status of an API server's error; None for any other body."""
     if not has_json(response):
         return None
     try:
@@ -176,11 +174,11 @@ def _status_in(response: Response) -> Status | None:
 
 
 def classify_status(status: Status, *, code: int, retry_after: float | None = None) -> Failure:
-    """Of a Status that the API server has given. `code` overrides the body's own."""
+    """Return the failure for a Status of the API server. `code` overrides the body's."""
     details = status.details or _Details()
     kind = _BY_STATUS.get(code)
     if kind is None:
-        # A 5xx may follow the commit, as an etcd timeout does.
+        # A 5xx may follow the commit, such as after an etcd timeout.
         kind = FailureClass.UNKNOWN if code >= 500 else FailureClass.PERMANENT
     missing = None
     if kind is FailureClass.NOT_FOUND:
@@ -200,7 +198,7 @@ def classify_error(error: TransportError) -> Failure:
 
 
 def _retry_after(response: Response) -> float | None:
-    """RFC 9110 10.2.3: a number of seconds, or a date (which is compared with the answer's own Date)."""
+    """Return Retry-After (RFC 9110, 10.2.3) in seconds. A date is compared with the response's own Date."""
     text = response.headers.get("Retry-After")
     if not text:
         return None
@@ -213,7 +211,7 @@ def _retry_after(response: Response) -> float | None:
             seconds = (_aware(until) - _aware(sent)).total_seconds()
         except (TypeError, ValueError):
             return None
-    if not seconds >= 0:  # also refuses nan
+    if not seconds >= 0:  # also rejects nan
         return None
     return min(seconds, MAX_RETRY_AFTER)
 
@@ -223,7 +221,7 @@ def _aware(moment: datetime) -> datetime:
 
 
 class RequestFailed(Exception):
-    """Raised where a failure ends an operation; `failure` says why."""
+    """A failure ended an operation; `failure` has the reason."""
 
     def __init__(self, what: str, failure: Failure) -> None:
         super().__init__(f"{what}: {failure}")
@@ -231,8 +229,10 @@ class RequestFailed(Exception):
 
 
 class StoreWentBack(RuntimeError):
-    """The API server's store is of an earlier state than one that was seen, as after a restore from a backup: what is
-    known may be of a history that is none any more, and its versions are given out again. A process starts over."""
+    """The API server's store is older than a state that was observed, such as after a restore from a backup.
+
+    The known state may belong to a discarded history whose versions are reused, so the process has to start over.
+    """
 
     def __init__(self, what: str, *, listed: str, known: str) -> None:
         super().__init__(f"{what} is of version {listed}, and {known} was seen already")

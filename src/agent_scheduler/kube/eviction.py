@@ -1,8 +1,8 @@
-"""Has a pod leave its node for another one: says so in its status, then deletes it, by name and UID.
+"""Evicts a pod for another one: sets a condition in its status, then deletes it by name and UID.
 
-The condition comes first, as kube-scheduler writes it, so that a Job's podFailurePolicy can tell such an end from a
-fault of the pod. The UID in both requests keeps a pod that was made again under the same name from harm. PodDisruption-
-Budgets are not asked: who evicts has weighed them.
+The condition comes first, as in kube-scheduler, so that a Job's podFailurePolicy can distinguish the eviction from a
+failure of the pod. The UID in both requests protects a new pod of the same name. PodDisruptionBudgets are not checked
+here; the caller has taken them into account.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Evicted(enum.Enum):
-    """What became of an eviction."""
+    """The outcome of an eviction."""
 
-    #: The API server has taken the deletion.
+    #: The API server accepted the deletion.
     DELETED = "deleted"
-    #: There is no such pod any more, as the API server says.
+    #: The API server reports the pod as missing.
     GONE = "gone"
-    #: It was called off by `wanted` before the deletion was sent.
+    #: `wanted` returned false before the deletion was sent.
     CALLED_OFF = "called off"
-    #: Neither is known to be true.
+    #: The outcome is unknown.
     FAILED = "failed"
 
 
@@ -47,8 +47,7 @@ async def evict(
     budget: Budget = UNLIMITED,
     timing: Timing = REAL,
 ) -> tuple[Evicted, Failure | None]:
-    """Evict `pod`. `wanted` is asked at the moment of sending each request. Never raises for what network or
-    server do."""
+    """Evict `pod`. `wanted` is called right before each request. Never raises for errors of network or server."""
     path = pod_path(pod)
     condition = {
         "type": "DisruptionTarget",
@@ -62,7 +61,7 @@ async def evict(
     asked = Asked(Verb.PATCH, "pods", pod.name, pod.uid)
     driver = Driver(transport=transport, budget=budget, timing=timing, attempts=DELETE_ATTEMPTS)
     refuse = called_off(wanted)
-    # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
+    # A patch has no version, so a conflict comes from the server itself, which lost too many races for the pod.
     failure = await driver.run(
         repeat(Send("PATCH", f"{path}/status", asked, patch, STRATEGIC), also=is_conflict), refuse=refuse
     )

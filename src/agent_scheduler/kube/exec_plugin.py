@@ -1,11 +1,11 @@
-"""Credential plugins (`users[].user.exec`, client.authentication.k8s.io v1 and v1beta1), as EKS, GKE and AKS have them.
+"""Credential plugins (`users[].user.exec`, client.authentication.k8s.io v1 and v1beta1), as for EKS, GKE and AKS.
 
-A plugin may take longer than a lease lasts. So it is run while the credentials that it gave last are still good, and
-requests go on with those; only who has none waits, for as long as its own timeout says. Giving up waiting does not end
-the plugin, which has a timeout of its own and is killed by it with all that it has started.
+A plugin may take longer than a lease lasts. It is therefore run while its last credentials are still valid, and
+requests use those. Only requests without valid credentials wait, up to their own timeout. Abandoned waiting does not
+end the plugin, which has its own timeout and is then killed with all its children.
 
-kubernetes_asyncio's exec provider was not used: it runs the plugin anew for every certificate, waits for a hung plugin
-for ever and reads its pipes one after the other.
+kubernetes_asyncio's exec provider is not used: it runs the plugin again for every certificate, waits forever for a
+hung plugin and reads its pipes one after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agent_scheduler.kube.retry import REAL, Clock
 from agent_scheduler.kube.tls import Tls
 from agent_scheduler.telemetry.logs import get_logger
 
-#: Credentials are renewed so long before they expire, or in the last fifth of a shorter life.
+#: Credentials are renewed this long before they expire, or in the last fifth of a shorter lifetime.
 RENEW_SECONDS = 120.0
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -39,9 +39,11 @@ _log = get_logger(__name__)
 
 
 class ExecPlugin:
-    """`where` names the place in the kubeconfig, for errors. A relative command with a slash is looked up from the
+    """The credentials of a plugin. Raises KubeConfigError for an invalid specification.
+
+    `where` is the position in the kubeconfig, for errors. A relative command with a slash is resolved from the
     kubeconfig's folder. The plugin runs without a terminal, at most one at a time, and is killed after `timeout`.
-    Certificates that it returns are presented by `tls`. Raises KubeConfigError.
+    `tls` presents the certificates that it returns.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class ExecPlugin:
         if spec.get("provideClusterInfo") and cluster is not None:
             info["cluster"] = cluster
         self._info = json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": info})
-        # Owner: `_renew`. `_headers` is None until the plugin has succeeded once.
+        # Owned by `_renew`. `_headers` is None until the plugin has succeeded once.
         self._headers: Mapping[str, str] | None = None
         self._expires: datetime | None = None
         self._margin = 0.0
@@ -110,7 +112,7 @@ class ExecPlugin:
         except CredentialsUnavailable as error:
             self._failure = error
             if self._good():
-                _log.warning("exec_plugin_failed", error=str(error))
+                _log.warning("exec plugin failed", error=str(error))
 
     async def _run(self) -> bytes:
         try:
@@ -120,7 +122,7 @@ class ExecPlugin:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                # A group of its own, so that whatever it starts can be killed with it.
+                # A session of its own, so that its children can be killed with it.
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -138,11 +140,11 @@ class ExecPlugin:
                 f"{self._where}: {self._argv[0]} did not end within {self._timeout:g} s"
             ) from None
         finally:
-            # Reached by cancellation too: nothing of a plugin outlives the wish for its answer.
+            # Also reached by cancellation: no plugin outlives the demand for its output.
             if not ended:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                # Waiting is for the end of the pipes, too, and whoever has left the group may hold them open.
+                # `wait` would also wait for the end of the pipes, which a process outside of the group may hold open.
                 process._transport.close()  # type: ignore[attr-defined]
                 await process.wait()
         if process.returncode:
@@ -193,7 +195,7 @@ class ExecPlugin:
 
 
 def _command(spec: Mapping[str, Any], where: str, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """What to run and what to add to its environment. Raises KubeConfigError."""
+    """Return the command and the additions to its environment. Raises KubeConfigError."""
     command, version, mode = spec.get("command"), spec.get("apiVersion"), spec.get("interactiveMode")
     if not isinstance(command, str) or not command:
         raise KubeConfigError(f"{where}.command is required and must be a string")

@@ -1,20 +1,20 @@
-"""`Transport` on HTTP/1.1 connections of our own, at the cost that a bind can bear.
+"""A `Transport` on bare HTTP/1.1 connections, cheap enough for binds.
 
-Two requests a pod, a bind and an event, are most of what a scheduler sends, and through a general HTTP client each
-costs several times what deciding on the pod does (`bench/transport_cost.py` measures it, docs/decisions/0005 says
-what follows). So requests go through `kube.connection_pool`, one write and one parse each. Watches have connections of
-their own and never take one from the pool that writes use.
+Two requests per pod, a bind and an event, are most of a scheduler's traffic, and with a general HTTP client each
+costs several times what the decision on the pod does (measured by `bench/transport_cost.py`; see
+docs/decisions/0005). Requests therefore use `kube.connection_pool`, with one write and one parse each. Watches have
+their own connections and never take one from the pool.
 
-The meaning of a failure is that of `kube.transport`: NotSent until the first byte of a request is written,
-OutcomeUnknown from then on until its answer is whole. Nothing is written twice, but for a GET or HEAD on a reused
-connection that broke before an answer began.
+Failures have the meaning of `kube.transport`: NotSent until the first byte of a request is written, OutcomeUnknown
+from then until the response is complete. Nothing is sent twice, except a GET or HEAD on a reused connection that
+broke before a response began.
 
-Whether a write is still allowed (`request_if`) is asked when all that takes time is behind it: credentials, a free
-connection, the TLS handshake. Between the question and the write nothing is awaited.
+`request_if` checks whether a write is still allowed after everything that takes time: credentials, a free connection,
+the TLS handshake. Nothing is awaited between the check and the write.
 
-Sockets are touched in one place, `dial` (`kube.dial.Dial`): given an `Address` and a protocol, it opens a connection
-and calls the protocol's `connection_made` with an `asyncio.Transport`, or raises OSError. Whatever else can do that can
-take the place of a network: nothing else here needs a loop with sockets, and all time is the loop's.
+Sockets are used in one place, `dial` (`kube.dial.Dial`): given an `Address` and a protocol, it opens a connection and
+calls the protocol's `connection_made` with an `asyncio.Transport`, or raises OSError. Another implementation can
+replace the network: nothing else here needs a loop with sockets, and all time is the loop's.
 """
 
 from __future__ import annotations
@@ -44,25 +44,26 @@ from agent_scheduler.kube.transport import (
     no_credentials,
 )
 
-#: Shorter than the 90 s after which a kube-apiserver closes an idle connection, so that ours gives up first and a
-#: write is never started on a connection that is being closed.
+#: Less than the 90 s after which kube-apiserver closes an idle connection, so that no write begins on a connection
+#: that is being closed.
 KEEPALIVE_SECONDS = 30.0
-#: After so long a connection is replaced, however busy: requests find the API servers that were added or came back.
+#: After this time even a busy connection is replaced, so that requests reach API servers that were added or
+#: recovered.
 MAX_AGE_SECONDS = 300.0
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-#: Requests that change nothing, so that sending one twice does no harm.
+#: Requests without effect, which may be sent twice.
 _SAFE = frozenset({"GET", "HEAD"})
-#: So long the credentials given last are taken without asking for them, which may have to wait.
+#: Seconds for which the last credentials are used without calling their source, which may have to wait.
 _CREDENTIALS_SECONDS = 1.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
-#: Methods whose requests say their length even if it is zero (RFC 9110, 8.6).
+#: Methods whose requests have a Content-Length even if it is zero (RFC 9110, 8.6).
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})
 
 
 def _header_line(name: str, value: str) -> bytes:
-    """One line of a head. Raises ValueError for what would end the line, and with it the head, early."""
+    """Return one line of a head. Raises ValueError for characters that would end the line early."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a header")
     if _CONTROL.search(value):
@@ -76,13 +77,13 @@ def _content_type_line(content_type: str) -> bytes:
 
 
 class Http1Transport:
-    """`Transport` on a bounded pool of bare connections for requests, and one connection for each watch.
+    """A `Transport` with a bounded pool of connections for requests, and one connection for each watch.
 
-    `pool_size` bounds the requests under way; more wait for a connection, first come, first served, and time spent
-    waiting, for credentials too, counts towards their timeout. `observe(method, status)` is told of each exchange,
-    status 0 being a transport error. `limits` bounds an answer; one that is larger is no whole answer. `head_timeout`:
-    until a watch is accepted, or refused; kube-apiserver does so at once. Times are in seconds; `rng` spreads the ends
-    of connections. Has to be made and used in one running event loop. Raises ValueError for an endpoint that names no
+    `pool_size` limits concurrent requests; others wait for a connection in order of arrival. Waiting, also for
+    credentials, counts towards their timeout. `observe(method, status)` is called for each exchange, with status 0
+    for a transport error. `limits` bounds a response; a larger one is incomplete. `head_timeout` limits the wait for
+    the head of a watch, which kube-apiserver sends immediately. Times are in seconds; `rng` spreads the ends of
+    connections. It has to be created and used in one running event loop. Raises ValueError for an endpoint without
     server.
     """
 
@@ -105,7 +106,7 @@ class Http1Transport:
             raise ValueError(f"pool_size must be at least 1, not {pool_size}")
         self._endpoint = endpoint
         tls = endpoint.ssl_context
-        #: Gives what connections are to trust and present now, where that changes.
+        #: Returns the TLS context for new connections, if it can change.
         self._tls: Callable[[], ssl.SSLContext] | None = None
         if not endpoint.base_url.lower().startswith("https:"):
             tls = None
@@ -119,7 +120,8 @@ class Http1Transport:
         self._loop = asyncio.get_running_loop()
         self._connect_timeout = connect_timeout
         self._head_timeout = head_timeout
-        # `identity`: a compressed watch is buffered by whoever compresses it, and lists cost more CPU than they save.
+        # `identity`: a compressed watch is buffered by the compressor, and compressed lists cost more CPU than they
+        # save.
         self._common = {
             "Host": target.host,
             "Accept": "application/json",
@@ -127,11 +129,11 @@ class Http1Transport:
             "User-Agent": user_agent,
             **target.headers,
         }
-        #: The head's lines of the credentials given last. Invariant: `_lines` is what `_render` makes of `_given`.
+        #: The head lines with the last credentials. Invariant: `_lines` is the result of `_render` for `_given`.
         self._given: dict[str, str] = {}
-        #: In the loop's time: how long they may be used without asking for them. Not after they were refused.
+        #: Loop time until which they may be used without calling their source; in the past after they were rejected.
         self._given_until = 0.0
-        #: Seconds for which those given last are taken.
+        #: Seconds for which credentials are used.
         self._keeps = _CREDENTIALS_SECONDS
         if endpoint.headers is no_credentials and self._tls is None:
             self._keeps = self._given_until = math.inf
@@ -148,13 +150,13 @@ class Http1Transport:
         )
 
     def _render(self, given: Mapping[str, str]) -> bytes:
-        """The lines of a head that do not depend on the request; a given header replaces a common one."""
+        """Return the head lines that do not depend on the request. A given header replaces a common one."""
         names = {name.lower() for name in given}
         kept = {name: value for name, value in self._common.items() if name.lower() not in names}
         return b"".join(_header_line(name, value) for name, value in {**kept, **given}.items())
 
     def _message(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
-        """A request as it is written. Raises ValueError if it cannot be one."""
+        """Return the bytes of a request. Raises ValueError for an invalid method or path."""
         if method not in _METHODS or not is_target(path):
             raise ValueError(
                 f"{method} {path!r}: expected a method of the API and a percent-encoded path with its slash"
@@ -167,15 +169,15 @@ class Http1Transport:
         return b"".join((line.encode(), self._lines, end))
 
     async def _authenticate(self, deadline: float) -> None:
-        """Sees to it that `_lines` has credentials that are good now. Raises NotSent."""
+        """Ensure that `_lines` has valid credentials. Raises NotSent."""
         if self._loop.time() < self._given_until:
             return
         try:
             async with asyncio.timeout_at(deadline):
                 given = await self._endpoint.headers()
         except TimeoutError:
-            raise NotSent("no credentials were to be had in time") from None
-        # Compared by value: nothing forbids a source of credentials to change the mapping that it gave.
+            raise NotSent("no credentials were available in time") from None
+        # Compared by value, because a source may change a mapping that it returned.
         if given != self._given:
             try:
                 self._lines = self._render(given)
@@ -189,7 +191,7 @@ class Http1Transport:
     async def _exchange(
         self, method: str, message: bytes, deadline: float, allowed: Callable[[], bool] | None
     ) -> Response:
-        """Raises NotSent, NoConnection or Broken; a Broken that is raised leaves the outcome unknown."""
+        """Send a request. Raises NotSent, NoConnection or Broken; after Broken the outcome is unknown."""
         pool = self._pool
         connection = pool.take()
         if connection is None:
@@ -200,7 +202,7 @@ class Http1Transport:
             answer: asyncio.Future[Response] = self._loop.create_future()
             try:
                 if allowed is not None and not allowed():
-                    raise NotSent("this process may not write any more")
+                    raise NotSent("this process may no longer write")
                 connection.send(message, deadline, answer, head_only=method == "HEAD")
                 pool.watch_deadline(deadline)
                 response = await answer
@@ -214,7 +216,7 @@ class Http1Transport:
             finally:
                 if not repeat:
                     pool.release(connection)
-            # Not a reused one again: what closed this connection has most likely closed the other idle ones.
+            # No other reused connection, because the other idle ones were most likely closed as well.
             connection = await pool.renew(connection, deadline)
 
     async def request(
@@ -226,7 +228,7 @@ class Http1Transport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
-        """As `Transport.request`. Raises ValueError for a method or path that cannot be sent."""
+        """Send a request as `Transport.request` does. Raises ValueError for an invalid method or path."""
         return await self.request_if(
             None, method, path, body=body, content_type=content_type, timeout=timeout
         )
@@ -241,7 +243,7 @@ class Http1Transport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
-        """As `kube.transport.RequestIf`; without `allowed`, as `request`."""
+        """Send a request as `kube.transport.RequestIf` does; without `allowed`, as `request` does."""
         deadline = self._loop.time() + timeout
         try:
             await self._authenticate(deadline)
@@ -269,9 +271,10 @@ class Http1Transport:
         timeout: float,
         answered: Answered,
     ) -> bool:
-        """As `kube.transport.Start`: where the credentials given last are fresh and a connection is idle.
+        """Send a request as `kube.transport.Start` does, if the credentials are fresh and a connection is idle.
 
-        A request that may be repeated is left to `request`, which knows how."""
+        Repeatable requests are left to `request`, which repeats them.
+        """
         now = self._loop.time()
         if method in _SAFE or now >= self._given_until:
             return False
@@ -334,7 +337,7 @@ class Http1Transport:
             async with aclosing(body.lines(path)) as lines:
                 yield lines
         finally:
-            # Whatever is left of a watch that was left early cannot be drained.
+            # The rest of a watch that was left early cannot be read.
             if connection is not None:
                 connection.abort()
 
@@ -343,7 +346,7 @@ class Http1Transport:
 
 
 class _Started:
-    """Stands in for the future of a request that nobody awaits."""
+    """Replaces the future of a request that is not awaited."""
 
     __slots__ = ("_answered", "_client", "_connection", "_method", "_path", "_timeout")
 

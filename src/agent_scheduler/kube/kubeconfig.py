@@ -1,6 +1,6 @@
-"""What kubeconfigs say: files merged as client-go merges them, their sections, and where something stands, for errors.
+"""Kubeconfigs: files merged as in client-go, their sections, and positions for errors.
 
-Of entries with one name, and of current-context, the first file's counts.
+For entries with the same name, and for current-context, the first file takes precedence.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from agent_scheduler.kube.credentials import KubeConfigError
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One mapping of a kubeconfig, and where it stands."""
+    """A mapping in a kubeconfig with its position."""
 
     where: str
     folder: Path
     values: Mapping[str, Any]
 
     def text(self, key: str) -> str:
-        """A string, or "" if the key is absent or null. Raises KubeConfigError for another type."""
+        """Return a string; "" if the key is absent or null. Raises KubeConfigError for another type."""
         value = self.values.get(key)
         if value is None:
             return ""
@@ -35,7 +35,7 @@ class Section:
         return value
 
     def data(self, key: str) -> bytes | None:
-        """The base64 content of `key`-data. Raises KubeConfigError."""
+        """Return the base64 content of `key`-data. Raises KubeConfigError."""
         text = self.text(f"{key}-data")
         if not text:
             return None
@@ -45,7 +45,7 @@ class Section:
             raise KubeConfigError(f"{self.where}.{key}-data is not base64: {error}") from None
 
     def file(self, key: str) -> Path | None:
-        """The file that `key` names, relative to the kubeconfig. Raises KubeConfigError if it is missing."""
+        """Return the file that `key` names, relative to the kubeconfig. Raises KubeConfigError if it is missing."""
         text = self.text(key)
         if not text:
             return None
@@ -56,10 +56,10 @@ class Section:
 
 
 class Kubeconfig:
-    """Files merged, the first one first. Raises KubeConfigError for one that cannot be used."""
+    """Merged files, the first one first. Raises KubeConfigError for an unusable one."""
 
     def __init__(self, files: Iterable[Path]) -> None:
-        #: Empty where no file has one.
+        #: Empty if no file has one.
         self.current = ""
         self._entries: dict[str, dict[str, Section]] = {key: {} for key in _LISTS}
         for file in files:
@@ -74,7 +74,7 @@ class Kubeconfig:
                     self._entries[key].setdefault(name, section)
 
     def entry(self, key: str, name: str, *, used_by: str) -> Section:
-        """The entry `name` of the list `key`. Raises KubeConfigError."""
+        """Return the entry `name` of the list `key`. Raises KubeConfigError."""
         entries = self._entries[key]
         if name not in entries:
             names = ", ".join(sorted(entries)) or "none"
@@ -82,17 +82,17 @@ class Kubeconfig:
         return entries[name]
 
 
-#: The lists of a kubeconfig, and under which key an entry has its content.
+#: The lists of a kubeconfig, with the key of an entry's content.
 _LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 
-#: PyYAML's loader in C reads a file in a tenth of the time; a build of PyYAML may lack it.
+#: PyYAML's C loader takes a tenth of the time; a build of PyYAML may lack it.
 _Loader: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _read(file: Path) -> Mapping[str, Any]:
-    """The file's content, every entry of its lists of the right shape."""
+    """Return the file's content, after checking the shape of every list entry."""
     try:
-        # S506 knows the safe loaders only by their names.
+        # S506 recognizes safe loaders only by name.
         content = yaml.load(file.read_text(), Loader=_Loader)  # noqa: S506
     except (OSError, UnicodeDecodeError) as error:
         raise KubeConfigError(f"{file}: cannot be read: {error}") from error

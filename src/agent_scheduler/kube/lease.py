@@ -1,13 +1,13 @@
-"""Leader election over a coordination.k8s.io/v1 Lease: at most one leads, however slow, cut off or stopped the others.
+"""Leader election by a coordination.k8s.io/v1 Lease: at most one process leads, however slow or isolated others are.
 
-The guarantee is fencing by time. A leader counts its right to write from the START of its last renewal that
-succeeded, a candidate counts the holder's lease from the moment it SAW that renewal, which is later. With
-renew_deadline < lease_duration the leader has stopped before anybody may follow it, and the difference is the time
-that it has for stopping: requests under way must end within it. Both count on their own monotonic clock; the times in
-the Lease are for people (UTC), and wall clocks that jump or differ change nothing.
+The guarantee is fencing by time. A leader measures its right to write from the START of its last successful renewal.
+A candidate measures the holder's lease from when it OBSERVED that renewal, which is later. With renew_deadline <
+lease_duration, the leader stops before another process can lead, and the difference is the time in which its requests
+must end. Both use their own monotonic clock. The times in the Lease are informational (UTC), so wall clocks that jump
+or differ have no effect.
 
-The protocol is client-go's `tools/leaderelection`. kubernetes_asyncio's election (36.1) is not used: it leads on
-after it lost the API server, never times a renewal out, and writes local time as UTC.
+The protocol is that of client-go's `tools/leaderelection`. kubernetes_asyncio's election (36.1) is not used: it keeps
+leading after it lost the API server, has no timeout for renewals, and writes local time as UTC.
 """
 
 from __future__ import annotations
@@ -34,29 +34,30 @@ from apimachinery.times import micro_time_text
 
 _log = get_logger(__name__)
 
-#: client-go spreads the candidates' attempts by up to this share of the retry period.
+#: client-go spreads candidates' attempts by up to this share of the retry period.
 JITTER = 1.2
-#: Seconds that cancelled work gets for its clean-up even if the lease has run out already.
+#: Seconds that cancelled work has for its clean-up even if the lease has expired already.
 _LATE_GRACE = 0.5
-#: A role's words for the requests that are made.
+#: The verbs of the requests that are made.
 _VERBS = {"GET": Verb.GET, "POST": Verb.CREATE, "PUT": Verb.UPDATE}
 
 
 def boottime() -> float:
-    """Monotonic seconds that go on while the machine is suspended, when time.monotonic stands still on Linux."""
+    """Return monotonic seconds that include the time of a suspended machine, in which time.monotonic stops on Linux."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class LeadershipOverrun(RuntimeError):
-    """The leading work did not stop in time and others may lead now: the process has to end at once."""
+    """The leading work did not stop in time, so another process may lead: this one has to exit immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
-    """Times in seconds; the defaults are kube-scheduler's. Raises ValueError for times that cannot be safe.
+    """Times in seconds; the defaults are kube-scheduler's. Raises ValueError for unsafe times.
 
-    `identity` has to be this process's alone (host name and a UUID, say): two that share one both lead.
+    `identity` must be unique to this process (such as host name and a UUID): two processes with the same one would
+    both lead.
     """
 
     namespace: str
@@ -66,7 +67,7 @@ class LeaseConfig:
     renew_deadline: float = 10.0
     retry_period: float = 2.0
     request_timeout: float = 5.0
-    #: What said that it is this namespace; for people who wonder why.
+    #: The setting that determined the namespace, for messages.
     namespace_from: str = ""
 
     def __post_init__(self) -> None:
@@ -95,9 +96,10 @@ class LeaseConfig:
 
 
 class LeaderElector:
-    """One candidate. `is_leader` may be asked before every write; it is exact even right after a long stop.
+    """One candidate. `is_leader` may be read before every write; it is exact even after a long suspension.
 
-    `on_new_leader(identity)` is called with every holder seen, us included, "" when nobody holds the lease.
+    `on_new_leader(identity)` is called for every observed holder, including this process; "" means that there is
+    none.
     """
 
     def __init__(
@@ -117,28 +119,28 @@ class LeaderElector:
         collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(config.namespace, safe='')}/leases"
         self._collection = collection
         self._path = f"{collection}/{quote(config.name, safe='')}"
-        # Owner of all below: the task in `run`.
-        self._observed: dict[str, Any] | None = None  # as the server has it, last time we knew
-        self._observed_time = float("-inf")  # when the lease was last seen to change, on our clock
+        # Everything below is owned by the task in `run`.
+        self._observed: dict[str, Any] | None = None  # the last known state on the server
+        self._observed_time = float("-inf")  # when the lease was last observed to change, on our clock
         self._renewed_at = float("-inf")  # start of the last renewal that succeeded
         self._held = False
         self._observed_leader: str | None = None
-        #: Verb -> what its last request was refused with, as it was reported; without an entry, it was not refused.
+        #: The reported reason of the last request's rejection, by verb; absent if it was not rejected.
         self._reported: dict[str, str] = {}
 
     @property
     def is_leader(self) -> bool:
-        """Whether a write that is started now is ours to make."""
+        """Whether this process may begin a write now."""
         return self._timing.clock() < self.valid_until
 
     @property
     def valid_until(self) -> float:
-        """When our right to write ends unless the lease is renewed, on the clock of the timing."""
+        """When the right to write ends unless the lease is renewed, on the clock of the timing."""
         return self._renewed_at + self._config.renew_deadline if self._held else float("-inf")
 
     @property
     def expired_for(self) -> float:
-        """Seconds since the lease that we hold ended; below 0 while it has not, or is not ours."""
+        """Seconds since the end of our lease; negative while it is valid or not ours."""
         return (
             self._timing.clock() - self._renewed_at - self._config.lease_duration
             if self._held
@@ -147,7 +149,7 @@ class LeaderElector:
 
     @property
     def reference(self) -> ObjectReference:
-        """What an event about the lease is about."""
+        """The object reference for events about the lease."""
         metadata = (self._observed or {}).get("metadata") or {}
         config = self._config
         return ObjectReference(
@@ -156,21 +158,22 @@ class LeaderElector:
 
     @property
     def leader(self) -> str:
-        """The holder seen last, "" for nobody."""
+        """The last observed holder; "" if there is none."""
         return self._observed_leader or ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Waits for the lease and runs `lead()` while it is held.
+        """Wait for the lease, then run `lead()` while it is held.
 
-        True if `lead` ended by itself, False if the lease was lost; `lead` was cancelled and awaited then. What
-        `lead` raises is raised here. When this is cancelled, `lead` is stopped first and the lease released after.
-        Raises LeadershipOverrun if `lead` could not be stopped before another may take the lease, and StoreWentBack.
+        Returns true if `lead` ended by itself, false if the lease was lost, after `lead` was cancelled and awaited.
+        Exceptions of `lead` are raised here. On cancellation, `lead` is stopped first, and then the lease is
+        released. Raises LeadershipOverrun if `lead` could not be stopped before another process may take the lease,
+        and StoreWentBack.
         """
-        # `is_leader` besides: the answer that gave us the lease may have come after a stop that outlasted it.
+        # `is_leader` as well: the response may have arrived after a suspension that outlasted the lease.
         while not (await self._try_acquire_or_renew() and self.is_leader):
             self._held = False
             await self._pause(jitter=True)
-        _log.info("lease_acquired", lease=self._path, identity=self._config.identity)
+        _log.info("lease acquired", lease=self._path, identity=self._config.identity)
         return await self._lead(lead)
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
@@ -185,16 +188,16 @@ class LeaderElector:
             if renewing.done():
                 renewing.result()
             if not ended:
-                _log.warning("lease_lost", lease=self._path, holder=self.leader)
+                _log.warning("lease lost", lease=self._path, holder=self.leader)
         finally:
-            # Reached by cancellation too. The work stops first and under a lease that is still renewed, if it can be.
+            # Also reached by cancellation. The work stops first, while the lease is still renewed if possible.
             try:
                 await self._stop(work)
             finally:
                 renewing.cancel()
                 await asyncio.wait({renewing})
                 if not renewing.cancelled():
-                    # What it failed with is raised above, or comes too late to matter.
+                    # Its failure is raised above, or comes too late to matter.
                     renewing.exception()
             if self._held:
                 await self._release()
@@ -202,34 +205,34 @@ class LeaderElector:
         if ended:
             work.result()
         elif not work.cancelled():
-            # It may have failed while it was being stopped, which must not pass for an ordinary loss of the lease.
+            # It may have failed while it was being stopped, which must not be mistaken for a loss of the lease.
             work.result()
         return ended
 
     async def _stop(self, work: asyncio.Task[None]) -> None:
-        """Cancels the work and waits for its end, for as long as nobody else may lead."""
+        """Cancel the work; wait for its end as long as no other process may lead."""
         work.cancel()
         while True:
             left = self._renewed_at + self._config.lease_duration - self._timing.clock()
-            # After a long stop of the process nothing is left; the work's clean-up still gets its chance, because it
-            # is `is_leader`, not the work's end, that kept it from writing in between.
+            # After a long suspension no time is left. The work's clean-up still gets its grace, because `is_leader`,
+            # not the work's end, prevented writes in between.
             await asyncio.wait({work}, timeout=max(left, _LATE_GRACE))
             if work.done():
                 break
             if self._timing.clock() >= self._renewed_at + self._config.lease_duration:
                 self._held = False
                 raise LeadershipOverrun(
-                    f"{self._path}: the work of leader {self._config.identity} goes on although its lease has ended"
+                    f"{self._path}: the work of leader {self._config.identity} continues although its lease has ended"
                 )
         if not work.cancelled() and (error := work.exception()) is not None:
-            _log.error("leading_failed", lease=self._path, error=repr(error))
+            _log.error("leading failed", lease=self._path, error=repr(error))
 
     async def _renew_loop(self) -> None:
-        """Returns when the right to write has ended. `_held` is False then."""
+        """Renew the lease; return when the right to write has ended and `_held` is false."""
         while True:
             await self._pause(jitter=False)
             while True:
-                # A process that was stopped for long must not write first and look at the clock afterwards.
+                # After a long suspension the clock must be checked before anything is written.
                 if not self.is_leader:
                     self._held = False
                     return
@@ -245,16 +248,16 @@ class LeaderElector:
         if jitter:
             period *= 1 + (JITTER - 1) * self._timing.rng()
         if self._held:
-            # Never sleep past the deadline: the work has to be stopped when it comes, not at the next attempt.
+            # Never sleep past the deadline, because the work has to be stopped then, not at the next attempt.
             period = min(period, max(0.0, self.valid_until - self._timing.clock()))
         await self._timing.sleep(period)
 
     # -- one attempt
 
     async def _try_acquire_or_renew(self) -> bool:
-        """Acquires or renews. True only if this very attempt was answered with success."""
+        """Acquire or renew the lease. Returns true only if this attempt got a success response."""
         if self._held and self._observed is not None:
-            # The common case: our own record, unchanged since we wrote it, needs no reading first.
+            # The common case: our own record, unchanged since it was written, need not be read first.
             failure = await self._write(self._ours(self._observed))
             if failure is None:
                 return True
@@ -270,22 +273,24 @@ class LeaderElector:
         if holder and holder != self._config.identity and self._timing.clock() < self._expires_at(answer):
             return False
         if self._held and holder != self._config.identity:
-            # Another took it, or it was released in our name: what we hold is gone, however free it looks.
+            # Another process took it, or it was released in our name: the lease is lost even if it looks free.
             return False
         return await self._write(self._ours(answer)) is None
 
     def _expires_at(self, lease: dict[str, Any]) -> float:
-        """When the holder's lease ends if it is not seen to change until then."""
+        """Return when the holder's lease ends unless it is observed to change before."""
         stated = (lease.get("spec") or {}).get("leaseDurationSeconds")
         duration = stated if isinstance(stated, int) else 0
         return self._observed_time + max(duration, self._config.lease_duration)
 
     def _observe(self, lease: dict[str, Any], *, at: float) -> None:
-        """Notes a lease that was read. Any difference, whatever it is, starts the holder's time anew. Raises
-        StoreWentBack, after which nothing is held."""
+        """Record a lease that was read. Any difference restarts the holder's time.
+
+        Raises StoreWentBack, after which the lease is not held.
+        """
         listed, known = _version(lease), _version(self._observed or {})
         if is_older(listed, known):
-            # No replica that lags: each answer is to a write, or to a read of one object.
+            # A lagging replica is excluded: each response is to a write, or to a read of one object.
             self._held = False
             raise StoreWentBack(f"lease {self._path}", listed=listed, known=known)
         if self._observed is None or self._observed != lease:
@@ -304,7 +309,7 @@ class LeaderElector:
         }
 
     def _ours(self, lease: dict[str, Any]) -> dict[str, Any]:
-        """The lease as ours. What others put into it (labels, fields we do not know) stays."""
+        """Return the lease with this process as holder. Labels and unknown fields are kept."""
         spec = dict(lease.get("spec") or {})
         moment = micro_time_text(self._now())
         if _holder(lease) != self._config.identity:
@@ -316,7 +321,7 @@ class LeaderElector:
         return {**lease, "spec": spec}
 
     async def _write(self, lease: dict[str, Any]) -> Failure | None:
-        """Creates it if it has no resourceVersion; else that makes this fail if anybody wrote in between."""
+        """Create the lease if it has no resourceVersion; otherwise update it, which fails if it was changed since."""
         started = self._timing.clock()
         method, path = ("PUT", self._path) if _version(lease) else ("POST", self._collection)
         answer = await self._request(method, path, lease)
@@ -332,7 +337,7 @@ class LeaderElector:
     ) -> dict[str, Any] | Failure:
         limit = self._config.request_timeout
         if self._held:
-            # An answer after the deadline would be of no use, and waiting for it would delay the stopping.
+            # A response after the deadline would be useless, and waiting for it would delay the stop.
             limit = min(limit, max(0.001, self.valid_until - self._timing.clock()))
         verb = _VERBS[method]
         content = None if body is None else msgspec.json.encode(body)
@@ -345,19 +350,19 @@ class LeaderElector:
         return msgspec.json.decode(response.body, type=dict[str, Any])
 
     def _report(self, verb: str, failure: Failure | None) -> None:
-        """Warns of a refusal once, not at every retry: without the right role a replica looks like a standby."""
+        """Warn of a rejection once, not at every retry: without the right role a replica looks like a standby."""
         if failure is not None and failure.kind is FailureClass.CONFLICT:
             failure = None
         if failure is None or (verb == "get" and failure.kind is FailureClass.NOT_FOUND):
             self._reported.pop(verb, None)
             return
-        # Not by its message, which may have times and numbers in it.
+        # Without the message, which may contain times and numbers.
         what = f"{failure.kind} {failure.status} {failure.reason}"
         if self._reported.get(verb) == what:
             return
         self._reported[verb] = what
         _log.warning(
-            "lease_request_failed",
+            "lease request failed",
             verb=verb,
             namespace=self._config.namespace,
             name=self._config.name,
@@ -366,20 +371,20 @@ class LeaderElector:
         )
 
     async def _release(self) -> None:
-        """Lets others follow at once. Only a courtesy: whoever cannot, is followed when the lease has run out."""
+        """Release the lease, so that another process can lead immediately. If this fails, the lease expires."""
         while self.is_leader and self._observed and _holder(self._observed) == self._config.identity:
             moment = micro_time_text(self._now())
             spec = dict(self._observed.get("spec") or {})
-            # One second, as client-go writes it: a candidate that takes the duration from the record need not wait.
+            # One second, as in client-go: a candidate that uses the duration in the record need not wait.
             spec.update(holderIdentity="", leaseDurationSeconds=1, acquireTime=moment, renewTime=moment)
             answer = await self._request("PUT", self._path, {**self._observed, "spec": spec})
             if not isinstance(answer, Failure):
                 self._held = False
                 self._observe(answer, at=self._timing.clock())
-                _log.info("lease_released", lease=self._path)
+                _log.info("lease released", lease=self._path)
                 return
             if answer.kind is FailureClass.CONFLICT:
-                # The renewal that was cancelled just now may have been carried out.
+                # The renewal that was just cancelled may have been carried out.
                 answer = await self._request("GET", self._path)
             if isinstance(answer, Failure):
                 return

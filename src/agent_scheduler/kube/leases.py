@@ -1,4 +1,4 @@
-"""Several leases held at once, one within the other: work goes on only while all of them are held."""
+"""Several leases held at once, nested: the work runs only while all of them are held."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from agent_scheduler.kube.lease import LeaderElector
 from agent_scheduler.kube.recorder import ObjectReference
 
-#: Seconds by which a lease may be over; kube-scheduler's.
+#: Seconds for which a lease may have ended; kube-scheduler's.
 _TOLERANCE: Final = 20.0
 
 
@@ -18,7 +18,7 @@ class LeaseLost(RuntimeError):
 
 
 class Leases:
-    """By name, in the order in which they are taken; released in the reverse of it. None at all is fine."""
+    """Leases by name in the order in which they are acquired; released in reverse order. May be empty."""
 
     def __init__(self, electors: Mapping[str, LeaderElector], *, identity: str) -> None:
         self._electors = dict(electors)
@@ -30,26 +30,26 @@ class Leases:
 
     @property
     def held(self) -> bool:
-        """Whether a write that is started now is ours to make."""
+        """Whether this process may begin a write now."""
         return all(elector.is_leader for elector in self._electors.values())
 
     @property
     def references(self) -> Sequence[ObjectReference]:
-        """What events about them are about."""
+        """The object references for events about the leases."""
         return tuple(elector.reference for elector in self._electors.values())
 
     def problem(self) -> str | None:
-        """Why the process should be restarted: it holds a lease that ended long ago, and does not see that."""
+        """Return why the process should be restarted: it holds a lease that ended long ago without noticing."""
         late = [name for name, elector in self._electors.items() if elector.expired_for > _TOLERANCE]
         return f"failed election to renew leadership on lease {', '.join(late)}" if late else None
 
     @property
     def leader(self) -> str:
-        """Who holds the first lease that we do not, as last seen; "" for nobody, or if we hold all."""
+        """The holder of the first lease that this process does not hold; "" for none, or if it holds all."""
         return next((each.leader for each in self._electors.values() if not each.is_leader), "")
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait for all leases and run `lead()` while they are held; as `LeaderElector.run`, but raises LeaseLost."""
+        """Run `lead()` while all leases are held, as `LeaderElector.run` does. Raises LeaseLost."""
         await self._run(tuple(self._electors.items()), lead)
 
     async def _run(

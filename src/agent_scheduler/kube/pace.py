@@ -1,8 +1,8 @@
-"""Requests that make way for others which are in more of a hurry.
+"""Paces requests that give way to more urgent ones.
 
-What is decided all at once, such as by a session, would be sent all at once, and an API server answers in the order in
-which it was asked: whatever waits there, of however many kinds, keeps the next request of the others waiting. So as
-long as others come, it is begun a portion at a time, of all kinds together (docs/decisions/0041).
+Requests that are decided all at once, such as by a session, would be sent all at once. An API server answers in order
+of arrival, so they would delay the next urgent request. While urgent requests occur, the others are sent in small
+portions, of all kinds together (docs/decisions/0041).
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from typing import Final
 
 #: Seconds between two portions.
 TICK: Final = 0.001
-#: What part of all that waits is a portion, if that is more than one request: however much it is, most of it is begun
-#: within some seconds.
+#: The share of all waiting requests in a portion, but at least one: any number is mostly sent within some seconds.
 PORTION: Final = 0.001
-#: Others come until none has for so many seconds.
+#: Seconds after the last urgent request during which others are paced.
 _OTHERS_COME: Final = 1.0
 
 
 class Pace:
-    """Says when a request may be begun. Owner of those who wait for that, and of a timer while somebody does.
+    """Decides when a request may begin. Owns the waiting senders, and a timer while there are any.
 
-    Invariant: while anybody waits the timer runs.
+    Invariant: the timer runs while a sender waits.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        #: When one of the others was last begun, by the clock. Set by who begins them, which need not ask.
+        #: The time of the last urgent request. Set by its sender, which need not ask.
         self.others_at = -math.inf
-        #: Who waits, in the order of their coming, and with how many requests.
+        #: The waiting senders in order of arrival, with their numbers of requests.
         self._waiting: dict[Callable[[], object], int] = {}
-        #: Requests that may be begun before the timer has run.
+        #: The number of requests that may begin before the timer fires.
         self._left = 1
         self._timer: asyncio.TimerHandle | None = None
 
@@ -42,7 +41,7 @@ class Pace:
         return self._clock() < self.others_at + _OTHERS_COME
 
     def admits(self, go_on: Callable[[], object], waiting: int) -> bool:
-        """Whether one of the `waiting` requests may be begun now. If not, `go_on` is called when to ask again."""
+        """Return whether one of `waiting` requests may begin now. If not, `go_on` is called when to try again."""
         if not self.others_come:
             return True
         if self._timer is None:
@@ -59,6 +58,6 @@ class Pace:
         for go_on in list(self._waiting):
             if self._left <= 0:
                 break
-            # Who has more than it may begin gets in line again, behind those who were not asked yet.
+            # A sender with further requests is appended again, after those that were not called yet.
             del self._waiting[go_on]
             go_on()

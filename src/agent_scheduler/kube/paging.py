@@ -1,4 +1,4 @@
-"""Takes a whole collection, page by page."""
+"""Lists a whole collection, page by page."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from agent_scheduler.kube.watch_events import SLICE, Decode, Object
 
 T = TypeVar("T", bound=Object)
 
-#: A list whose pages expire is begun anew so often, each time with pages so many times as large, before it is asked for
-#: in one piece, which cannot expire. client-go does that at once; but where listing takes long enough to expire, one
-#: piece is what the API server, the way and our own limits bear least.
+#: The number of times that a list whose pages expire is restarted, each time with pages larger by the factor, before
+#: it is requested in one piece, which cannot expire. client-go requests one piece immediately; but if listing takes
+#: long enough to expire, one piece is the heaviest load for the API server, the network and our own limits.
 _TRIES_IN_PAGES = 2
 _LARGER = 4
-#: Objects of a page. Pages come one after another, and a start lists everything, so that more of them delay the
-#: first bind; a larger one keeps the loop for longer while its objects are told apart: at this size about 4 ms of pods.
+#: The number of objects in a page. Pages are sequential, and a start lists everything, so smaller pages delay the
+#: first bind; a larger page blocks the loop for longer while it is split: at this size about 4 ms for pods.
 PAGE = 1_000
 _VERSION_TIMEOUT = 5.0
 
@@ -43,7 +43,7 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct, rename="camel"):
-    """One page of a list; items are decoded later, one by one, so that one bad item spoils nothing else."""
+    """One page of a list. Items are decoded later, one by one, so that a malformed item does not affect others."""
 
     metadata: _ListMeta
     kind: str = ""
@@ -55,7 +55,7 @@ _decode_page = msgspec.json.Decoder(Page).decode
 
 
 def read_page(response: Response) -> Page | None:
-    """The list that an API server has answered with; None if that is something else."""
+    """Return the list in an API server's response; None for anything else."""
     if not has_json(response):
         return None
     try:
@@ -67,7 +67,7 @@ def read_page(response: Response) -> Page | None:
 
 
 async def version_of(transport: Transport, path: str) -> str:
-    """The version of the collection now, for the price of one object; empty where it cannot be had."""
+    """Return the current version of the collection, at the cost of one object; empty if it is unavailable."""
     try:
         response = await transport.request("GET", f"{path}?limit=1", timeout=_VERSION_TIMEOUT)
     except TransportError:
@@ -86,10 +86,10 @@ async def collect(
     timeout: float,  # noqa: ASYNC109 - of each request
     malformed: Callable[[bytes, Exception], str],
 ) -> tuple[str, dict[str, T], set[str]]:
-    """The list's version; the objects by UID; the UIDs of those that `decode` refuses.
+    """Return the list's version, the objects by UID, and the UIDs of those that `decode` rejects.
 
-    `page_size` 0 is without pages. `malformed` is told of each object that cannot be decoded, and gives its UID. Raises
-    RequestFailed.
+    `page_size` 0 means without pages. `malformed` is called for each object that cannot be decoded, and returns its
+    UID. Raises RequestFailed.
     """
     objects: dict[str, T] = {}
     unread: set[str] = set()
@@ -109,7 +109,7 @@ async def collect(
         if failure is not None:
             failure = await Driver(transport=transport, request_timeout=timeout).run(explained(failure, path))
             if failure.kind is FailureClass.GONE and token:
-                # The snapshot behind the token was compacted while we paged.
+                # The snapshot of the token was compacted during paging.
                 objects.clear()
                 unread.clear()
                 expired += 1
@@ -120,7 +120,7 @@ async def collect(
         if page is None:
             raise RequestFailed(f"list {path}", from_middlebox(response))
         items = page.items or []
-        # A server may ignore the limit; the loop's other tasks get their turn all the same.
+        # A server may ignore the limit; other tasks still get their turn.
         for start in range(0, len(items), SLICE):
             for raw in items[start : start + SLICE]:
                 try:

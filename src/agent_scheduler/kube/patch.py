@@ -1,9 +1,8 @@
-"""Changes one object, once: a patch that names the UID and the resourceVersion it was made for.
+"""Changes one object, exactly once, by a patch with the UID and the resourceVersion that it is based on.
 
-Because of these the API server carries out one such patch at most, however often it is sent, and none after anybody
-else has changed the object. So a patch whose answer was lost is looked for in the object and else sent again, and a 409
-may mean that an earlier one has been carried out. A patch that does the same however often it is carried out needs no
-resourceVersion.
+Because of these the API server carries out at most one such patch, however often it is sent, and none after another
+change of the object. After a lost response the object is checked for the change, and otherwise the patch is sent
+again; a 409 may mean that an earlier one was carried out. An idempotent patch needs no resourceVersion.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 _decode_version = msgspec.json.Decoder(_Versioned).decode
 
-#: In the place of a failure: it was called off before the object was known to be changed.
+#: Replaces a failure: the patch was called off before the object was known to be changed.
 CALLED_OFF: Final = Failure(FailureClass.GONE, message="no longer wanted")
 
 
 class Patched(NamedTuple):
-    """The version of the object that holds the change; or why it was not made."""
+    """The version of the object with the change, or why it was not changed."""
 
     resource_version: str
     failure: Failure | None = None
-    #: Whether it may still be made: a request for it got no answer, and nothing is asked any more.
+    #: Whether it may still be carried out: a request got no response, and no further one is made.
     is_open: bool = False
-    #: The object, where it was read to see that it holds the change: others may have changed more of it by then.
+    #: The object, if it was read to verify the change; it may have further changes.
     found: bytes = b""
 
 
@@ -65,11 +64,12 @@ async def patch_once(
     already_sent: AlreadySent | None = None,
     timing: Timing = REAL,
 ) -> Patched:
-    """Sends a JSON merge patch, or a `strategic` one, whose lists add to those that are there.
+    """Send a JSON merge patch, or a `strategic` one, whose lists are merged.
 
-    Returns when it is known whether the object holds the change, or `wanted`, which is asked at the sending of each
-    request, says no; without `repeats` after one request. `already_sent`: what `start_patch` has told of the first one.
-    Never raises for what network or server do."""
+    Returns when it is known whether the object has the change, or when `wanted`, called before each request, returns
+    false; without `repeats`, after one request. `already_sent` is the result of `start_patch` for the first request.
+    Never raises for errors of network or server.
+    """
     driver = Driver(transport=transport, budget=budget, timing=timing)
     return await driver.run(
         _patching(path, body, strategic=strategic, repeats=repeats),
@@ -88,8 +88,10 @@ def start_patch(
     ended: Callable[[AlreadySent | None], None],
     timing: Timing = REAL,
 ) -> bool:
-    """Sends the first request at once and without a task, where the transport can; else nothing is sent, and it is
-    False. `uid` is the one that `body` names. `ended` is told later, of a failure that `patch_once` goes on with."""
+    """Send the first request immediately and without a task, if the transport can; otherwise return false.
+
+    `uid` is the one in `body`. `ended` is called later, with a failure from which `patch_once` resumes, or None.
+    """
     began, send = timing.clock(), _send(path, body, uid, strategic=strategic)
 
     def answered(answer: Response | TransportError) -> None:
@@ -113,7 +115,7 @@ def _send(path: str, body: bytes, uid: str, *, strategic: bool) -> Send:
 def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Operation[Patched]:
     patch = _send(path, body, _uid_in(body), strategic=strategic)
     get = Send("GET", path, msgspec.structs.replace(patch.asked, verb=Verb.GET))
-    #: The last answer to the patch, if that leaves open whether it has been carried out.
+    #: The last response to the patch, if it leaves open whether the patch was carried out.
     unknown: Failure | None = None
     #: Whether a request may be carried out after all others.
     is_open = False
@@ -129,11 +131,12 @@ def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Oper
             if unknown.kind is FailureClass.CONFLICT:
                 return Patched("", unknown)
             if patch.asked.uid and _uid_in(response.body) not in ("", patch.asked.uid):
-                # For a subresource the API server may carry it out on a namesake, each time that it is sent.
+                # For a subresource the API server may apply it to another object of the same name, each time that it
+                # is sent.
                 return Patched(
                     "", Failure(FailureClass.NOT_FOUND, message=f"{path} is another object by now")
                 )
-            # Not yet, and if it still comes, the next one is refused for it.
+            # Not yet carried out. If it still is, the next one is rejected because of it.
             unknown = None
         elif (
             failure is not None
@@ -152,13 +155,13 @@ def _patching(path: str, body: bytes, *, strategic: bool, repeats: bool) -> Oper
         elif failure is not None and unknown is not None and not failure.retryable:
             if failure.kind is FailureClass.NOT_FOUND or unknown.kind is FailureClass.CONFLICT:
                 return Patched("", unknown if unknown.kind is FailureClass.CONFLICT else failure)
-            # Who may not read the object sees it in the next answer to the patch.
+            # Without permission to read the object, the next response to the patch shows its state.
             unknown = None
         yield from pause(failure)
 
 
 def called_off(wanted: Callable[[], bool]) -> Callable[[Send], Failure | None]:
-    """Refuses requests, as a driver asks, from when `wanted` says no."""
+    """Return a `Refuse` that rejects requests once `wanted` returns false."""
     return lambda _send: None if wanted() else CALLED_OFF
 
 
@@ -167,15 +170,18 @@ def is_conflict(failure: Failure) -> bool:
 
 
 def is_about_another_pod(failure: Failure) -> bool:
-    """Of a patch that names a pod's UID: the pod is not there, or, as kube-apiserver 1.36 says by a 422 for changing
-    metadata.uid, its name stands for another one."""
+    """Return whether a patch with a pod's UID failed because that pod is gone.
+
+    The pod is missing, or its name belongs to another one, which kube-apiserver 1.36 reports by a 422 for
+    metadata.uid.
+    """
     return failure.kind is FailureClass.NOT_FOUND or (
         failure.status == 422 and "metadata.uid" in failure.fields
     )
 
 
 def object_of(response: Response) -> dict[str, Any]:
-    """The object in an answer; empty where there is none."""
+    """Return the object in a response; empty if there is none."""
     try:
         return _decode(response.body)
     except msgspec.MsgspecError:
@@ -183,7 +189,7 @@ def object_of(response: Response) -> dict[str, Any]:
 
 
 def version_in(response: Response) -> str:
-    """Of the object in an answer; empty where there is none."""
+    """Return the version of the object in a response; empty if there is none."""
     try:
         return _decode_version(response.body).metadata.resource_version
     except msgspec.MsgspecError:
@@ -195,7 +201,7 @@ def _uid_in(patch: bytes) -> str:
 
 
 def says(found: Any, patch: Any, *, strategic: bool) -> bool:
-    """Whether an object says all that the patch does, versions aside; it may say more than was written."""
+    """Return whether an object has all values of the patch, except versions; it may have more."""
     if isinstance(patch, dict):
         return isinstance(found, dict) and all(
             says(found.get(key), wanted, strategic=strategic)
@@ -215,7 +221,7 @@ def says(found: Any, patch: Any, *, strategic: bool) -> bool:
 
 
 def _added(found: list[Any], wanted: Any) -> bool:
-    """Whether an item of a strategic patch's list is there, or no longer there if the patch takes it out."""
+    """Return whether an item of a strategic patch's list is present, or absent if the patch deletes it."""
     gone = isinstance(wanted, dict) and wanted.get("$patch") == "delete"
     if gone:
         wanted = {key: value for key, value in wanted.items() if key != "$patch"}

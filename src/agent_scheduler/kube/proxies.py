@@ -1,10 +1,9 @@
-"""Which proxy the environment names for a server: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as Go's `httpproxy` reads them,
-and so as kubectl and every client of client-go does.
+"""Selects the proxy for a server from HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as Go's `httpproxy` does.
 
-The variable is that of the server's scheme, in capitals before small letters; a value without a scheme is an HTTP
-proxy. `localhost` and loopback addresses are never proxied. NO_PROXY is a list, separated by commas, of: `*`; an
-address or a CIDR; a domain, which counts for itself and all below it; `.domain` or `*.domain`, which count for those
-below it alone. All but CIDRs may end with a port.
+kubectl and all clients of client-go use the same rules. The variable is that of the server's scheme, in upper case
+before lower case; a value without scheme is an HTTP proxy. `localhost` and loopback addresses are never proxied.
+NO_PROXY is a list, separated by commas, of: `*`; an address or a CIDR; a domain, which includes its subdomains;
+`.domain` or `*.domain`, which match subdomains only. All but CIDRs may end with a port.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _SCHEMES = ("http", "https", "socks5", "socks5h")
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The proxy's URL and the name of the variable that has it; both "" for none."""
+    """Return the proxy's URL and the name of its variable; both "" for none."""
     parts = urlsplit(url)
     for name in (f"{parts.scheme}_proxy".upper(), f"{parts.scheme}_proxy"):
         proxy = environ.get(name, "")
@@ -78,7 +77,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _split(entry: str) -> tuple[str, str]:
-    """Host and port of `host:port` or `[address]:port`; all of it and "" where there is no port."""
+    """Return host and port of `host:port` or `[address]:port`; without a port, the whole text and ""."""
     if entry.startswith("["):
         host, bracket, rest = entry[1:].partition("]")
         return (host, rest[1:]) if bracket and rest.startswith(":") else (entry, "")

@@ -1,8 +1,8 @@
-"""Records Kubernetes events (events.k8s.io/v1) for people to read, without ever holding the scheduler up.
+"""Records Kubernetes events (events.k8s.io/v1) without ever delaying the scheduler.
 
-The same thing said again about the same object becomes one event with a series (how often, when last), as client-go's
-`tools/events` does it. The note is part of what makes two events the same: it cannot be changed once written, and a
-series under an outdated note would mislead. Events are best effort: a full buffer drops, and counts what it drops.
+Repetitions of an event become one event with a series (count and last time), as in client-go's `tools/events`. Two
+events are the same only if their notes are: a note cannot be changed once written, and a series under an outdated one
+would mislead. Events are best effort: when the buffer is full, new ones are dropped and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder().encode
 
 #: The API server refuses longer notes (events.k8s.io/v1, `NoteLengthLimit`).
 MAX_NOTE_BYTES = 1024
-#: Seconds, between two words about a series, and after its last occurrence until it ends.
+#: Seconds between two writes of a series, and from its last occurrence to its end.
 SERIES_INTERVAL: Final = 30.0
 SERIES_LIFETIME: Final = 360.0
 NORMAL = "Normal"
@@ -44,7 +44,7 @@ WARNING = "Warning"
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False):
-    """What an event is about. `namespace` is empty for what has none."""
+    """The object of an event. `namespace` is empty for cluster-scoped objects."""
 
     kind: str
     namespace: str
@@ -76,7 +76,7 @@ class _Regarding(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Event(msgspec.Struct, gc=False, rename="camel", kw_only=True):
-    """An event as it is made on the server. One is written for nearly every pod, hence no dict."""
+    """An Event object to create. A struct instead of a dict, because nearly every pod gets one."""
 
     api_version: str = "events.k8s.io/v1"
     kind: str = "Event"
@@ -94,9 +94,9 @@ class _Event(msgspec.Struct, gc=False, rename="camel", kw_only=True):
 
 @dataclass(slots=True)
 class _Series:
-    """What is said again and again: one event on the server. Owner: `EventRecorder`.
+    """A repeated event, which is one object on the server. Owned by `EventRecorder`.
 
-    `event` is its first occurrence. Invariant: `recorded` <= `times`; `recorded` is 0 until it was made.
+    `event` is the first occurrence. Invariant: `recorded` <= `times`; `recorded` is 0 until the event is created.
     """
 
     key: _Key
@@ -109,13 +109,13 @@ class _Series:
 
 
 class EventRecorder:
-    """Run `run()` as a task of its own. `controller` and `instance` become reportingController and -Instance.
+    """Writes events. Run `run()` as a task. `controller` and `instance` are the reportingController and -Instance.
 
-    An event may name another controller: each profile of a scheduler reports under its own name.
+    An event may name another controller, since each profile of a scheduler reports under its own name.
 
-    `capacity` bounds the events that wait and, separately, the series that are remembered. A series is written to the
-    server at most once in `SERIES_INTERVAL`, and ends `SERIES_LIFETIME` after its last occurrence.
-    `count(what)` is called with: recorded, aggregated, dropped (no room, or the object's namespace is gone), failed.
+    `capacity` limits the waiting events and, separately, the remembered series. A series is written at most once in
+    `SERIES_INTERVAL`, and ends `SERIES_LIFETIME` after its last occurrence. `count(what)` is called with: recorded,
+    aggregated, dropped (no room, or the object's namespace is gone), failed.
     """
 
     def __init__(
@@ -147,19 +147,19 @@ class EventRecorder:
             attempts=attempts,
         )
         self._start = start_of(transport)
-        self._losses = Repeated(_log, "event_not_recorded", clock=timing.clock)
+        self._losses = Repeated(_log, "event not recorded", clock=timing.clock)
         self._now = timing.now
         self._count = count
         self._serial = 0
-        # By the events' names: a key is long to hash, and a dispatcher looks it up many times.
+        # The keys are event names, because a `_Key` is slow to hash and a dispatcher looks keys up many times.
         self._dispatcher: Dispatcher[str, _Series | _Event] = Dispatcher(
             self._tell, concurrency=concurrency, capacity=capacity, start=self._tell_at_once, pace=pace
         )
-        # By last occurrence, oldest first. A series that falls out merely begins anew as another event.
+        # Sorted by last occurrence, oldest first. If a removed series occurs again, it starts a new event.
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
 
     def __len__(self) -> int:
-        """Events that are not yet with the server."""
+        """Return the number of events that are not written yet."""
         return len(self._dispatcher)
 
     def event(
@@ -172,7 +172,7 @@ class EventRecorder:
         note: str,
         controller: str | None = None,
     ) -> None:
-        """Takes note of an event; returns at once. A longer note than the API allows is cut."""
+        """Queue an event and return immediately. A note that is longer than the API allows is truncated."""
         key = _Key(regarding, type, reason, action, _shortened(note), controller or self._controller)
         moment, clock = self._now(), self._timing.clock()
         series = self._series.get(key)
@@ -208,7 +208,7 @@ class EventRecorder:
         note: str,
         controller: str | None = None,
     ) -> None:
-        """As `event`, for what is said of an object once: it is not remembered, so to say it again is another event."""
+        """Queue an event that occurs once per object. It is not remembered, so a repetition is a separate event."""
         key = _Key(regarding, type, reason, action, _shortened(note), controller or self._controller)
         event = self._made(self._now(), key)
         if not self._dispatcher.put(event.metadata.name, event):
@@ -216,7 +216,8 @@ class EventRecorder:
 
     def _made(self, moment: datetime, key: _Key) -> _Event:
         about = key.regarding
-        # client-go's form: the object's name and a number that grows; the serial keeps equal instants apart.
+        # The name as in client-go: the object's name and a growing number. The serial keeps events of the same
+        # microsecond apart.
         self._serial = (self._serial + 1) % 0x1000
         micros, moment_text = micro_stamp(moment)
         unique = micros * 0x1000 + self._serial
@@ -235,13 +236,13 @@ class EventRecorder:
         )
 
     async def run(self) -> None:
-        """Sends until cancelled."""
+        """Send until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._dispatcher.run())
             group.create_task(self._sweep())
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109
-        """Waits until all is sent, at most `timeout` seconds; gives the number of events that were not."""
+        """Wait up to `timeout` seconds until everything is sent; return the number of unsent events."""
         self._flush()
         return await self._dispatcher.drain(timeout)
 
@@ -254,13 +255,16 @@ class EventRecorder:
                 del self._series[key]
 
     def _flush(self) -> None:
-        """Sees to it that each series' last count reaches the server, also when nothing more happens."""
+        """Queue the series whose latest count is not written, including those that have ended."""
         for series in self._series.values():
             if series.recorded and series.times > series.recorded:
                 self._dispatcher.put(series.event.metadata.name, series)
 
     def _tell_at_once(self, name: str, event: _Series | _Event, ended: Ended) -> bool:
-        """What is said once, which is said of nearly every pod, needs no task unless its request fails."""
+        """Send a single event without a task, because nearly every pod has one.
+
+        The task comes only if the request fails.
+        """
         if isinstance(event, _Series):
             return False
         post, began = _post(event), self._timing.clock()
@@ -286,7 +290,7 @@ class EventRecorder:
         failure = await self._driver.run(self._telling(event), already_sent=already_sent)
         if failure is None:
             return
-        # The object's namespace is gone, or about to be.
+        # The object's namespace is gone or terminating.
         gone = failure.source is Source.API_SERVER and failure.status in (403, 404)
         self._count("dropped" if gone else "failed")
         about = event if isinstance(event, _Event) else event.event
@@ -304,25 +308,25 @@ class EventRecorder:
                 return failure
 
     def _posted(self, failure: Failure | None) -> Failure | None:
-        # AlreadyExists: the answer to an earlier attempt was lost.
+        # AlreadyExists: an earlier attempt succeeded, but its response was lost.
         if failure is None or failure.reason == "AlreadyExists":
             self._count("recorded")
             return None
         return failure
 
     def _continue(self, series: _Series) -> Operation[Failure | None]:
-        """Tells how often it was said by now, if that is not known."""
+        """Write the current count unless it is written already."""
         times = series.times
         if series.recorded >= times:
             return None
         failure = (yield from ask(_of_series(series))).failure
         if failure is not None and failure.kind is FailureClass.NOT_FOUND and series.recorded:
-            # The event outlived its TTL on the server (one hour by default): begin it again.
+            # The event outlived its TTL on the server (one hour by default): create it again.
             series.recorded = 0
             failure = (yield from ask(_of_series(series))).failure
         if self._posted(failure) is not None:
             return failure
-        # How often an attempt said whose answer was lost is not known.
+        # AlreadyExists: the count that the earlier attempt wrote is unknown.
         series.recorded = times if failure is None else 1
         series.recorded_at = self._timing.clock()
         return None

@@ -1,16 +1,16 @@
-"""Keeps a local view of one kind of object in step with the API server: list, then watch, for ever.
+"""Keeps a local view of one kind of object in step with the API server: list, then watch, forever.
 
-The handler is given batches of `Change`s and nothing else, and can trust that, whatever the connection went through:
+The handler receives batches of `Change`s and nothing else, and can rely on the following, whatever happens to the
+connection:
 
-- an object is ADDED once, then MODIFIED, then DELETED, and no version older than one already seen is ever delivered;
-- a deletion that happened while no watch was running is found by the next list and delivered as DELETED;
-- an object that was deleted and made again under its name is DELETED and ADDED, never MODIFIED: keys are UIDs;
-- one object that cannot be decoded is reported and left as it was, and stops nothing else;
-- an event that cannot be read at all is not lost: the watch is restarted from before it, and in the end the list;
-- no view is patched up whose store went back to an earlier state (a restore from a backup): `run` raises then.
+- an object is ADDED once, then MODIFIED, then DELETED, and no version older than a delivered one is delivered;
+- a deletion while no watch was running is found by the next list and delivered as DELETED;
+- an object that was deleted and recreated under its name is DELETED and ADDED, never MODIFIED: keys are UIDs;
+- an object that cannot be decoded is reported and keeps its last state, and does not affect other objects;
+- an unreadable event is not lost: the watch restarts from before it, and after repeated failures the list does;
+- if the store went back to an earlier state (was restored from a backup), the view is not patched up: `run` raises.
 
-client-go's Reflector is the model for the protocol (410, bookmarks, random watch durations). Where it differs, the
-reason is at the place.
+The protocol follows client-go's Reflector (410, bookmarks, random watch durations). Comments explain the differences.
 """
 
 from __future__ import annotations
@@ -54,37 +54,39 @@ R = TypeVar("R")
 
 _log = get_logger(__name__)
 
-#: A watch that ends sooner than this, having brought nothing, counts as a failure (client-go: "very short watch").
+#: A watch that ends sooner than this without events counts as a failure (client-go: "very short watch").
 SHORT_WATCH_SECONDS = 1.0
-#: After so many failed watches in a row the view is taken anew, in case it is the resourceVersion that is refused.
+#: After this many failed watches in a row the reflector lists again, in case the resourceVersion is the cause.
 WATCH_FAILURES_BEFORE_LIST = 5
-#: A list older than what we have is refused so many times before the store is believed to have gone back (a restore
-#: from a backup): until then it may be a replica that lags.
+#: This many outdated lists are refused, since a replica may lag. After that the store has gone back to an earlier
+#: state (was restored from a backup).
 STALE_LISTS_REFUSED = 3
-#: A watch that ends so many seconds before its time was broken off: the server that follows may be another.
+#: A watch that ends more than this many seconds early was cut off, and the next server may be a different one.
 _EARLY = 2.0
-#: Seconds that the restore of a store takes at least: who answers a watch that begins so long after its list was asked
-#: for, as of a process that was stopped meanwhile, may be another.
+#: The shortest time in seconds in which a store can be restored. If a watch begins this long after its list was
+#: requested (for example in a suspended process), the server may be a different one.
 _RESTORED_WITHIN = 10.0
-#: Seconds of a watch from a version that the server may not have reached yet, on which it would send nothing.
+#: The length in seconds of a watch from a version that the server may not have reached; it would send nothing
+#: meanwhile.
 _UNCONFIRMED_WATCH = 30.0
-#: Lines of a watch that are read and delivered at once. A piece can have many hundreds, which take 50 ms and more;
-#: others have their turn in between.
+#: The watch lines that are read and delivered at once. A piece may have hundreds of lines, which take 50 ms and more;
+#: other tasks run in between.
 PORTION = 128
-#: Seconds that a watch may take to come to what is true by now. Where little happens, nothing may come for a minute.
+#: The seconds that a watch may need to reach the current version. If little happens, nothing may arrive for a
+#: minute.
 _CATCH_UP = 1.0
 _BACKOFF = Backoff(initial=0.2, cap=30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTimes:
-    """`shortest` to `longest`: how long the server is asked to keep a watch, drawn at random (client-go: 5-10 min).
+    """The duration of a watch is drawn at random from `shortest` to `longest` (client-go: 5-10 min).
 
-    A watch on which nothing arrives for `grace` seconds longer than that, bookmarks included, is taken for dead.
-    `stall` gives that time directly, for servers that are known to send bookmarks (kube-apiserver: every minute).
+    A watch is considered dead if nothing arrives, bookmarks included, for `grace` seconds longer than its duration.
+    `stall` sets that time directly, for servers that are known to send bookmarks (kube-apiserver: every minute).
 
-    A view is stale when a server that sends bookmarks has sent nothing for `silence` seconds; another, for longer than
-    a healthy watch can be idle.
+    A view is stale when a server that sends bookmarks has sent nothing for `silence` seconds; for other servers,
+    after the longest time that a healthy watch can be idle.
     """
 
     shortest: float = 300.0
@@ -93,20 +95,20 @@ class WatchTimes:
     stall: float | None = None
     list_timeout: float = 60.0
     silence: float = 180.0
-    #: Between attempts that failed, or brought nothing.
+    #: Between attempts that failed or produced nothing.
     backoff: Backoff = _BACKOFF
 
 
 class _ListWanted(Exception):
-    """What `run` did was broken off, as a list is wanted."""
+    """The current step of `run` was interrupted because a list is requested."""
 
 
 class _StaleList(Exception):
-    """A list that shows an older state than the one we have."""
+    """A list shows an older state than the view."""
 
 
 class Refused(NamedTuple):
-    """Why a server refuses to list a collection; when it did so first and last, on the reflector's clock."""
+    """A server's refusal to list a collection, with its first and last time on the reflector's clock."""
 
     failure: Failure
     since: float
@@ -114,12 +116,13 @@ class Refused(NamedTuple):
 
 
 class Reflector(Generic[T]):
-    """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` makes an object.
-    A server may not serve an `optional` collection, as its discovery says: it is taken for empty until it is there.
+    """One list-and-watch. `path` is a collection (`/api/v1/pods`), `query` its selectors, `decode` creates an object.
 
-    `count(what)` is called with: list_initial, list_expired (after a 410), list_failing (watches kept failing),
-    list_renewed, stale_list, refused, watch, duplicate, malformed, failure. Every attempt at a list is counted.
-    Run `run()` as a task of its own; cancelling it is how a reflector stops.
+    If the server's discovery says that it does not serve an `optional` collection, the collection counts as empty.
+
+    `count(what)` is called with: list_initial, list_expired (after a 410), list_failing (repeated watch failures),
+    list_renewed, stale_list, refused, watch, duplicate, malformed, failure. Every list attempt is counted. Run
+    `run()` as a task; cancelling it stops the reflector.
     """
 
     def __init__(
@@ -141,7 +144,7 @@ class Reflector(Generic[T]):
         self._transport = transport
         self._path = path
         self._decode = decode
-        #: Owner: the task in `run`, but for what others have it learn.
+        #: Owned by the `run` task, except for `learn`.
         self.view = View(path, decode, read_event, count=count)
         self._handler = handler
         self._query = dict(query or {})
@@ -150,55 +153,57 @@ class Reflector(Generic[T]):
         self._times = times or WatchTimes()
         self._timing = timing
         self._count = count
-        #: When the server last gave a list, began a watch or sent something on one, on the clock of `timing`.
+        #: When the server last sent a list, the start of a watch, or watch data; on the clock of `timing`.
         self.last_contact = timing.clock()
-        #: None while the server lists the collection, or does not answer. Owner: the task in `run`, as of all below.
+        #: None while the server lists the collection or does not respond. Owned by the `run` task, as all below.
         self.refused: Refused | None = None
-        # Whether the server may be of an earlier version than that, which a watch does not show: it sends nothing then.
+        # Whether the server may be at an earlier version than the view. A watch does not show that: it is just
+        # silent.
         self._is_unconfirmed = False
-        #: Whether the server does not serve the collection, which counts as empty.
+        #: Whether the server does not serve the collection, which then counts as empty.
         self.is_absent = False
         self._stale_lists = 0
-        #: How often `decode` has come to make something else, and how often it had for what the last list brought.
+        #: The number of calls of `redeliver`, and its value at the last list.
         self._decode_generation = self._listed_generation = 0
         self._waiting = Waiters(timing.clock)
-        #: What `run` does now and can be called away from.
+        #: The step of `run` that can be interrupted.
         self._interruptible: asyncio.Timeout | None = None
 
     @property
     def uids(self) -> KeysView[str]:
-        """Of all that was delivered and is not gone."""
+        """The UIDs of all delivered objects that still exist."""
         return self.view.known.keys()
 
     def get(self, uid: str) -> T | None:
-        """The version delivered last, or None."""
+        """Return the last delivered version, or None."""
         return self.view.known.get(uid)
 
     @property
     def is_stale(self) -> bool:
-        """Whether more may have happened than is known, as nothing has been received from the server for too long."""
+        """Whether the view may be outdated, because nothing has arrived from the server for too long."""
         times = self._times
         stall = times.stall if times.stall is not None else times.longest + times.grace
         limit = times.silence if self.view.marks else stall + times.list_timeout
         return self._timing.clock() - self.last_contact > limit
 
     async def relist(self, *, patience: float = float("inf")) -> None:
-        """Takes the view anew: once this returns, all that was true when it was called has been delivered.
+        """List again. When this returns, everything that was true at the time of the call has been delivered.
 
-        While the server cannot be listed this waits, and so it does while nobody is in `run`. After `patience` seconds
-        the next list that fails raises NotListed; one that succeeds may take any time. When nobody waits any more the
-        watch goes on from where it was.
+        This waits while the server cannot be listed, and while `run` is not running. After `patience` seconds the
+        next failing list raises NotListed; a succeeding one may take any time. When no caller is waiting any longer,
+        the watch resumes where it was.
         """
         renewed = self._waiting.request(patience)
         self._interrupt()
         await renewed
 
     async def catch_up(self, *, at_least: str = "") -> None:
-        """Returns once all that was true of the collection when this was called has been delivered.
+        """Return once everything that was true of the collection at the time of the call has been delivered.
 
-        The version of the collection is asked for, which costs one object, and the watch waited for to come to it;
-        else the collection is listed. `at_least`: a version that is known to be older than now. Both are versions of
-        one store, as a cluster's are unless it keeps its kinds apart; then the list does. Needs `run`, as `relist`.
+        This asks for the version of the collection, which costs one object, and waits for the watch to reach it;
+        otherwise it lists the collection. `at_least` is a version that is known to be current or older. Both must be
+        versions of one store; in a cluster that stores its kinds separately this falls back to a list. Needs `run`,
+        as `relist` does.
         """
         now = await version_of(self._transport, self._path)
         if is_older(now, at_least):
@@ -212,7 +217,7 @@ class Reflector(Generic[T]):
         await self.relist()
 
     def redeliver(self) -> None:
-        """Deliver all objects once more, unchanged ones as MODIFIED: `decode` makes something else of them now."""
+        """Deliver all objects again, unchanged ones as MODIFIED, because `decode` has changed its results."""
         self._decode_generation += 1
         self._interrupt()
 
@@ -224,16 +229,16 @@ class Reflector(Generic[T]):
         return self._waiting.is_list_requested or self._decode_generation != self._listed_generation
 
     async def run(self) -> None:
-        """Lists and watches until cancelled. Raises StoreWentBack, and what the handler raises."""
-        why: str | None = "list_initial"  # what a list is due for; None while the watch goes on
-        fruitless = 0  # attempts in a row that brought nothing; sets the backoff
+        """List and watch until cancelled. Raises StoreWentBack and the handler's exceptions."""
+        why: str | None = "list_initial"  # the reason for the next list; None while watching
+        fruitless = 0  # attempts in a row without progress; sets the backoff
         failed_watches = 0
         while True:
             retry_after: float | None = None
             if why is None and self._is_list_wanted():
                 why = "list_renewed"
             if why is not None:
-                # Whoever asks while it is under way needs another: this one may be of before.
+                # Requests during the list need another one, since this one may be older than they are.
                 asked = self._waiting.take_requests()
                 self._count(why)
                 try:
@@ -242,7 +247,7 @@ class Reflector(Generic[T]):
                     retry_after = error.failure.retry_after if isinstance(error, RequestFailed) else None
                     is_served = self._list_failed(error, asked)
                     if is_served and why == "list_renewed" and not self._is_list_wanted():
-                        # The view is as good as it was before somebody asked for a better one.
+                        # The view is as good as before the request for a newer one.
                         why = None
                     fruitless += 1
                     await self._pause(fruitless, retry_after)
@@ -260,7 +265,7 @@ class Reflector(Generic[T]):
             if self.view.version != before or (failure is None and not is_short):
                 fruitless = failed_watches = 0
                 if failure is None:
-                    # Slow watchers are cut in bursts; waiting here would only make us slower.
+                    # Slow watchers are disconnected in bursts; waiting here would only make us slower.
                     continue
             if failure is not None:
                 retry_after = failure.retry_after
@@ -270,13 +275,15 @@ class Reflector(Generic[T]):
                 elif failed_watches >= WATCH_FAILURES_BEFORE_LIST:
                     why = "list_failing"
             fruitless += 1
-            self._report("watch_failed", "watch_too_short" if failure is None else str(failure))
+            self._report("watch failed", "watch too short" if failure is None else str(failure))
             if why != "list_expired" or fruitless > 1:
                 await self._pause(fruitless, retry_after)
 
     def _list_failed(self, error: RequestFailed | _StaleList, asked: list[RelistRequest]) -> bool:
-        """A list failed that those of `asked` have waited for. False if that is because the server does not serve the
-        collection, which counts as an empty one."""
+        """Handle a failed list that `asked` waited for. Return false if the server does not serve the collection.
+
+        Such a collection counts as empty.
+        """
         if self._is_absent(error):
             self.is_absent = True
             self._count("absent")
@@ -292,17 +299,19 @@ class Reflector(Generic[T]):
             if before is None:
                 self._count("refused")
         self._waiting.failed(asked, error)
-        self._report("list_failed", str(error))
+        self._report("list failed", str(error))
         return True
 
     def _refuses(self, failure: Failure) -> bool:
-        """Whether a right is lacking, or the server does not serve the kind, as it says itself."""
+        """Return whether a permission is missing or the server says that it does not serve the kind."""
         forbidden = failure.kind is FailureClass.PERMANENT and failure.status == 403
         return forbidden or failure.kind is FailureClass.NOT_SERVED
 
     def _is_absent(self, error: Exception) -> bool:
-        """Whether the server has no such collection. One that has been listed is not taken for empty: objects that were
-        made in it meanwhile would be missed."""
+        """Return whether the server has no such collection.
+
+        A collection that was listed before never counts as empty: objects created in it meanwhile would be missed.
+        """
         absent = isinstance(error, RequestFailed) and error.failure.kind is FailureClass.NOT_SERVED
         return absent and self._optional and not self.view.version
 
@@ -313,13 +322,13 @@ class Reflector(Generic[T]):
     async def _pause(self, attempt: int, at_least: float | None) -> None:
         delay = self._times.backoff.delay(attempt, self._timing.rng, at_least=at_least)
         if at_least is None:
-            # Who has waited long enough fails with the next list that does, and not a whole pause later.
+            # A caller whose patience has ended fails with the next failing list, without another full delay.
             delay = min(delay, max(0.0, self._waiting.patience))
         with suppress(_ListWanted):
             await self._until_list_wanted(self._timing.sleep(delay))
 
     async def _until_list_wanted(self, work: Awaitable[R]) -> R:
-        """Raises _ListWanted."""
+        """Await `work`. Raises _ListWanted if a list is requested meanwhile."""
         timeout = self._interruptible = asyncio.timeout(None)
         try:
             async with timeout:
@@ -334,7 +343,7 @@ class Reflector(Generic[T]):
     # -- list
 
     async def _list(self) -> None:
-        """Lists the collection and delivers what differs. Raises RequestFailed, _StaleList, StoreWentBack."""
+        """List the collection and deliver the differences. Raises RequestFailed, _StaleList, StoreWentBack."""
         reading, began = self._decode_generation, self._timing.clock()
         revision, fresh, unread = await collect(
             self._transport,
@@ -355,7 +364,7 @@ class Reflector(Generic[T]):
         self.refused, self.is_absent = None, False
         await self.view.refuse_older(fresh)
         gone = [uid for uid in self.view.missing(fresh, revision) if uid not in unread]
-        # Deletions go first: an object made again under the same name must not be added beside its predecessor.
+        # Deletions go first: a recreated object must not be added beside its predecessor of the same name.
         await self._deliver(Change(DELETED, old, old) for old in self.view.take(gone))
         await self._deliver(self.view.differences(fresh, unchanged=reading != self._listed_generation))
         self.view.version, self._listed_generation = revision, reading
@@ -374,7 +383,7 @@ class Reflector(Generic[T]):
     # -- watch
 
     async def _watch(self) -> Failure | None:
-        """None when the server has closed it in order."""
+        """Watch the collection. Return None when the server has closed the watch regularly."""
         times = self._times
         lasting = times.shortest + (times.longest - times.shortest) * self._timing.rng()
         is_sure = not self._is_unconfirmed
@@ -384,7 +393,7 @@ class Reflector(Generic[T]):
                 return Failure(FailureClass.GONE, message=f"at {now}; {self.view.version} was seen already")
             is_sure = bool(now)
             lasting = lasting if is_sure else min(lasting, _UNCONFIRMED_WATCH)
-        # Until it has ended in order and in time: the server that follows may be another.
+        # Until the watch has ended regularly and on time: the next server may be a different one.
         self._is_unconfirmed = True
         query = self._query | {
             "watch": "1",
@@ -416,8 +425,10 @@ class Reflector(Generic[T]):
         return None
 
     def _receive(self, lines: list[bytes]) -> Failure | None:
-        """Delivers what is new in some lines. Gives the failure that an ERROR event, or a line that is no event,
-        reports; lines behind it are not looked at."""
+        """Deliver what is new in some lines. Return the failure of an ERROR event or of an invalid line.
+
+        Lines after it are ignored.
+        """
         batch, failure = self.view.receive(lines)
         if batch:
             self._handler(batch)

@@ -1,4 +1,4 @@
-"""A warning about something that happens to many objects alike: told at once, and then as often as once a minute."""
+"""A warning that concerns many objects alike: logged immediately, then at most once a minute."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ _INTERVAL: Final = 60.0
 
 
 class Repeated:
-    """The event `event` of `log`. The first is logged as it is; for a minute after a line the next ones are
-    only counted, and the line after that has their number, `repeated`, and what the last one was about."""
+    """The event `event` of `log`. Calls within a minute of a log line are only counted.
+
+    The next line contains their number as `repeated`, with the fields of the last call.
+    """
 
     def __init__(self, log: Any, event: str, *, clock: Clock) -> None:
         self._log = log

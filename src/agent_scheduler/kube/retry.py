@@ -1,7 +1,7 @@
-"""How long to wait before the next attempt, and when to stop trying.
+"""The delay before the next attempt, and the end of the attempts.
 
-Delays double up to a cap and are drawn at random below it, so that clients which failed together do not come back
-together. Clock, sleep and random are given by the caller: a simulation or a test runs the same code in its own time.
+Delays double up to a cap and are random below it, so that clients that failed together do not return together. The
+caller provides clock, sleep and random numbers, so a simulation or a test runs the same code in its own time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where time and chance come from. `clock` is monotonic, in seconds; `rng` gives numbers in [0, 1).
+    """The source of time and randomness. `clock` is monotonic, in seconds; `rng` returns numbers in [0, 1).
 
-    `now` is the time of day, which knows its offset: for people to read, never to count with, since it may jump.
+    `now` is the time of day with its offset. It is for display only, since it may jump.
     """
 
     clock: Clock = time.monotonic
@@ -41,7 +41,7 @@ REAL = Timing()
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """`initial` doubles up to `cap` seconds; of each delay the share `jitter` is random. Raises ValueError."""
+    """Delays from `initial`, doubling up to `cap` seconds; the share `jitter` of each is random. Raises ValueError."""
 
     initial: float = 0.1
     cap: float = 10.0
@@ -57,9 +57,9 @@ class Backoff:
             raise ValueError(f"backoff jitter must be between 0 and 1, not {self.jitter}")
 
     def delay(self, attempt: int, rng: Random, *, at_least: float | None = None) -> float:
-        """Seconds before attempt number `attempt` (1 is the first repetition).
+        """Return the seconds before attempt number `attempt` (1 is the first repetition).
 
-        `at_least` is a server's Retry-After: the delay is never shorter, and is spread upwards from it.
+        `at_least` is a server's Retry-After: the delay is at least that, with jitter on top.
         """
         # The exponent is bounded because 2.0 ** 1024 overflows, and an outage can last that many attempts.
         full = min(self.cap, self.initial * self.factor ** min(attempt - 1, 64))
@@ -71,10 +71,9 @@ class Backoff:
 
 @dataclass(slots=True)
 class Attempts:
-    """Counts the attempts at one thing and waits between them, until `deadline` seconds after its making, and until
-    there were `most`.
+    """Counts attempts and waits between them, until `deadline` seconds after creation or `most` attempts.
 
-    Owner: the coroutine that makes the attempts. Invariant: `wait` never sleeps past the deadline.
+    Owned by the coroutine that makes the attempts. Invariant: `wait` never sleeps past the deadline.
     """
 
     backoff: Backoff
@@ -89,11 +88,11 @@ class Attempts:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline, never negative; infinite without one."""
+        """The seconds until the deadline, never negative; infinite without one."""
         return float("inf") if self._ends is None else max(0.0, self._ends - self.timing.clock())
 
     async def wait(self, retry_after: float | None = None) -> bool:
-        """Sleeps before the next attempt; False at once if that one would start after the deadline, or is too many."""
+        """Sleep before the next attempt. Return false immediately if it would exceed the deadline or `most`."""
         self.made += 1
         if self.most is not None and self.made >= self.most:
             return False

@@ -1,10 +1,10 @@
-"""Writes the PodScheduled condition (and nominatedNodeName) of pods, without ever standing in the way of a bind.
+"""Writes the PodScheduled condition (and nominatedNodeName) of pods without ever delaying a bind.
 
-Conditions of PodGroups are written the same way, by a writer of their own.
+Conditions of PodGroups are written the same way, by a separate writer.
 
-`report` only takes note; workers write later, under a budget of their own. What would change nothing is not written:
-a pod that stays unschedulable for the same reason costs one write, however often it is tried. While a write waits, a
-newer report for the pod replaces it.
+`report` only queues; workers write later, with a separate budget. A report that changes nothing is not written, so a
+pod that stays unschedulable for the same reason costs one write, however often it is tried. A newer report for a pod
+replaces one that is waiting.
 """
 
 from __future__ import annotations
@@ -34,34 +34,38 @@ from apimachinery.times import time_text
 _log = get_logger(__name__)
 #: A version that is older than all others.
 _BEFORE_ALL = "0"
-#: Seconds after a write in which the watch may still show what was before.
+#: Seconds after a write in which the watch may still show the previous state.
 _WATCH_LAG = 10.0
+#: Maximum seconds by which a watch is assumed to be late. If it does not show a write by then, a restore of the store
+#: has undone the write.
+_SEEN_WITHIN = 30.0
 
 _encode = msgspec.json.Encoder().encode
 
-#: In the place of a failure: the report is no longer the last word on its pod, and was not sent.
+#: Used instead of a failure: the report is no longer the latest one for its pod and was not sent.
 _OUTDATED = Failure(FailureClass.GONE)
 
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """One condition. `status` is "True", "False" or "Unknown"."""
+    """A condition. `status` is "True", "False" or "Unknown"."""
 
     status: str
     reason: str = ""
     message: str = ""
     type: str = "PodScheduled"
-    #: Of the pod's spec when this was found; 0 where the API server counts none.
+    #: The generation of the pod's spec that was judged; 0 if the API server has no generations.
     observed_generation: int = 0
 
 
 @dataclass(slots=True)
 class _Report:
-    """`condition` None says nothing but the nomination, once: what others say of a pod is theirs. `nominated` None
-    leaves nominatedNodeName alone; "" removes it. `transition`: lastTransitionTime moves.
+    """A report. `condition` None writes only the nomination, once, since the conditions are another client's.
 
-    `written_at`: when it was, on the writer's clock; None as long as it is not. `version`: of the object then.
-    `restored_at`: when it was to be written again, as something else was seen in its place.
+    `nominated` None keeps nominatedNodeName and "" removes it. `transition`: lastTransitionTime changes.
+
+    `written_at` is the time of the write on the writer's clock, None before it; `version` is the object's version
+    then. `restored_at` is when the report was scheduled for rewriting because the watch showed something else.
     """
 
     condition: PodCondition | None
@@ -73,11 +77,11 @@ class _Report:
 
 
 class StatusWriter:
-    """Reports of conditions to the API server. Run `run()` as a task of its own.
+    """Reports conditions to the API server. Run `run()` as a task.
 
-    `count(what)` is called with: written, skipped (nothing new), replaced (by a newer report, before it was written),
-    dropped (the pod is gone, is another one, or was forgotten meanwhile), failed (refused for good), postponed: after
-    `attempts` attempts in a row others get their turn, and it is tried again after them, for as long as it is true.
+    `count(what)` is called with: written, skipped (no change), replaced (by a newer report before the write), dropped
+    (the pod is gone, recreated or forgotten), failed (permanently refused), postponed: after `attempts` failed
+    attempts in a row other pods go first, and the report is retried after them for as long as it is current.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class StatusWriter:
         count: Callable[[str], None] = lambda _what: None,
         pace: Pace | None = None,
     ) -> None:
-        """`path`: where an object is, of which `resource` is the kind in the plural."""
+        """`path` returns the path of an object; `resource` is its kind in the plural."""
         self._path = path
         self._resource = resource
         self._attempts = attempts
@@ -110,21 +114,21 @@ class StatusWriter:
             request_timeout=request_timeout,
             attempts=attempts,
         )
-        self._refusals = Repeated(_log, "status_not_written", clock=timing.clock)
+        self._refusals = Repeated(_log, "status not written", clock=timing.clock)
         self._now = now
         self._count = count
         self._dispatcher: Dispatcher[PodKey, _Report] = Dispatcher(
             self._write, concurrency=concurrency, pace=pace
         )
-        # What each pod was last reported as, or is about to be. Owner: this class; `forget` ends an entry, so it
-        # holds no more than the pods that were reported and still wait to be scheduled. Invariant: what waits in the
-        # dispatcher is a pod's last report.
+        # The last report of each pod, written or waiting. Owned by this class. `forget` removes an entry, so it
+        # contains only reported pods that are not scheduled yet. Invariant: a waiting report in the dispatcher is its
+        # pod's last one.
         self._last: dict[str, _Report] = {}
-        #: What waits before it is written again; None while this does not run.
+        #: For delayed rewrites; None while `run` is not running.
         self._tasks: asyncio.TaskGroup | None = None
 
     def __len__(self) -> int:
-        """Reports that are not yet written."""
+        """Return the number of reports that are not written yet."""
         return len(self._dispatcher)
 
     def report(
@@ -135,11 +139,11 @@ class StatusWriter:
         known: PodCondition | None = None,
         nominated: str | None = None,
     ) -> None:
-        """Takes note of a pod's condition; returns at once.
+        """Queue a pod's condition and return immediately.
 
-        `known` is the same condition as the watch last showed it, which saves the write for a pod that already had
-        it before we started, and shows one that was overwritten: by somebody else, or by a write of ours that had
-        been given up and was carried out late. `nominated` sets nominatedNodeName, "" removes it, None leaves it alone.
+        `known` is the same condition as last shown by the watch. It saves the write for a pod that had the condition
+        before this process started. It also reveals an overwritten condition: by another client, or by an abandoned
+        write of ours that was carried out late. `nominated` sets nominatedNodeName, "" removes it, None keeps it.
         """
         last = self._last.get(pod.uid)
         said = None if last is None or self._overwritten(last, known) else last.condition
@@ -147,15 +151,15 @@ class StatusWriter:
         if condition == before and (nominated is None or (last is not None and last.nominated == nominated)):
             self._count("skipped")
             if last is None:
-                # As an earlier process has written it, maybe before a write that is still to be carried out.
+                # Written by an earlier process, possibly before a write that is still to be carried out.
                 self._last[pod.uid] = _Report(condition, None, False, self._timing.clock(), _BEFORE_ALL)
             return
         if self._dispatcher.waiting(pod):
             self._count("replaced")
-        # As apimachinery's helpers do: lastTransitionTime moves only when the status does.
+        # As in apimachinery's helpers, lastTransitionTime changes only with the status.
         transition = before is None or before.status != condition.status
         if last is not None and last.written_at is None:
-            # What it would have said besides must not be lost with it.
+            # Keep what the replaced report would have written besides the condition.
             transition = transition or last.transition
             nominated = last.nominated if nominated is None else nominated
         report = _Report(condition, nominated, transition)
@@ -163,7 +167,7 @@ class StatusWriter:
         self._dispatcher.put(pod, report)
 
     def _overwritten(self, last: _Report, known: PodCondition | None) -> bool:
-        """Whether the watch shows something else than was written, and has had the time to show that."""
+        """Return whether the watch shows another condition although it has had time to show the written one."""
         return (
             known is not None
             and last.condition is not None
@@ -173,9 +177,12 @@ class StatusWriter:
         )
 
     def seen(self, pod: PodKey, known: PodCondition | None, version: str) -> None:
-        """The watch shows this condition, or none, in the object's `version`. Where that is not what was written before
-        it, a write that had been given up was carried out late, or somebody else's: the last word is written again, but
-        no sooner than some seconds after the time before, as others may insist."""
+        """Handle the watch showing this condition, or none, in the object's `version`.
+
+        If it differs from the condition written before that version, an abandoned write was carried out late or
+        another client wrote. The last report is then written again, but at most once in `_WATCH_LAG`, as another
+        client may insist.
+        """
         last, now = self._last.get(pod.uid), self._timing.clock()
         if last is None or last.written_at is None or not is_older(last.version, version):
             return
@@ -197,31 +204,39 @@ class StatusWriter:
             self._dispatcher.put(pod, report)
 
     def nominate(self, pod: PodKey, node_name: str, *, known: PodCondition | None = None) -> None:
-        """Sets nominatedNodeName, "" removes it, and says nothing else of the pod. `known` as for `report`."""
+        """Set nominatedNodeName, or remove it with ""; the condition stays. `known` is as for `report`."""
         last = self._last.get(pod.uid)
         if last is not None and last.condition is not None:
             self.report(pod, last.condition, known=known, nominated=node_name)
         elif known is not None:
-            # Without one nothing was ever said of the pod, a nomination neither.
+            # Without a condition nothing was ever reported for the pod, including a nomination.
             alone = self._last[pod.uid] = _Report(None, node_name, False)
             self._dispatcher.put(pod, alone)
 
     def says(self, pod: PodKey, status: str, *, known: PodCondition | None = None) -> bool:
-        """Whether that is the status of what was last reported of it, or, if nothing was, of `known`."""
+        """Return whether `status` is that of the last report, or of `known` if there is no report."""
         last = self._last.get(pod.uid)
         condition = known if last is None or last.condition is None else last.condition
         return condition is not None and condition.status == status
 
-    def forget(self, pod: Named) -> None:
-        """The pod was bound or is gone: nothing more is to be said about it, and what waits is dropped.
+    def unseen(self, pod: Named, version: str) -> PodCondition | None:
+        """Return the condition last reported for the pod, if `version`, which the watch shows, may be older than it."""
+        last = self._last.get(pod.uid)
+        if last is None or last.written_at is None:
+            return None if last is None else last.condition
+        is_late = is_older(version, last.version) and self._timing.clock() <= last.written_at + _SEEN_WITHIN
+        return last.condition if is_late else None
 
-        Of most pods nothing was ever said, and every pod comes by here twice.
+    def forget(self, pod: Named) -> None:
+        """Drop what is known and waiting for a pod that was bound or is gone.
+
+        Most pods were never reported, and this is called twice for every pod.
         """
         if self._last.pop(pod.uid, None) is not None:
             self._dispatcher.discard(PodKey(pod.namespace, pod.name, pod.uid))
 
     async def run(self) -> None:
-        """Writes until cancelled."""
+        """Write until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
             try:
                 await self._dispatcher.run()
@@ -229,7 +244,7 @@ class StatusWriter:
                 self._tasks = None
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109
-        """Waits until all is written, at most `timeout` seconds; gives the number of reports that were not."""
+        """Wait up to `timeout` seconds until everything is written; return the number of unwritten reports."""
         return await self._dispatcher.drain(timeout)
 
     def _patch(self, pod: PodKey, report: _Report) -> bytes:
@@ -250,7 +265,7 @@ class StatusWriter:
             status["conditions"] = [condition]
         if report.nominated is not None:
             status["nominatedNodeName"] = report.nominated or None
-        # The UID is immutable, so naming it makes the patch fail on a pod that was made again under the same name.
+        # The UID is immutable, so the patch fails if the pod was recreated under the same name.
         return _encode({"metadata": {"uid": pod.uid}, "status": status})
 
     async def _write(self, pod: PodKey, report: _Report) -> None:
@@ -258,10 +273,10 @@ class StatusWriter:
         asked = Asked(Verb.PATCH, self._resource, pod.name, pod.uid)
 
         def refuse(_send: Send) -> Failure | None:
-            # What is true of a pod that was bound while this waited is not for us to deny.
+            # A pod that was bound while this waited must not be reported as unschedulable.
             return None if self._last.get(pod.uid) is report else _OUTDATED
 
-        # A patch names no version, so a conflict is the server's own: it lost too many races for the pod.
+        # A patch names no version, so a conflict means that the server itself lost too many races for the pod.
         reply = await self._driver.run(
             repeated(Send("PATCH", path, asked, self._patch(pod, report), STRATEGIC), also=is_conflict),
             refuse=refuse,
@@ -281,10 +296,10 @@ class StatusWriter:
             self._refusals.warn(pod=f"{pod.namespace}/{pod.name}", error=str(failure))
             self._give_up("failed", pod, report)
         elif pod.uid not in self._last:
-            # Forgotten while the server was asked: there is nothing left to try again for.
+            # Forgotten during the request: there is nothing to retry.
             self._count("dropped")
         else:
-            # Given up, it would be missing until the pod is tried again, which may be minutes after an outage.
+            # If dropped, the report would be missing until the pod is tried again, possibly minutes after an outage.
             self._count("postponed")
             if not self._dispatcher.waiting(pod):
                 self._dispatcher.put(pod, report)
@@ -298,5 +313,5 @@ class StatusWriter:
 
 
 def _says(known: PodCondition, written: PodCondition) -> bool:
-    """Whether it is what was written. An API server that keeps no generations has not overwritten them."""
+    """Return whether `known` is the written condition. A server without generations has not overwritten them."""
     return replace(known, observed_generation=written.observed_generation) == written

@@ -1,4 +1,4 @@
-"""The body of an answer that is read while it comes, as a watch's is."""
+"""A response body that is read while it arrives, such as a watch's."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from agent_scheduler.kube.connection import Broken, Connection
 from agent_scheduler.kube.connection_pool import ConnectionPool
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 
-#: An API object is at most a few MiB (etcd refuses 1.5 MiB by default); a line longer than this is no watch event.
+#: An API object has at most a few MiB (etcd's default limit is 1.5 MiB); a longer line is no watch event.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
-#: What may lie here unread before the server is made to wait.
+#: The unread bytes above which the connection is paused.
 _HIGH_WATER = 256 * 1024
 
 
 class StreamedBody:
-    """What has come of a body and was not read yet. The connection feeds it, one task reads it.
+    """The part of a body that has arrived and is unread. The connection feeds it, one task reads it.
 
-    `silence`: seconds without a byte after which the exchange is given up. They do not pass while it is the reader who
-    is waited for.
+    `silence` is the time in seconds without a byte after which the exchange is abandoned. It does not pass while the
+    reader is slow.
     """
 
     def __init__(self, pool: ConnectionPool, connection: Connection, *, silence: float) -> None:
@@ -66,12 +66,12 @@ class StreamedBody:
     # -- the reader's side
 
     def answered(self) -> None:
-        """The answer's head is there: from now on the exchange lasts as long as there is no silence."""
+        """Limit the silence from now on: the head of the response has arrived."""
         if not (self._paused or self._ended):
             self._connection.deadline = self._loop.time() + self._silence
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """All that has come since the last piece, until the body is whole. Raises Broken."""
+        """Yield what has arrived since the last piece, until the body is complete. Raises Broken."""
         while True:
             if self._parts:
                 piece = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
@@ -91,7 +91,7 @@ class StreamedBody:
                 await self._wake
 
     async def lines(self, path: str) -> AsyncGenerator[list[bytes], None]:
-        """As `Transport.stream` of this path. Raises OutcomeUnknown."""
+        """Yield lines as `Transport.stream` does for this path. Raises OutcomeUnknown."""
         try:
             async with aclosing(self.pieces()) as pieces, aclosing(split_lines(pieces)) as batches:
                 async for batch in batches:
@@ -103,10 +103,10 @@ class StreamedBody:
 async def split_lines(
     chunks: AsyncIterator[bytes], *, limit: int = MAX_LINE_BYTES
 ) -> AsyncGenerator[list[bytes], None]:
-    """Cuts pieces of any size into batches of whole lines, without the newline and without empty lines.
+    """Split pieces of any size into batches of whole lines, without newlines and empty lines.
 
-    The pieces of a long line are joined once, so a line costs its length, however many pieces it came in. Raises
-    OutcomeUnknown for a line longer than `limit` bytes.
+    The pieces of a long line are joined once, so the cost depends only on its length. Raises OutcomeUnknown for a
+    line longer than `limit` bytes.
     """
     parts: list[bytes] = []
     held = 0

@@ -1,9 +1,9 @@
-"""What connections trust and present: the cluster's authority and a client certificate, both of which get replaced.
+"""The authority that connections trust and the client certificate they present, both of which may be replaced.
 
-Files are looked at once a minute, and soon after a refusal, by content, so that a projected volume's symlink counts as
-well as a rewritten file. A change makes a new `SSLContext`; connections made with the old one are then given up
-(`Endpoint.ssl_context`). It is made whole before it takes the place of the old one: of files that are amid being
-replaced (a new certificate beside the old key) nothing is used, and they are looked at again soon.
+Files are checked once a minute, and sooner after a refusal. They are compared by content, so a projected volume's
+symlink counts as well as a rewritten file. A change creates a new `SSLContext`; connections with the old one are then
+closed (`Endpoint.ssl_context`). The old context stays in use until the new one is complete. If the files are just
+being replaced (a new certificate beside the old key), nothing is used, and they are checked again soon.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from agent_scheduler.kube.credentials import REFUSED_SECONDS, RELOAD_SECONDS
 from agent_scheduler.kube.retry import REAL, Clock
 from agent_scheduler.telemetry.logs import get_logger
 
-#: PEM, or the file that has it.
+#: PEM data, or a file with PEM data.
 Pem = bytes | Path
 
 _log = get_logger(__name__)
 
 
 class Tls:
-    """Gives the context for the next connection. Raises OSError or SSLError if `authority` holds no certificates.
+    """Provides the context for the next connection. Raises OSError or SSLError if `authority` has no certificates.
 
-    Without an `authority` the system's are trusted. `insecure`: the server need not prove who it is.
+    Without an `authority`, the system's authorities are trusted. With `insecure`, the server is not verified.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Tls:
         self._insecure = insecure
         self._clock = clock
         self._sources: tuple[Pem | None, Pem | None, Pem | None] = (authority, None, None)
-        #: What the last attempt at a context was made of, and whether that failed.
+        #: The digest of the last attempt's files, and whether the attempt failed.
         self._digest = b""
         self._failed = False
         self._refused = False
@@ -47,18 +47,18 @@ class Tls:
         self._context = self._made(self._read())
 
     def context(self) -> ssl.SSLContext:
-        """Another object once something has changed."""
+        """Return the current context; a different object after a change."""
         age = self._clock() - self._looked_at
         if age >= (REFUSED_SECONDS if self._failed or self._refused else RELOAD_SECONDS):
             self._look()
         return self._context
 
     def refused(self) -> None:
-        """One of the two sides did not accept what the other presented: look at the files soon."""
+        """Check the files soon, because one side did not accept the other's certificate."""
         self._refused = True
 
     def identify(self, certificate: Pem, key: Pem) -> None:
-        """Present this client certificate from now on. Raises OSError or SSLError, and then nothing has changed."""
+        """Present this client certificate from now on. Raises OSError or SSLError, and then changes nothing."""
         before = self._sources
         self._sources = (before[0], certificate, key)
         try:
@@ -82,10 +82,12 @@ class Tls:
         except OSError as error:  # SSLError is one
             if not self._failed:
                 files = [str(source) for source in self._sources if isinstance(source, Path)]
-                _log.warning("certificates_unusable", files=files, error=str(error), in_use="those of before")
+                _log.warning(
+                    "certificates unusable", files=files, error=str(error), in_use="the previous ones"
+                )
             self._failed = True
         else:
-            _log.info("certificates_replaced")
+            _log.info("certificates replaced")
             self._failed = False
 
     def _read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
@@ -100,8 +102,8 @@ class Tls:
         if cadata is not None and "-----BEGIN" not in cadata:
             raise ssl.SSLError("no PEM certificate")
         context = ssl.create_default_context(cadata=cadata)
-        # Python 3.13 turned RFC 5280 strictness on; cluster authorities made by older tools (no key identifiers) would
-        # be refused, which client-go does not do.
+        # Python 3.13 enables RFC 5280 strictness, which refuses cluster authorities made by older tools (no key
+        # identifiers). client-go accepts them.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self._insecure:
             context.check_hostname = False
@@ -117,19 +119,19 @@ def _digest(parts: tuple[bytes | None, ...]) -> bytes:
 
 
 def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Loads PEM bytes, which ssl reads only from files. Raises OSError or SSLError."""
+    """Load PEM bytes, which ssl reads only from files. Raises OSError or SSLError."""
     with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
         context.load_cert_chain(certificate_file, key_file, password=_no_password)
 
 
 def _no_password() -> NoReturn:
-    # Without this OpenSSL would ask for it on the terminal.
-    raise ssl.SSLError("the key is encrypted, and there is nobody to ask for its password")
+    # Otherwise OpenSSL would ask for the password on the terminal.
+    raise ssl.SSLError("the key is encrypted, and no password is available")
 
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A file in memory, which needs no folder that can be written; where the system has none, a temporary file."""
+    """Provide a file in memory, which needs no writable folder; on systems without such, a temporary file."""
     try:
         descriptor = os.memfd_create("agent-scheduler", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{descriptor}"
@@ -147,8 +149,8 @@ def _as_file(content: bytes) -> Iterator[str]:
         temporary = tempfile.NamedTemporaryFile(prefix="agent-scheduler-")  # noqa: SIM115 - closed below
     except OSError as error:
         raise OSError(
-            f"a certificate can be loaded only from a file: there are none in memory here, and {error}; "
-            "name a folder that can be written in TMPDIR"
+            f"certificates can be loaded only from files; this system has no files in memory, and {error}; "
+            "set TMPDIR to a writable folder"
         ) from error
     with temporary:
         temporary.write(content)

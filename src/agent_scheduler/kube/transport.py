@@ -1,9 +1,8 @@
-"""The one way a request reaches a cluster: a small protocol, and what everybody who sends or judges has to know of it.
+"""The protocol for requests to a cluster, and the types that its callers share.
 
-Everything above talks to `Transport`; `kube.http1` is its implementation. What callers rely on is the meaning of a
-failure: `NotSent` promises that the server cannot have acted on the request, so it may be repeated; `OutcomeUnknown`
-promises nothing, so a write has to be looked up before it is repeated. An answer of any status is a `Response`; judging
-it is `kube.errors`' business.
+Everything above uses `Transport`; `kube.http1` is its implementation. Callers rely on the meaning of failures: after
+`NotSent` the server cannot have acted on the request, so it may be repeated; after `OutcomeUnknown` it may have, so a
+write must be looked up before it is repeated. A response of any status is a `Response`; `kube.errors` classifies it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-#: Matches names that stand for themselves in a path: all that the API server lets objects have, but for a few kinds.
+#: Matches names that need no quoting in a path: all object names that the API server allows, except for a few kinds.
 _stands_for_itself = re.compile(r"[A-Za-z0-9_.~-]+").fullmatch
 
 
 def segment(name: str) -> str:
-    """`name` as one segment of a path. Asked several times a pod, so names that need nothing are only looked at."""
+    """Return `name` as one segment of a path. It is called several times per pod, so plain names have a fast path."""
     return name if _stands_for_itself(name) else quote(name, safe="")
 
 
@@ -35,7 +34,7 @@ class PodKey(NamedTuple):
 
 
 class Named(Protocol):
-    """Whatever says which pod it is."""
+    """Anything that identifies a pod."""
 
     @property
     def namespace(self) -> str: ...
@@ -50,7 +49,7 @@ def pod_path(pod: Named) -> str:
 
 
 def collection_at(path: str) -> tuple[str, str]:
-    """Of a path to a collection, an object or a subresource: the path of its version, and its kind in the plural."""
+    """Return the path of the version and the plural kind, from the path of a collection, object or subresource."""
     parts = path.partition("?")[0].split("/")
     at = 3 if parts[1] == "api" else 4
     rest = _in_namespace(parts[at:])
@@ -58,27 +57,27 @@ def collection_at(path: str) -> tuple[str, str]:
 
 
 def object_at(path: str) -> tuple[str, str]:
-    """Of a path to an object, or to a subresource of it: its kind in the plural, and its name."""
+    """Return the plural kind and the name, from the path of an object or its subresource."""
     parts = path.split("/")
     rest = _in_namespace(parts[3 if parts[1] == "api" else 4 :])
     return rest[0], unquote(rest[1])
 
 
 def _in_namespace(rest: list[str]) -> list[str]:
-    """What follows the namespace, if the path leads into one."""
+    """Return what follows the namespace, if the path has one."""
     return rest[2:] if rest[0] == "namespaces" and len(rest) > 2 else rest
 
 
 class TransportError(Exception):
-    """No answer. The subclass says whether the request may have been carried out."""
+    """There is no response. The subclass says whether the request may have been carried out."""
 
 
 class NotSent(TransportError):
-    """The server provably did not receive the request: repeating it is safe."""
+    """The server cannot have received the request: repeating it is safe."""
 
 
 class OutcomeUnknown(TransportError):
-    """The request went out and no whole answer came back (reset, timeout, cut body): it may have been carried out."""
+    """The request was sent without a complete response (reset, timeout, cut body): it may have been carried out."""
 
 
 @lru_cache(maxsize=64)
@@ -87,10 +86,10 @@ def _lowered(name: str) -> bytes:
 
 
 class Headers(Mapping[str, str]):
-    """The headers of an answer, case-insensitive; of several with one name the first counts.
+    """The headers of a response, case-insensitive; of several with one name the first counts.
 
-    Nothing is decoded before it is asked for. `raw` are the lines as they came, which who asks of every answer can
-    compare as they are.
+    Values are decoded on access. `raw` has the lines as they arrived, so a caller that checks every response can
+    compare them directly.
     """
 
     __slots__ = ("raw",)
@@ -116,7 +115,7 @@ class Headers(Mapping[str, str]):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer. `headers` is case-insensitive."""
+    """A response. `headers` is case-insensitive."""
 
     status: int
     body: bytes
@@ -124,14 +123,14 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class StreamRefused(Exception):
-    """A stream was answered by something else than 200; `response` is that answer."""
+    """A stream got `response`, whose status is not 200."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(f"the server answered {response.status} to a watch")
         self.response = response
 
 
-#: Is told what came of a request: its answer, or what `request` would have raised. Called once, from the event loop.
+#: Receives the result of a request: its response, or the exception of `request`. Called once, from the event loop.
 Answered = Callable[["Response | TransportError"], None]
 
 
@@ -144,15 +143,15 @@ def _never(
     timeout: float,
     answered: Answered,
 ) -> bool:
-    """The `start` of a transport that has none."""
+    """Send nothing; for a transport without a `start`."""
     return False
 
 
 class Start(Protocol):
-    """Sends a request at once and without a task, which a request to a warm connection does not need.
+    """Sends a request immediately, without the task that is unnecessary on a warm connection.
 
-    False if that cannot be done just now: then nothing was sent, and `request` is the way. Else `answered` is told,
-    never before this has returned. Raises what `request` raises for arguments that cannot be sent.
+    Return false if that is impossible right now: then nothing was sent, and `request` must be used. Otherwise
+    `answered` is called, never before this has returned. Raises the exceptions of `request` for invalid arguments.
     """
 
     def __call__(
@@ -168,15 +167,17 @@ class Start(Protocol):
 
 
 def start_of(transport: Transport) -> Start:
-    """The `start` of a transport; transports need not have one."""
+    """Return the `start` of a transport, which is optional."""
     start: Start = getattr(transport, "start", _never)
     return start
 
 
 class RequestIf(Protocol):
-    """`Transport.request` that is sent only if `allowed` says yes at the very moment of sending: whatever had to be
-    waited for (credentials, a connection) is there, and nothing is awaited between the question and the first byte.
-    Raises NotSent if it says no."""
+    """`Transport.request` that is sent only if `allowed` returns true immediately before sending.
+
+    Credentials and a connection are available by then, and nothing is awaited between the check and the first byte.
+    Raises NotSent if it returns false.
+    """
 
     async def __call__(
         self,
@@ -191,7 +192,7 @@ class RequestIf(Protocol):
 
 
 def request_if_of(transport: Transport) -> RequestIf | None:
-    """The `request_if` of a transport, or None: one whose `request` sends at once needs none."""
+    """Return the `request_if` of a transport, or None: a `request` that sends immediately needs none."""
     asked: RequestIf | None = getattr(transport, "request_if", None)
     return asked
 
@@ -206,25 +207,25 @@ class Transport(Protocol):
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109 - a deadline of the exchange, not of the caller's waiting
     ) -> Response:
-        """Sends one request. `path` begins with a slash and is already percent-encoded; `timeout` in seconds.
+        """Send one request. `path` begins with a slash and is percent-encoded; `timeout` is in seconds.
 
-        Raises NotSent or OutcomeUnknown, never anything else for what happens on the network.
+        Raises only NotSent or OutcomeUnknown for network failures.
         """
         ...
 
     def stream(
         self, path: str, *, read_timeout: float
     ) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        """A watch: iterates over batches of whole lines, one batch for each piece that arrived.
+        """Open a watch: iterate over batches of whole lines, one batch for each piece that arrived.
 
-        What follows the last newline of a stream that ends cleanly is its last line. Raises StreamRefused if the
-        answer is not 200, NotSent if no connection came about, and OutcomeUnknown while iterating if nothing came
-        for `read_timeout` seconds or the connection broke.
+        If a stream ends cleanly, the text after its last newline is the last line. Raises StreamRefused if the status
+        is not 200, NotSent if no connection could be made, and OutcomeUnknown during the iteration if nothing arrives
+        for `read_timeout` seconds or the connection breaks.
         """
         ...
 
     async def close(self) -> None:
-        """Closes all connections. Requests under way end in OutcomeUnknown."""
+        """Close all connections. Requests in progress end with OutcomeUnknown."""
         ...
 
 
@@ -236,11 +237,11 @@ def _always() -> bool:
 
 
 class FencedTransport:
-    """`transport`, on which writes raise NotSent while `allowed` says no. Reads and watches always pass.
+    """`transport`, but writes raise NotSent while `allowed` returns false. Reads and watches always pass.
 
-    Losing a lease cancels the work of a leader, but a process that was stopped for long (SIGSTOP, a suspended machine)
-    may wake up in the middle of that work. So `allowed` is asked at every write, and once more at the moment of
-    sending, since what comes before (credentials, a free connection) may take longer than the lease lasts.
+    Losing a lease cancels a leader's work, but a process that was stopped for long (SIGSTOP, a suspended machine) may
+    wake up in the middle of that work. So `allowed` is checked at every write, and again immediately before sending,
+    since the steps in between (credentials, a free connection) may take longer than the lease lasts.
     """
 
     def __init__(self, transport: Transport, allowed: Callable[[], bool]) -> None:
@@ -272,13 +273,13 @@ class FencedTransport:
         content_type: str = "application/json",
         timeout: float,  # noqa: ASYNC109
     ) -> Response:
-        """As `RequestIf`; reads go by `allowed` alone."""
+        """Send as `RequestIf` does; for reads only `allowed` counts."""
         is_read = method in _READS
         if not is_read and not self._allowed():
             raise NotSent(f"{method} {path}: this process does not lead")
         if self._request_if is None:
             if not allowed():
-                raise NotSent(f"{method} {path}: it is no longer allowed")
+                raise NotSent(f"{method} {path}: this is no longer allowed")
             return await self._transport.request(
                 method, path, body=body, content_type=content_type, timeout=timeout
             )
@@ -312,27 +313,26 @@ class FencedTransport:
         return self._transport.stream(path, read_timeout=read_timeout)
 
     async def close(self) -> None:
-        """Nothing: the transport below belongs to whoever made it."""
+        """Do nothing: the inner transport belongs to its creator."""
 
 
 async def no_credentials() -> Mapping[str, str]:
-    """The default for `Endpoint.headers`: nobody is asked who sends."""
+    """Return no headers; the default of `Endpoint.headers`."""
     return {}
 
 
 def nothing_to_renew() -> None:
-    """The default for `Endpoint.refused` and `Endpoint.unverified`."""
+    """Do nothing; the default of `Endpoint.refused` and `Endpoint.unverified`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where an API server is and how to speak to it.
+    """The address of an API server and how to connect to it.
 
-    `headers` gives the credentials for the next request, renewed as needed; `refused` is told of a 401, so that they
-    are renewed whatever their expiry says. `ssl_context` is what connections trust and present, or gives it where that
-    changes: another object then, and connections made with an earlier one are given up; `unverified` is told of a TLS
-    handshake that failed. `proxy` is a URL, which may hold a user and a password. `source` names where all this was
-    read.
+    `headers` returns the credentials for the next request, renewed as needed. `refused` is called after a 401, so
+    that they are renewed regardless of their expiry. `ssl_context` is the TLS context, or a function that returns the
+    current one; when that is a new object, older connections are closed. `unverified` is called after a failed TLS
+    handshake. `proxy` is a URL, possibly with a user and a password. `source` names where these settings were read.
     """
 
     base_url: str

@@ -1,4 +1,4 @@
-"""Those who wait for a reflector: for a list that begins after they asked, or for a version of the collection."""
+"""Callers that wait for a reflector: for a list that begins after their request, or for a version of the collection."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from typing import Final, NamedTuple
 from agent_scheduler.kube.retry import Clock
 from agent_scheduler.kube.watch_events import is_older
 
-#: Seconds that lists may go on failing at a takeover before it is given up.
+#: Seconds for which lists may keep failing at a takeover before it is given up.
 RENEWAL_PATIENCE: Final = 30.0
 
 
 class NotListed(Exception):
-    """The view could not be taken anew in time. The message says why."""
+    """The view could not be renewed in time. The message has the reason."""
 
 
 class InputsRefused(Exception):
-    """The API server refuses to list what this process decides by. The message names it, who reads it, and the right
-    that is lacking."""
+    """The API server refuses to list an input of this process's decisions.
+
+    The message names the input, the user and the missing permission.
+    """
 
 
 class RelistRequest(NamedTuple):
-    """A caller that waits for a list, and from when on a list that fails raises there, on the reflector's clock."""
+    """A caller that waits for a list. From `until` on the reflector's clock, a failing list raises in the caller."""
 
     until: float
     listed: asyncio.Future[None]
 
 
 class Waiters:
-    """Owner of who waits for one reflector."""
+    """Owns the callers that wait for one reflector."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._requests: list[RelistRequest] = []
-        #: Those who wait until all up to a version has been delivered.
+        #: Futures that wait until everything up to a version has been delivered.
         self._reaching: list[tuple[str, asyncio.Future[None]]] = []
 
     @property
@@ -45,22 +47,22 @@ class Waiters:
 
     @property
     def patience(self) -> float:
-        """Seconds until a list that fails raises at the first of those who wait for one."""
+        """The seconds until a failing list raises in the most impatient waiting caller."""
         return min((each.until for each in self._requests), default=inf) - self._clock()
 
     def request(self, patience: float) -> asyncio.Future[None]:
-        """Done with the next list that begins. After `patience` seconds one that fails raises NotListed."""
+        """Return a future that is done with the next list. After `patience` seconds a failing list raises NotListed."""
         renewed = asyncio.get_running_loop().create_future()
         self._requests.append(RelistRequest(self._clock() + patience, renewed))
         return renewed
 
     def take_requests(self) -> list[RelistRequest]:
-        """Those who have asked so far: a list begins."""
+        """Remove and return the requests so far, because a list begins."""
         asked, self._requests = self._requests, []
         return asked
 
     def failed(self, asked: Iterable[RelistRequest], error: Exception) -> None:
-        """The list that these have waited for failed: they go on waiting, or, if it was for too long, get NotListed."""
+        """Handle a failed list: let its waiting requests wait on, or fail with NotListed those that waited too long."""
         now = self._clock()
         for each in asked:
             if each.listed.done():
@@ -71,13 +73,13 @@ class Waiters:
                 self._requests.append(each)
 
     def wait_for(self, version: str) -> asyncio.Future[None]:
-        """Done when all that happened up to `version` has been delivered."""
+        """Return a future that is done when everything up to `version` has been delivered."""
         reached = asyncio.get_running_loop().create_future()
         self._reaching.append((version, reached))
         return reached
 
     def delivered(self, version: str) -> None:
-        """All up to `version` has been delivered."""
+        """Complete the futures of `wait_for` up to `version`."""
         left = [each for each in self._reaching if is_older(version, each[0])]
         answer(future for wanted, future in self._reaching if not is_older(version, wanted))
         self._reaching = left

@@ -1,8 +1,8 @@
-"""The bytes of lists and watches, made into typed objects, and what they change of a collection (`View`).
+"""Decodes lists and watches into typed objects, and computes the changes of a collection (`View`).
 
-The object inside a watch event is decoded straight into its type, once. Servers write the envelope in one way
-(`{"type":"ADDED","object":` ... `}`), so it is cut off by length; any other spelling takes the slower, general way
-and gives the same result. Who makes objects may as well read the envelope with them (`ReadEvent`).
+The object of a watch event is decoded straight into its type, once. Servers write the envelope in one form
+(`{"type":"ADDED","object":` ... `}`), so it is cut off by length; any other spelling takes the slower, general path
+with the same result. A decoder may also read the envelope itself (`ReadEvent`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent_scheduler.telemetry.logs import get_logger
 
 
 class ObjectMeta(Protocol):
-    """What a reflector reads of an object's metadata."""
+    """The metadata fields that a reflector reads."""
 
     @property
     def uid(self) -> str: ...
@@ -38,17 +38,17 @@ class Object(Protocol):
 
 
 T = TypeVar("T", bound=Object)
-#: Makes one object of its JSON. Raises msgspec.MsgspecError, or ValueError, for one that it cannot read.
+#: Creates an object from its JSON. Raises msgspec.MsgspecError or ValueError for invalid JSON.
 Decode = Callable[[bytes | memoryview | Raw], T]
-#: Of the line of a watch event its type (ADDED, MODIFIED or DELETED), its object's UID and version, and the object.
-#: Raises as `Decode`, also for a line that is another event or none: it is then read in the general way.
+#: Returns the type (ADDED, MODIFIED or DELETED), the object's UID and version, and the object of a watch event's
+#: line. Raises as `Decode` does, also for other events and invalid lines, which then take the general path.
 ReadEvent = Callable[[bytes], tuple[str, str, str, T]]
-#: Objects that are decoded or handed over before other tasks get their turn: about 2 ms of pods.
+#: Objects that are decoded or delivered before other tasks run: about 2 ms of pods.
 SLICE = 500
 
 
 class EventType:
-    """The types of watch events, as they are written: the first three are about an object."""
+    """The types of watch events; the first three concern an object."""
 
     ADDED: Final = "ADDED"
     MODIFIED: Final = "MODIFIED"
@@ -62,7 +62,7 @@ _TYPES: Final = (*_ABOUT_OBJECTS, EventType.BOOKMARK, EventType.ERROR)
 
 
 class Identity(NamedTuple):
-    """As much of an object as could be read when the rest could not. Empty where not even that."""
+    """The identity of an object that could not be decoded. Unreadable fields are empty."""
 
     uid: str
     resource_version: str
@@ -91,15 +91,15 @@ _PREFIXES = {
     for prefix in (b'{"type":"%s","object":' % kind.encode(),)
 }
 _BY_FIRST_BYTE = {ord(letter): entry for letter, entry in _PREFIXES.items()}
-#: Where the event type's first letter stands in `{"type":"A`.
+#: The position of the event type's first letter in `{"type":"A`.
 _LETTER = 9
 
 
 def open_event(line: bytes) -> tuple[str, memoryview | Raw]:
-    """The type of a watch event and its object's bytes. Raises ValueError if the line is no watch event.
+    """Return the type of a watch event and its object's bytes. Raises ValueError if the line is no watch event.
 
-    The bytes are only sure to be the object's if they decode: a line whose envelope has more members than two comes
-    out of the fast path with those at its end, and has to go through `open_event_slowly`.
+    The bytes are the object's only if they can be decoded: if the envelope has more than two members, the fast path
+    returns them at the end of the bytes, and `open_event_slowly` is needed.
     """
     entry = _BY_FIRST_BYTE.get(line[_LETTER]) if len(line) > _LETTER else None
     if entry is not None:
@@ -110,12 +110,12 @@ def open_event(line: bytes) -> tuple[str, memoryview | Raw]:
 
 
 def event_reader(decode: Decode[T]) -> ReadEvent[T]:
-    """Reads the events about objects that `decode` makes, as servers usually write them."""
+    """Return a reader of events whose objects `decode` creates, in the usual form of servers."""
 
     def read(line: bytes) -> tuple[str, str, str, T]:
         kind, raw = open_event(line)
         if kind not in _ABOUT_OBJECTS:
-            raise ValueError(f"{kind} is about no object")
+            raise ValueError(f"{kind} concerns no object")
         item = decode(raw)
         metadata = item.metadata
         return kind, metadata.uid, metadata.resource_version, item
@@ -124,7 +124,7 @@ def event_reader(decode: Decode[T]) -> ReadEvent[T]:
 
 
 def open_event_slowly(line: bytes) -> tuple[str, Raw]:
-    """As `open_event`, for any spelling of the envelope."""
+    """Parse as `open_event` does, for any spelling of the envelope."""
     try:
         envelope = _decode_envelope(line)
     except msgspec.MsgspecError as error:
@@ -135,7 +135,7 @@ def open_event_slowly(line: bytes) -> tuple[str, Raw]:
 
 
 def identify(raw: bytes | memoryview | Raw) -> Identity:
-    """Who a malformed object is, as far as can be told."""
+    """Return the identity of a malformed object as far as it can be read."""
     try:
         meta = _decode_identity(raw).metadata
     except msgspec.MsgspecError:
@@ -144,14 +144,14 @@ def identify(raw: bytes | memoryview | Raw) -> Identity:
 
 
 def version(text: str) -> int | None:
-    """A resourceVersion as a number, which KEP-5504 makes comparable; None for anything else."""
+    """Return a resourceVersion as a number, which KEP-5504 makes comparable; None for anything else."""
     return int(text) if text.isdecimal() and text.isascii() else None
 
 
 def is_older(text: str, than: str) -> bool:
-    """Whether both are numbers and the first is the smaller one. Nothing is known of other versions."""
+    """Return whether both are numbers and the first is smaller. Other versions are not comparable."""
     if text >= than and len(text) == len(than):
-        # So it is in the order of texts, which for numbers of as many digits is their own.
+        # The order of texts is that of numbers with the same number of digits.
         return False
     number, other = version(text), version(than)
     return number is not None and other is not None and number < other
@@ -162,27 +162,28 @@ class ChangeType(Enum):
     MODIFIED = "modified"
     DELETED = "deleted"
 
-    # Enum's own is computed in Python, and every change is counted by its type.
+    # Enum's own hash is computed in Python, and every change is counted by its type.
     __hash__ = object.__hash__
 
 
-# Looked up once: in Python 3.11 a member is found on its class by a method of Python's.
+# Looked up once: in Python 3.11 an attribute access on an Enum class runs Python code.
 ADDED: Final = ChangeType.ADDED
 MODIFIED: Final = ChangeType.MODIFIED
 DELETED: Final = ChangeType.DELETED
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What a reflector hands over: one step of one object. A struct, as a named tuple costs five times as much.
+    """One step of one object, as a reflector delivers it. A struct, because a named tuple costs five times as much.
 
-    `old` is the version handed over before, None for ADDED. `object` of DELETED is the last state known."""
+    `old` is the version delivered before, None for ADDED. `object` of DELETED is the last known state.
+    """
 
     type: ChangeType
     object: T
     old: T | None
 
 
-#: Called synchronously, so it must be quick. What it raises ends `Reflector.run`.
+#: Called synchronously, so it must be quick. Its exceptions end `Reflector.run`.
 Handler = Callable[[list[Change[T]]], None]
 
 
@@ -193,10 +194,10 @@ _REPORTED = 1024
 
 
 class View(Generic[T]):
-    """What a reflector has handed over of a collection. Arguments as of `Reflector`.
+    """The delivered state of a collection. The arguments are as for `Reflector`.
 
-    `known` holds by UID the object last handed over; it exists to find what a list no longer has and to refuse older
-    versions. `version` is the newest version seen of the whole collection: where the next watch begins. It never goes
+    `known` has the last delivered object by UID; it serves to find what a list no longer has and to refuse older
+    versions. `version` is the newest version of the whole collection, where the next watch begins. It never goes
     back.
     """
 
@@ -213,7 +214,7 @@ class View(Generic[T]):
         self._read_event = read_event or event_reader(decode)
         self._count = count
         self.known: dict[str, T] = {}
-        #: By UID what this process has made and nothing has shown yet. None of it is in `known`.
+        #: Objects created by this process that no list or watch has shown yet, by UID. None of them is in `known`.
         self.learned: dict[str, T] = {}
         self.version = ""
         #: Whether the server sends bookmarks.
@@ -221,13 +222,15 @@ class View(Generic[T]):
         self._reported: dict[Identity, None] = {}
 
     def take(self, uids: list[str]) -> Iterable[T]:
-        """The objects of these UIDs, which are known no longer."""
+        """Remove and yield the objects with these UIDs."""
         for uid in uids:
             yield self.known.pop(uid) if uid in self.known else self.learned.pop(uid)
 
     async def refuse_older(self, fresh: Mapping[str, T]) -> None:
-        """Raises StoreWentBack. A backup may be restored under revisions that are higher than all before; its objects
-        keep their own."""
+        """Raise StoreWentBack if an object is older than before.
+
+        A backup may be restored with a higher revision than all before, but its objects keep their old ones.
+        """
         for index, (uid, before) in enumerate(self.known.items()):
             if index % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
@@ -240,8 +243,10 @@ class View(Generic[T]):
                 raise StoreWentBack(what, listed=listed, known=known)
 
     def learn(self, made: T) -> bool:
-        """This process has made it, and has the answer. False if it has been seen to go already. What no watch shows,
-        as it went before a list, is DELETED for the handler all the same."""
+        """Remember an object that this process created. Return false if its deletion was already seen.
+
+        If it is deleted before a list, no watch shows it, but the handler still receives DELETED.
+        """
         metadata = made.metadata
         if metadata.uid in self.known:
             return True
@@ -251,7 +256,7 @@ class View(Generic[T]):
         return True
 
     def missing(self, fresh: Container[str], revision: str) -> list[str]:
-        """UIDs of what a list of this revision should have, and has not."""
+        """Return the UIDs of objects that are missing in a list of this revision."""
         late = (
             uid
             for uid, item in self.learned.items()
@@ -260,7 +265,7 @@ class View(Generic[T]):
         return [uid for uid in (*self.known, *late) if uid not in fresh]
 
     def differences(self, fresh: dict[str, T], *, unchanged: bool) -> Iterable[Change[T]]:
-        """What is new or changed in a list; with `unchanged` all of it. Known from then on."""
+        """Yield what is new or changed in a list, or all of it with `unchanged`, and remember it as known."""
         known = self.known
         for uid, item in fresh.items():
             before = known.get(uid)
@@ -272,8 +277,10 @@ class View(Generic[T]):
                 yield Change(MODIFIED, item, before)
 
     def receive(self, lines: list[bytes]) -> tuple[list[Change[T]], Failure | None]:
-        """What is new in some lines of a watch, and the failure that an ERROR event, or a line that is no event,
-        reports; lines behind it are not looked at."""
+        """Return what is new in some lines of a watch, and the failure of an ERROR event or of an invalid line.
+
+        Lines after it are ignored.
+        """
         batch: list[Change[T]] = []
         failure: Failure | None = None
         read, known = self._read_event, self.known
@@ -288,7 +295,7 @@ class View(Generic[T]):
                 if found is None:
                     continue
                 kind, uid, version, item = found
-            # Versions of one collection only grow along a watch, so anything older was handed over already.
+            # Versions only grow along a watch of one collection, so an older one was already delivered.
             if is_older(version, self.version):
                 self._count("duplicate")
                 continue
@@ -317,12 +324,14 @@ class View(Generic[T]):
         return batch, failure
 
     def _read_slowly(self, line: bytes, batch: list[Change[T]]) -> tuple[str, str, str, T] | Failure | None:
-        """Any event, as `ReadEvent` gives it. None for one that is dealt with already, having added to `batch` what is
-        to be handed over for it; a failure if it reports one, or is no event."""
+        """Parse any event, as `ReadEvent` does. Return a failure for an ERROR event or an invalid line.
+
+        Return None for an event that is already handled, with its change, if any, added to `batch`.
+        """
         try:
             kind, raw = open_event_slowly(line)
         except ValueError as unreadable:
-            # Whose event it was cannot be told, and what follows would move the place to resume from past it.
+            # The object is unknown, and later events would move the resume position past it.
             self.malformed(line, unreadable)
             return Failure(FailureClass.UNKNOWN, message=str(unreadable))
         if kind == EventType.BOOKMARK:
@@ -339,7 +348,7 @@ class View(Generic[T]):
         return kind, item.metadata.uid, item.metadata.resource_version, item
 
     def _advance(self, version: str) -> None:
-        """Moves the place of the next watch forward to `version`, never back."""
+        """Move the start of the next watch forward to `version`, never back."""
         if version and not is_older(version, self.version):
             self.version = version
 
@@ -351,7 +360,7 @@ class View(Generic[T]):
         return classify_status(status, code=status.code or 500)
 
     def _unreadable(self, kind: str, raw: Raw, error: Exception, batch: list[Change[T]]) -> None:
-        """An event whose object cannot be decoded. Its place in the watch still counts."""
+        """Handle an event whose object cannot be decoded. Its version still counts for the watch."""
         who = self.malformed(bytes(raw), error)
         if is_older(who.resource_version, self.version):
             return
@@ -361,7 +370,7 @@ class View(Generic[T]):
         self._advance(who.resource_version)
 
     def malformed(self, raw: bytes, error: Exception) -> Identity:
-        """Counts the object, and reports it unless this version of it was reported before."""
+        """Count the object, and report it unless this version was already reported."""
         who = identify(raw)
         self._count("malformed")
         if who.uid:
@@ -370,5 +379,5 @@ class View(Generic[T]):
             while len(self._reported) >= _REPORTED:
                 del self._reported[next(iter(self._reported))]
             self._reported[who] = None
-        _log.warning("malformed_object", path=self._path, uid=who.uid, error=str(error))
+        _log.warning("malformed object", path=self._path, uid=who.uid, error=str(error))
         return who

@@ -1,1 +1,1 @@
-"""Values as the wire has them, and how to read them: no I/O, no policy."""
+"""Types of API objects and their values: no I/O, no policy."""

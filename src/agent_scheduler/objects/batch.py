@@ -1,7 +1,7 @@
-"""What batch scheduling reads: Volcano's Queue and PodGroup, Kubernetes' own PodGroup, priority classes and quotas.
+"""Objects for batch scheduling: Volcano's Queue and PodGroup, Kubernetes' own PodGroup, priority classes and quotas.
 
 Wire-compatible with Volcano's scheduling.volcano.sh/v1beta1 and with scheduling.k8s.io/v1alpha2 of Kubernetes 1.36.
-As in `wire`, only the fields that something here asks for.
+As in `wire`, only the used fields are declared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .wire import LabelSelector, Metadata, OwnerReference, Resources, Wire
 
 API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
 QUEUES: Final = f"/apis/{API_VERSION}/queues"
-#: Those of all namespaces.
+#: The path for all namespaces.
 POD_GROUPS: Final = f"/apis/{API_VERSION}/podgroups"
 
 #: Phases of a PodGroup.
@@ -26,7 +26,7 @@ RUNNING: Final = "Running"
 UNKNOWN: Final = "Unknown"
 COMPLETED: Final = "Completed"
 PHASES: Final = (PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED)
-#: Of one that was not let into its queue; a new one has none yet.
+#: Phases of a group that was not admitted to its queue; a new one has no phase.
 NOT_LET_IN: Final = ("", PENDING)
 #: The condition of a PodGroup that has, or had, its minimum.
 SCHEDULED: Final = "Scheduled"
@@ -35,29 +35,29 @@ SCHEDULED: Final = "Scheduled"
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
 #: The annotation of a pod, or of its namespace, that names a queue.
 QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
-#: An annotation of a pod that asks for the gate of the same name to be managed by the batch scheduler.
+#: An annotation of a pod that asks the batch scheduler to manage the gate of the same name.
 QUEUE_ALLOCATION_GATE: Final = "scheduling.volcano.sh/queue-allocation-gate"
-#: An annotation of a workload: how many of its pods have to find room before any of them is bound.
+#: An annotation of a workload: how many of its pods must find room before any of them is bound.
 GROUP_MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
-#: An annotation of a queue: whether it was closed because the queue above it was.
+#: An annotation of a queue: whether it was closed because its parent was.
 CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
 PREEMPTABLE: Final = "volcano.sh/preemptable"
 TASK_SPEC: Final = "volcano.sh/task-spec"
-#: How the names of groups begin that the podgroup controller makes for pods that name none.
+#: The prefix of the groups that the podgroup controller creates for pods without a group.
 GROUP_OF_PODS: Final = "podgroup-"
-#: An annotation of a PodGroup: names of its roles, with commas between, that wait for others and have not run yet.
+#: An annotation of a PodGroup: comma-separated names of the roles that wait for others and have not run yet.
 WAITING_ROLES: Final = "agent-scheduler.io/waiting-roles"
-#: An annotation of a PodGroup: a list in JSON of what its `minResources` are made of, by what scopes of quotas ask of
-#: pods. Where there is none, none of them has to end by a time, or speaks of other namespaces.
+#: An annotation of a PodGroup: a JSON list of the parts of its `minResources`, by the scopes of quotas. Without it,
+#: no pod has an active deadline or affinity to other namespaces.
 QUOTA_PARTS: Final = "agent-scheduler.io/quota-parts"
-#: An annotation of a PodGroup: the minimum that it can have where so many of its pods have failed, and are not made
-#: again, that it cannot have its own; with those of roles, and of their sub-groups: `5,worker=2,ps=4/1`.
+#: An annotation of a PodGroup: the minimum that is still possible after too many of its pods have failed and are not
+#: recreated; with the minimums of roles and their sub-groups: `5,worker=2,ps=4/1`.
 ATTAINABLE: Final = "agent-scheduler.io/attainable-minimum"
-#: A gate of pods whose turn comes once others of their Job have run. They are given nodes like others, with their gang,
-#: and are bound when it is gone.
+#: A gate of pods that wait until others of their Job have run. They get nodes with their gang like others, and are
+#: bound when the gate is removed.
 STAGE_GATE: Final = "agent-scheduler.io/depends-on"
 
-#: The queue at the top of the tree, and the queue of groups that name none.
+#: The root of the queue tree, and the queue of groups without a queue.
 ROOT_QUEUE: Final = "root"
 DEFAULT_QUEUE: Final = "default"
 
@@ -67,7 +67,7 @@ def queue_path(name: str) -> str:
 
 
 def pod_groups(namespace: str) -> str:
-    """Where the PodGroups of a namespace are."""
+    """Return the path of a namespace's PodGroups."""
     return f"/apis/{API_VERSION}/namespaces/{namespace}/podgroups"
 
 
@@ -80,7 +80,7 @@ class Guarantee(Wire, frozen=True):
 
 
 class QueueSpec(Wire, frozen=True):
-    """`reclaimable` None is as true. `weight` is 1 to 65535 where the CRD is installed, which sets 1 for none."""
+    """A queue's spec. `reclaimable` None means true. With the CRD, `weight` is 1 to 65535, by default 1."""
 
     weight: int = 1
     capability: Resources | None = None
@@ -94,17 +94,18 @@ class QueueSpec(Wire, frozen=True):
 
 
 class Reservation(Wire, frozen=True):
-    """Nodes locked for a queue, and what is idle on them."""
+    """Nodes locked for a queue, and their idle resources."""
 
     nodes: tuple[str, ...] | None = None
     resource: Resources | None = None
 
 
 class QueueStatus(Wire, frozen=True):
-    """`state` is Open, Closed, Closing or Unknown, or empty before a controller has seen the queue.
+    """A queue's status. `state` is Open, Closed, Closing or Unknown, or empty before a controller has seen the queue.
 
-    The numbers count the queue's PodGroups by phase. `allocated` and `reservation` belong to the scheduler, the rest to
-    the queue controller."""
+    The numbers count the queue's PodGroups by phase. `allocated` and `reservation` belong to the scheduler, the rest
+    to the queue controller.
+    """
 
     state: str = ""
     pending: int = 0
@@ -117,7 +118,7 @@ class QueueStatus(Wire, frozen=True):
 
 
 class Queue(Wire, frozen=True):
-    """Cluster-scoped."""
+    """A queue, which is cluster-scoped."""
 
     metadata: Metadata
     spec: QueueSpec = QueueSpec()
@@ -144,7 +145,10 @@ class SubGroupPolicy(Wire, frozen=True):
 
 
 class PodGroupSpec(Wire, frozen=True):
-    """`min_task_member` is by role (`volcano.sh/task-spec`). `min_resources` None asks for nothing to be enqueued."""
+    """A group's spec.
+
+    `min_task_member` is by role (`volcano.sh/task-spec`); without `min_resources`, enqueueing needs none.
+    """
 
     min_member: int = 0
     min_task_member: dict[str, int] | None = None
@@ -156,7 +160,7 @@ class PodGroupSpec(Wire, frozen=True):
 
 
 class PodGroupCondition(Wire, frozen=True):
-    """`type` is Unschedulable or Scheduled. `transition_id` names the session that wrote it."""
+    """A condition. `type` is Unschedulable or Scheduled. `transition_id` names the session that wrote it."""
 
     type: str = ""
     status: str = ""
@@ -167,7 +171,7 @@ class PodGroupCondition(Wire, frozen=True):
 
 
 class PodGroupStatus(Wire, frozen=True):
-    """`phase` is Pending, Inqueue, Running, Unknown or Completed, or empty, which is as Pending."""
+    """A group's status. `phase` is Pending, Inqueue, Running, Unknown, Completed, or empty, which means Pending."""
 
     phase: str = ""
     conditions: tuple[PodGroupCondition, ...] | None = None
@@ -177,7 +181,7 @@ class PodGroupStatus(Wire, frozen=True):
 
 
 class PodGroup(Wire, frozen=True):
-    """Its status is no subresource: it is written with the rest of the object."""
+    """A PodGroup. Its status is no subresource: it is written with the rest of the object."""
 
     metadata: Metadata
     spec: PodGroupSpec = PodGroupSpec()
@@ -185,14 +189,14 @@ class PodGroup(Wire, frozen=True):
 
     @property
     def waiting_roles(self) -> frozenset[str]:
-        """Roles of its members that wait for others, and have not had their minimum yet."""
+        """The roles that wait for others and have not had their minimum yet."""
         return frozenset(filter(None, (self.metadata.annotations or {}).get(WAITING_ROLES, "").split(",")))
 
 
 # ---- bus.volcano.sh/v1alpha1
 
 COMMAND_VERSION: Final = "bus.volcano.sh/v1alpha1"
-#: Those of all namespaces.
+#: The path for all namespaces.
 COMMANDS: Final = f"/apis/{COMMAND_VERSION}/commands"
 
 OPEN_QUEUE: Final = "OpenQueue"
@@ -200,7 +204,7 @@ CLOSE_QUEUE: Final = "CloseQueue"
 
 
 def commands(namespace: str) -> str:
-    """Where the commands of a namespace are."""
+    """Return the path of a namespace's commands."""
     return f"/apis/{COMMAND_VERSION}/namespaces/{namespace}/commands"
 
 
@@ -209,7 +213,7 @@ def command_path(namespace: str, name: str) -> str:
 
 
 class Command(Wire, frozen=True):
-    """An order to a controller of Volcano's about one object, such as those of `vcctl`; it has no spec."""
+    """A command for one of Volcano's controllers about one object, such as from `vcctl`; it has no spec."""
 
     metadata: Metadata
     action: str = ""
@@ -228,11 +232,11 @@ class GangPolicy(Wire, frozen=True):
 
 
 class BasicPolicy(Wire, frozen=True):
-    """Pod by pod, as if there were no group."""
+    """Pods are scheduled one by one, as without a group."""
 
 
 class SchedulingPolicy(Wire, frozen=True):
-    """One of the two is set."""
+    """A policy; exactly one of the fields is set."""
 
     gang: GangPolicy | None = None
     basic: BasicPolicy | None = None
@@ -273,8 +277,10 @@ class PriorityClass(Wire, frozen=True):
 
 
 class QuotaPart(Wire, frozen=True):
-    """What some of a group's pods ask for together, of `QUOTA_PARTS`. `scopes`: Terminating, BestEffort and
-    CrossNamespacePodAffinity, as far as these pods are in them."""
+    """The combined requests of some of a group's pods, as in `QUOTA_PARTS`.
+
+    `scopes` contains Terminating, BestEffort and CrossNamespacePodAffinity if they apply to these pods.
+    """
 
     scopes: tuple[str, ...] = ()
     priority_class_name: str = ""
@@ -287,7 +293,7 @@ RESOURCE_QUOTAS: Final = "/api/v1/resourcequotas"
 
 
 class ScopeRequirement(Wire, frozen=True):
-    """What a scope of a quota asks of a pod; `values` are compared where the operator is In or NotIn."""
+    """A quota's requirement for pods; `values` are compared for the operators In and NotIn."""
 
     scope_name: str = ""
     operator: str = ""
@@ -299,14 +305,14 @@ class ScopeSelector(Wire, frozen=True):
 
 
 class ResourceQuotaSpec(Wire, frozen=True):
-    """Which pods it counts: those that have all `scopes` and meet the selector."""
+    """The pods that a quota counts: those that have all `scopes` and match the selector."""
 
     scopes: tuple[str, ...] | None = None
     scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuotaStatus(Wire, frozen=True):
-    """What is enforced, and what is used of it, as the quota controller saw it last."""
+    """The limits in force and their usage, as last seen by the quota controller."""
 
     hard: Resources | None = None
     used: Resources | None = None

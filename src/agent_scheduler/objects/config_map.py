@@ -1,4 +1,4 @@
-"""ConfigMap (v1): settings as text, by key."""
+"""ConfigMap (v1): texts by key."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ class ConfigMap(Wire, frozen=True):
 
 
 def config_maps(namespace: str) -> str:
-    """Where those of a namespace are. `namespace` stands for itself in a path."""
+    """Return the path of a namespace's ConfigMaps. `namespace` must not need quoting."""
     return f"/api/v1/namespaces/{namespace}/configmaps"

@@ -1,7 +1,7 @@
 """Typed partial views of the objects of dynamic resource allocation (resource.k8s.io/v1).
 
-As in `wire`: only the fields that a decision needs, frozen, and what is not named costs nothing to skip. The spec of a
-claim stays bytes, because all claims of one template share them and it is read once for all (`engine.state.claimspec`).
+As in `wire`, only fields that decisions need are declared, and the others are skipped at no cost. A claim's spec
+stays bytes, because all claims of a template share it and it is decoded once for all (`engine.state.claimspec`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from .wire import Metadata, NodeSelector, Quantity, Wire
 
-# ---- what requests say
+# ---- requests
 
 
 class CELSelector(Wire, frozen=True):
@@ -81,7 +81,7 @@ class ResourceClaimSpec(Wire, frozen=True):
     devices: DeviceClaim = DeviceClaim()
 
 
-# ---- what was given to a claim
+# ---- allocations
 
 
 class DeviceResult(Wire, frozen=True):
@@ -165,7 +165,7 @@ class DeviceClass(Wire, frozen=True):
 
 
 class DeviceAttribute(Wire, frozen=True):
-    """One of the fields is set; with none, it is of a kind that is not known here."""
+    """An attribute. One of the fields is set; with none, its kind is unknown here."""
 
     number: int | None = msgspec.field(default=None, name="int")
     truth: bool | None = msgspec.field(default=None, name="bool")

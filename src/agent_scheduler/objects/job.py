@@ -1,6 +1,6 @@
-"""Volcano's Job, wire-compatible with its batch.volcano.sh/v1alpha1: tasks of pods that run as one.
+"""Volcano's Job, wire-compatible with batch.volcano.sh/v1alpha1: tasks of pods that run together.
 
-As in `wire`, only the fields that something here asks for.
+As in `wire`, only the used fields are declared.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from .batch import NetworkTopology
 from .wire import Metadata, Wire
 
 JOB_VERSION: Final = "batch.volcano.sh/v1alpha1"
-#: Those of all namespaces.
+#: The path for all namespaces.
 JOBS: Final = f"/apis/{JOB_VERSION}/jobs"
 
-#: An annotation of a job, and of its PodGroup: `true` where a task waits for another, so that pods come in stages.
+#: An annotation of a job and its PodGroup: `true` if a task waits for another, so that pods come in stages.
 DEPENDENT_JOB: Final = "dependent-job"
 
 ANY: Final = "any"
 ALL: Final = "all"
 
-#: An annotation of a Job of which tasks depend on others: `reserve` keeps room for all of them from the start.
+#: An annotation of a Job with dependent tasks: `reserve` reserves room for all of them from the start.
 DEPENDS_ON_GANG: Final = "agent-scheduler.io/depends-on-gang"
 RESERVE: Final = "reserve"
 
 
 def jobs(namespace: str) -> str:
-    """Where the jobs of a namespace are."""
+    """Return the path of a namespace's jobs."""
     return f"/apis/{JOB_VERSION}/namespaces/{namespace}/jobs"
 
 
@@ -37,7 +37,7 @@ def job_path(namespace: str, name: str) -> str:
 
 
 class LifecyclePolicy(Wire, frozen=True):
-    """What is done on one of some events, or on an exit code of a pod's container. `timeout` is a Go duration."""
+    """An action on one of some events, or on an exit code of a pod's container. `timeout` is a Go duration."""
 
     action: str = ""
     event: str = ""
@@ -47,14 +47,17 @@ class LifecyclePolicy(Wire, frozen=True):
 
 
 class DependsOn(Wire, frozen=True):
-    """Tasks that have to run or to have ended well first. `iteration` is any or all; an empty one is all."""
+    """Tasks that must run or have succeeded first. `iteration` is any or all; empty means all."""
 
     name: tuple[str, ...] | None = None
     iteration: str = ""
 
 
 class PartitionPolicy(Wire, frozen=True):
-    """A task's pods in `total_partitions` parts of `partition_size` each; `min_partitions` 0 is none given."""
+    """The division of a task's pods into `total_partitions` of `partition_size` each.
+
+    `min_partitions` 0 means unset.
+    """
 
     total_partitions: int = 0
     partition_size: int = 0
@@ -63,7 +66,10 @@ class PartitionPolicy(Wire, frozen=True):
 
 
 class TaskSpec(Wire, frozen=True):
-    """`min_available` None is as all replicas, where no partition says less. `template` is a PodTemplateSpec."""
+    """A task. Without `min_available` all replicas count, unless a partition says less.
+
+    `template` is a PodTemplateSpec.
+    """
 
     name: str = ""
     replicas: int = 0
@@ -77,7 +83,7 @@ class TaskSpec(Wire, frozen=True):
 
     @property
     def minimum(self) -> int:
-        """How many pods of it have to run at once, as it says itself."""
+        """The number of pods that must run at the same time, by the task's own settings."""
         if self.min_available is not None:
             return self.min_available
         parts = self.partition_policy
@@ -87,7 +93,7 @@ class TaskSpec(Wire, frozen=True):
 
 
 class VolumeSpec(Wire, frozen=True):
-    """`volume_claim` is a PersistentVolumeClaimSpec, from which a claim is made."""
+    """A volume. `volume_claim` is the PersistentVolumeClaimSpec of a claim to create."""
 
     mount_path: str = ""
     volume_claim_name: str = ""
@@ -95,14 +101,14 @@ class VolumeSpec(Wire, frozen=True):
 
 
 class JobSpec(Wire, frozen=True):
-    """`min_available` 0 is the sum of the tasks' minimums once defaults were given."""
+    """A job's spec. `min_available` 0 becomes the sum of the tasks' minimums with the defaults."""
 
     scheduler_name: str = ""
     min_available: int = 0
     volumes: tuple[VolumeSpec, ...] | None = None
     tasks: tuple[TaskSpec, ...] | None = None
     policies: tuple[LifecyclePolicy, ...] | None = None
-    #: Arguments by the name of a plugin.
+    #: Arguments by plugin name.
     plugins: dict[str, tuple[str, ...] | None] | None = None
     queue: str = ""
     max_retry: int = 0
@@ -113,8 +119,10 @@ class JobSpec(Wire, frozen=True):
 
 
 class JobState(Wire, frozen=True):
-    """`phase` is Pending, Aborting, Aborted, Running, Restarting, Completing, Completed, Terminating, Terminated or
-    Failed."""
+    """A job's state. `phase` is Pending, Running, Restarting, or one of the following.
+
+    These are Aborting, Aborted, Completing, Completed, Terminating, Terminated and Failed.
+    """
 
     phase: str = ""
     reason: str = ""
@@ -123,13 +131,13 @@ class JobState(Wire, frozen=True):
 
 
 class TaskState(Wire, frozen=True):
-    """Numbers of pods by their phase."""
+    """The numbers of pods by phase."""
 
     phase: dict[str, int] | None = None
 
 
 class JobCondition(Wire, frozen=True):
-    """When the job came into a phase (`status`) last."""
+    """The last time at which the job entered a phase (`status`)."""
 
     status: str = ""
     last_transition_time: str | None = None
@@ -153,7 +161,7 @@ class JobStatus(Wire, frozen=True):
 
 
 class Job(Wire, frozen=True):
-    """Its status is a subresource."""
+    """A job. Its status is a subresource."""
 
     metadata: Metadata = Metadata()
     spec: JobSpec = JobSpec()

@@ -1,4 +1,4 @@
-"""What the job controller reads of the pods of a Job, and what it writes on them."""
+"""The parts of a Job's pods that the job controller reads and writes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ VERSION: Final = "volcano.sh/job-version"
 RETRY_COUNT: Final = "volcano.sh/job-retry-count"
 TEMPLATE_UID: Final = "volcano.sh/template-uid"
 PARTITION_ID: Final = "volcano.sh/partition-id"
-#: Of what the controller is about to delete: that it goes is no event.
+#: Marks pods that the controller is about to delete, so that their deletion is not an event.
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 
 
-#: Of a number on a pod; one of more says nothing.
+#: The limit of digits of a number on a pod; longer ones are ignored.
 _DIGITS: Final = 10
 
 
@@ -58,7 +58,7 @@ class JobPod(Wire, frozen=True):
 
     @property
     def stands_by(self) -> bool:
-        """Whether it is not bound before it is its turn."""
+        """Whether its bind must wait until others of its Job have run."""
         return any(gate.name == STAGE_GATE for gate in self.spec.scheduling_gates or ())
 
     @property
@@ -68,12 +68,12 @@ class JobPod(Wire, frozen=True):
 
     @property
     def version(self) -> int:
-        """That of its Job when it was made."""
+        """The version of its Job when it was created."""
         return self._number(VERSION)
 
     @property
     def retry_count(self) -> int:
-        """How often its Job had been restarted when it was made."""
+        """The number of restarts of its Job when it was created."""
         return self._number(RETRY_COUNT)
 
     def _number(self, name: str) -> int:

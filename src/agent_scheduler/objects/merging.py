@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7386) of objects that hold maps."""
+"""JSON merge patches (RFC 7386) of objects with maps."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 
 def replacement(known: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What a merge patch has to say of a map, or of an object with maps in it, so that it says `wanted` and nothing
-    else. A merge patch leaves alone what it does not name, so each key that is `known` and not wanted is taken out by
-    its name. Only a map of which others own keys as well, as annotations and labels are, is patched without this."""
+    """Return a merge patch after which a map, or an object with maps, is exactly `wanted`.
+
+    A merge patch does not change unnamed keys, so keys that are `known` but not wanted are removed by name. Only maps
+    with keys of other owners, such as annotations and labels, are patched without this.
+    """
     before = known or {}
     patch: dict[str, Any] = dict.fromkeys(key for key in before if key not in wanted)
     for key, value in wanted.items():

@@ -1,7 +1,7 @@
-"""Reads what can be read of an object whose shape is not the expected one.
+"""Decodes the valid parts of an object with an unexpected form.
 
-A pod that runs takes its requests whether or not every field of it makes sense to us. Where decoding it as a whole
-fails, it is taken apart: each field that reads well is kept, each that does not is left at its default.
+A running pod uses its requests even if some of its fields are invalid here. If decoding it as a whole fails, each
+valid field is decoded separately, and each invalid one gets its default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ W = TypeVar("W", bound=Wire)
 
 
 def salvage(raw: bytes | memoryview | Raw, cls: type[W]) -> W:
-    """As much of `cls` as `raw` has. Raises msgspec.DecodeError for what is no JSON, or no object at all."""
+    """Decode the fields of `cls` that are valid in `raw`. Raises msgspec.DecodeError for anything but a JSON object."""
     data = msgspec.json.decode(raw)
     if not isinstance(data, dict):
         raise msgspec.ValidationError(f"Expected `object`, got `{type(data).__name__}`")
@@ -28,7 +28,7 @@ def salvage(raw: bytes | memoryview | Raw, cls: type[W]) -> W:
 
 
 def salvage_part(raw: bytes | Raw, kind: Any) -> Any:
-    """As much as `raw` has of a field of type `kind`; None where that is nothing."""
+    """Decode the valid parts of a field of type `kind`; None if there are none."""
     try:
         return _value(msgspec.json.decode(raw), kind)
     except msgspec.MsgspecError:
@@ -38,7 +38,7 @@ def salvage_part(raw: bytes | Raw, kind: Any) -> Any:
 def _struct(data: dict[str, Any], cls: type[W]) -> W:
     found = {}
     for field in msgspec.structs.fields(cls):
-        # A required field is made, empty, from nothing.
+        # A missing required field is created empty.
         if field.encode_name in data or field.required:
             try:
                 found[field.name] = _value(data.get(field.encode_name, {}), field.type)
@@ -65,7 +65,7 @@ def _value(value: Any, kind: Any) -> Any:
 
 
 def _readable(pairs: Iterable[tuple[Any, Any]], kind: Any) -> Iterator[tuple[Any, Any]]:
-    """Those of `pairs` whose value reads as `kind`, read."""
+    """Yield the decoded pairs whose value is a valid `kind`."""
     for key, value in pairs:
         try:
             yield key, _value(value, kind)

@@ -1,4 +1,4 @@
-"""What a decision reads of the objects that select pods."""
+"""The objects that select pods, as far as decisions need them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class PodDisruptionBudgetSpec(Wire, frozen=True):
 
 class PodDisruptionBudgetStatus(Wire, frozen=True):
     disruptions_allowed: int = 0
-    #: Name of a pod whose eviction was granted and is not seen yet -> when.
+    #: The name of a pod with a granted eviction that is not observed yet -> the time.
     disrupted_pods: dict[str, str] | None = None
 
 
 class PodDisruptionBudget(Wire, frozen=True):
-    """policy/v1."""
+    """A PodDisruptionBudget (policy/v1)."""
 
     metadata: Metadata
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()

@@ -1,7 +1,7 @@
-"""NodeShard (shard.volcano.sh/v1alpha1), cluster-scoped: which nodes one scheduler should use, and which it does.
+"""NodeShard (shard.volcano.sh/v1alpha1), cluster-scoped: the nodes that a scheduler should use, and those that it uses.
 
-Wire-compatible with Volcano's. The spec belongs to a controller or an administrator, the status to the scheduler whose
-shard it is.
+Wire-compatible with Volcano's. The spec belongs to a controller or an administrator, the status to the scheduler of
+the shard.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from .wire import Metadata, Wire
 
 API_VERSION = "shard.volcano.sh/v1alpha1"
 KIND = "NodeShard"
-#: Where all of them are.
+#: The path of all shards.
 NODE_SHARDS = "/apis/shard.volcano.sh/v1alpha1/nodeshards"
 
 
 class NodeShardSpec(Wire, frozen=True):
-    """Names of nodes, which need not exist."""
+    """The desired nodes by name; they need not exist."""
 
     nodes_desired: tuple[str, ...] | None = None
 
@@ -30,7 +30,7 @@ class NodeShardStatus(Wire, frozen=True):
 
 
 class NodeShard(Wire, frozen=True):
-    """The name of the object is the name of the shard."""
+    """A shard, whose name is the name of the object."""
 
     metadata: Metadata
     spec: NodeShardSpec = NodeShardSpec()

@@ -1,6 +1,6 @@
-"""Typed partial views of the objects that say where a pod's volumes are and where they may be made.
+"""Typed partial views of the objects that determine where a pod's volumes are or may be created.
 
-As in `wire`: only the fields that a decision needs, frozen, and what is not named costs nothing to skip.
+As in `wire`, only fields that decisions need are declared, and the others are skipped at no cost.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import msgspec
 
 from .wire import LabelSelector, Metadata, NodeSelector, Quantity, ResourceRequirements, Resources, Wire
 
-# ---- what stands in a pod's spec.volumes
+# ---- a pod's spec.volumes
 
 
 class ClaimSource(Wire, frozen=True):
@@ -17,7 +17,7 @@ class ClaimSource(Wire, frozen=True):
 
 
 class EphemeralSource(Wire, frozen=True):
-    """A claim made for the pod; its template matters to the controller that makes it, not to the scheduler."""
+    """A claim created for the pod; only the controller needs its template."""
 
 
 class GCEPersistentDisk(Wire, frozen=True):
@@ -59,7 +59,7 @@ class CSISource(Wire, frozen=True):
 
 
 class ImageSource(Wire, frozen=True):
-    """An image of which the files are mounted (KEP-4639)."""
+    """An image whose files are mounted (KEP-4639)."""
 
     reference: str = ""
 

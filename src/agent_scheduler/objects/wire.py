@@ -1,11 +1,10 @@
 """Typed partial views of Kubernetes objects.
 
-Each struct names only the fields that a decision or a report needs; msgspec skips the rest while it decodes, so
-an object with fields nobody here thought of costs nothing and breaks nothing. Structs are frozen: an object
-from a watch is a value, shared by all who hold it.
+Each struct declares only the fields that decisions or reports need; msgspec skips the others, so unknown fields cost
+nothing and do no harm. Structs are frozen: an object from a watch is a value that all users share.
 
-Parts that many pods have in common (resources, affinity, tolerations, node selector) stay `Raw` here. By their bytes
-`engine.state.podclass` knows pods that spell them the same way, and decodes them once for all of these.
+Parts that many pods have in common (resources, affinity, tolerations, node selector) stay `Raw` here.
+`engine.state.podclass` identifies pods with the same bytes in them, and decodes these once for all.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Resources = dict[str, Quantity]
 
 
 class Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """Base of all wire structs. `gc=False` is sound because no wire struct can be part of a cycle."""
+    """The base class of all wire structs. `gc=False` is safe because no wire struct can be part of a cycle."""
 
 
 class OwnerReference(Wire, frozen=True):
@@ -33,7 +32,7 @@ class OwnerReference(Wire, frozen=True):
 
 
 class ObjectMetadata(Wire, frozen=True):
-    """All but annotations, which may be long: `PodMetadata` and `Metadata` say which are read."""
+    """All metadata except annotations, which may be long: `PodMetadata` and `Metadata` declare the used ones."""
 
     name: str = ""
     namespace: str = ""
@@ -51,9 +50,9 @@ class Metadata(ObjectMetadata, frozen=True):
 
 
 class PodAnnotations(Wire, frozen=True):
-    """Those of a pod that a scheduler reads; the rest is skipped.
+    """The annotations of a pod that schedulers use.
 
-    `engine.state.gpus` says what the first means, `batchinfo` there those of Volcano's API.
+    `engine.state.gpus` explains the first one, `batchinfo` there those of Volcano's API.
     """
 
     gpu_index: str = msgspec.field(default="", name="agent-scheduler.io/gpu-index")
@@ -91,13 +90,13 @@ class ContainerPort(Wire, frozen=True):
 
 
 class ResourceRequirements(Wire, frozen=True):
-    """Of what a container may take at most nothing is said: the API server turns it into requests."""
+    """A container's requests. Limits are not declared, because the API server derives requests from them."""
 
     requests: Resources | None = None
 
 
 class Container(Wire, frozen=True):
-    """The `Raw` fields are `ResourceRequirements`, a list of `ContainerPort` and one of `RestartRule`."""
+    """A container. The `Raw` fields are `ResourceRequirements`, a list of `ContainerPort` and one of `RestartRule`."""
 
     name: str = ""
     image: str | None = None
@@ -112,7 +111,7 @@ class RestartRule(Wire, frozen=True):
 
 
 class PodResourceClaim(Wire, frozen=True):
-    """Either the name of a claim, or of a template from which one is made for the pod."""
+    """The name of a claim, or of a template from which a claim is created for the pod."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -120,13 +119,13 @@ class PodResourceClaim(Wire, frozen=True):
 
 
 class SchedulingGroup(Wire, frozen=True):
-    """Names a PodGroup of scheduling.k8s.io in the pod's namespace."""
+    """A reference to a PodGroup of scheduling.k8s.io in the pod's namespace."""
 
     pod_group_name: str = ""
 
 
 class PodSpec(Wire, frozen=True):
-    """The `Raw` fields are decoded by `engine.state.podclass`, once for all pods with the same bytes."""
+    """A pod's spec. The `Raw` fields are decoded by `engine.state.podclass`, once for all pods with the same bytes."""
 
     scheduler_name: str = ""
     node_name: str | None = None
@@ -156,9 +155,10 @@ class ResourceClaimStatus(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """What the kubelet has given a container, which is not what its spec says while a resize goes on (KEP-1287).
+    """The resources that the kubelet gives a container, which differ from its spec during a resize (KEP-1287).
 
-    The `Raw` fields are `ResourceRequirements` and `Resources`."""
+    The `Raw` fields are `ResourceRequirements` and `Resources`.
+    """
 
     name: str = ""
     resources: Raw = Raw()
@@ -170,7 +170,10 @@ class ExtendedResourceClaimStatus(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
-    """`resources` and `allocated_resources` are of the pod as a whole, as `ContainerStatus` has them of a container."""
+    """A pod's status.
+
+    `resources` and `allocated_resources` are those of the pod, as in `ContainerStatus` of a container.
+    """
 
     phase: str = ""
     start_time: str | None = None
@@ -191,7 +194,7 @@ class Pod(Wire, frozen=True):
 
 
 class PodEvent(Wire, frozen=True):
-    """A watch event about a pod, of those that are about an object at all."""
+    """A watch event about a pod, without bookmarks and errors."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     object: Pod
@@ -227,7 +230,7 @@ class Node(Wire, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-# What `engine.state.podclass` finds inside the raw parts of a pod.
+# The content of the `Raw` parts of a pod, decoded by `engine.state.podclass`.
 
 
 class Toleration(Wire, frozen=True):
@@ -238,7 +241,7 @@ class Toleration(Wire, frozen=True):
 
 
 class Requirement(Wire, frozen=True):
-    """One `matchExpressions` or `matchFields` entry."""
+    """An entry of `matchExpressions` or `matchFields`."""
 
     key: str = ""
     operator: str = ""
@@ -288,7 +291,7 @@ class WeightedPodAffinityTerm(Wire, frozen=True):
 
 
 class PodAffinity(Wire, frozen=True):
-    """Also the shape of `podAntiAffinity`."""
+    """Pod affinity or anti-affinity."""
 
     required: list[PodAffinityTerm] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"

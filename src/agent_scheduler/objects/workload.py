@@ -1,4 +1,4 @@
-"""What controllers read of pods, and of the workloads that make them."""
+"""Pods and workloads, as far as controllers need them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TemplateContainer(Wire, frozen=True):
 
 
 class TemplateSpec(Wire, frozen=True):
-    """Of a pod, or of a template of pods. `resources` are those of the pod as a whole (KEP-2837)."""
+    """The spec of a pod or a pod template. `resources` are those of the pod as a whole (KEP-2837)."""
 
     scheduler_name: str = ""
     priority_class_name: str = ""
@@ -34,7 +34,7 @@ class MemberStatus(Wire, frozen=True):
 
 
 class MemberPod(Wire, frozen=True):
-    """A pod (v1) that may have to be put into a group."""
+    """A pod (v1) that may need a group."""
 
     metadata: Metadata
     spec: TemplateSpec = TemplateSpec()

@@ -1,1 +1,1 @@
-"""Processes that run until they are stopped: configuration, lease, signals, supervision."""
+"""Long-running processes: configuration, lease, signals, supervision."""

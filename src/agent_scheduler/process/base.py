@@ -1,4 +1,4 @@
-"""What a scheduler's process and that of the controllers have in common: how they begin, and end with an exit code."""
+"""The common part of the processes of schedulers, controllers and webhooks: start, end and exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from agent_scheduler.telemetry.process import ProcessMetrics
 
 
 class Process:
-    """`run` may be called once."""
+    """A process. `run` may be called once."""
 
     metrics: ProcessMetrics
 
@@ -45,11 +45,12 @@ class Process:
         identity: str = "",
         abort: Callable[[int], object] = os._exit,
     ) -> None:
-        """`name`: of its logger. `endpoint` None: found as `kube.auth` says, `kubeconfig` being the file's path or
-        empty. `abort` ends the process with nothing more being run.
+        """`name` is that of the logger. Without an `endpoint`, `kube.auth` finds one; `kubeconfig` is a path or empty.
 
-        With a `transport` there is no endpoint: requests go there, and this is not the only one in its process, so
-        the garbage collector is left alone. `timing` is then where its time comes from, and `identity` its name.
+        `abort` ends the process immediately, without cleanup.
+
+        With a `transport` there is no endpoint, and requests use the transport. Then the interpreter may run several
+        such processes, so the garbage collector is left alone, and `timing` and `identity` are specific to this one.
 
         Raises KubeConfigError.
         """
@@ -63,19 +64,22 @@ class Process:
         self._abort = abort
         self._log = get_logger(name)
         self._stopping = asyncio.Event()
-        #: Those that this process has to hold to write anything.
+        #: The leases that this process must hold to write.
         self.leases = Leases({}, identity=self._identity)
 
     def stop(self) -> None:
-        """Begin the orderly end; `run` returns when it is done."""
+        """Begin an orderly shutdown; `run` returns when it is complete."""
         self._stopping.set()
 
     def _overrun(self) -> None:
         self._abort(1)
 
     def _connect(self, stack: AsyncExitStack, *, connections: int) -> tuple[Transport, GcPolicy | None]:
-        """Until `stack` ends: where requests go, by at most so many connections for other than watches; and the
-        garbage collector's policy, if this is the only one in its process."""
+        """Return the transport, which lives until `stack` ends, and the garbage collector's policy.
+
+        The transport uses at most `connections` for everything except watches. The policy is None if other processes
+        share the interpreter.
+        """
         transport, gc_policy = self._transport, None
         if transport is None:
             gc_policy = GcPolicy(self.metrics)
@@ -102,7 +106,7 @@ class Process:
         qps: float = 1.0,
         burst: int = 10,
     ) -> EventRecorder:
-        """As it is, for the events about leases, of which there are two at most."""
+        """Create a recorder. The defaults suit events about leases, of which there are at most two."""
         return EventRecorder(
             transport,
             controller=controller,
@@ -123,15 +127,17 @@ async def run_to_end(
     signals: bool,
     log: FilteringBoundLogger,
 ) -> int:
-    """A whole process's work; gives the exit code. `signals`: those of `end_on_signals`, SIGHUP calls `reload`, and
-    SIGUSR2 `check`, where there are these."""
+    """Run a whole process and return the exit code.
+
+    With `signals`, those of `end_on_signals` are handled, SIGHUP calls `reload`, and SIGUSR2 calls `check`, if given.
+    """
     if signals:
         end_on_signals(stop, at_once, log)
         loop = asyncio.get_running_loop()
         if reload is not None:
             loop.add_signal_handler(signal.SIGHUP, reload)
         if check is not None:
-            # The loop alone would let a task be collected that nobody holds.
+            # The loop alone does not keep a reference to a task.
             checks: set[asyncio.Task[None]] = set()
 
             def begin_check() -> None:
@@ -152,8 +158,10 @@ async def run_to_end(
 def end_on_signals(
     stop: Callable[[], None], at_once: Callable[[], object], log: FilteringBoundLogger
 ) -> None:
-    """The first SIGTERM or SIGINT calls `stop`; the second `at_once`, which has to end the process with nothing more
-    being run, as for Kubernetes' own components."""
+    """Handle SIGTERM and SIGINT: the first one calls `stop`, the second one `at_once`.
+
+    `at_once` must end the process immediately, without cleanup, as in Kubernetes' own components.
+    """
     loop = asyncio.get_running_loop()
     asked = False
 
@@ -170,7 +178,7 @@ def end_on_signals(
 
 
 def _ended_by(group: BaseExceptionGroup[BaseException], log: FilteringBoundLogger) -> int:
-    """The exit code of a process whose tasks raised this, and why, for the log. Raises it where it is none of ours."""
+    """Log why the tasks of a process failed, and return its exit code. Other exceptions are raised again."""
     fatal, _ = group.split(Exception)
     if fatal is None:
         raise group

@@ -1,7 +1,7 @@
-"""What the console, and `agent-scheduler top`, show of a scheduler's process, read from its parts when it is asked for.
+"""Collects the state of a scheduler's process for the console and `agent-scheduler top`.
 
-Counters and buckets are told as they stand: a viewer makes rates of them and percentiles of what they rise by. Nodes
-are told by row of the ledger, and of these the news have only those that changed.
+Counters and buckets are absolute: viewers compute rates and percentiles from their increase. Nodes are identified by
+their row in the ledger, and updates contain only changed nodes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from agent_scheduler.telemetry.metrics import RESULTS, Metrics
 if TYPE_CHECKING:
     from agent_scheduler.shards.coordinator import Coordinator
 
-#: Gangs that are shown, those first that wait; all are counted.
+#: The limit of listed gangs, waiting ones first; the counts include all gangs.
 _GANGS_SHOWN: Final = 100
 _NO_SHARDS: Final[Mapping[str, NodeShard]] = MappingProxyType({})
-#: Phases of groups, in the order in which they are shown.
+#: The phases of groups in display order.
 _PHASES: Final = (PENDING, INQUEUE, UNKNOWN, RUNNING, COMPLETED)
 
 Json = dict[str, Any]
 
 
 class ConsolePicture:
-    """It is the `Console` of `serving`."""
+    """The `Console` of `serving`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ConsolePicture:
         leading: Callable[[], bool],
         now: Callable[[], float],
     ) -> None:
-        """`now` in seconds since 1970. `about`: what stays as it is while the process runs."""
+        """`now` is in seconds since 1970. `about` has the constant properties of the process."""
         self._fast_path = fast_path
         self._batch = batch
         self._coordinator = coordinator
@@ -58,13 +58,13 @@ class ConsolePicture:
         self._about = {"version": __version__, **about}
         self._leading = leading
         self._now = now
-        # What the last news had. Owner: `news`.
+        # The content of the last update. Owned by `news`.
         self._sequence = 0
         self._shards = _NO_SHARDS
         self._told: dict[str, Any] = {}
 
     def figures(self) -> Json:
-        """All but the single nodes, of which there are sums by resource."""
+        """Return everything, with sums per resource instead of single nodes."""
         columns = self._fast_path.ledger.columns
         offered, taken = columns.allocatable.sum(axis=1), columns.requested.sum(axis=1)
         resources = {
@@ -104,7 +104,7 @@ class ConsolePicture:
                 self._told[name] = found[name] = table
         return found
 
-    # ---- numbers
+    # ---- figures
 
     def _figures(self) -> Json:
         fast_path, metrics = self._fast_path, self._metrics
@@ -130,7 +130,7 @@ class ConsolePicture:
         }
 
     def _waiting_of_batch(self) -> int:
-        """Pods of the batch scheduler's that wait."""
+        """Return the number of waiting pods of the batch scheduler."""
         if self._batch is None:
             return 0
         placed = self._fast_path.ledger.placements
@@ -142,9 +142,9 @@ class ConsolePicture:
     # ---- nodes
 
     def _nodes(self, rows: Iterable[int], *, spec_after: int) -> Json:
-        """What is taken on these rows, and what the nodes are whose spec has changed since `spec_after`."""
+        """Return the usage of these rows, and the nodes whose spec has changed since `spec_after`."""
         columns = self._fast_path.ledger.columns
-        # Shared ones are counted in thousandths.
+        # Shared GPUs are counted in thousandths.
         gpus = [
             (index, WHOLE if name == SHARED_GPU else 1)
             for name, index in columns.interns.resources.items()
@@ -184,7 +184,7 @@ class ConsolePicture:
         return _NO_SHARDS if self._coordinator is None else self._coordinator.shards
 
     def _shard_of(self) -> Mapping[str, list[str]]:
-        """By shard, the names of the nodes that its scheduler uses."""
+        """Return for each shard the names of the nodes that its scheduler uses."""
         return {name: sorted(shard.in_use) for name, shard in sorted(self._known_shards().items())}
 
     # ---- tables
@@ -193,7 +193,7 @@ class ConsolePicture:
         return {"queues": self._queues(), "gangs": self._gangs(), "shards": self._shard_table()}
 
     def _queues(self) -> list[Json]:
-        """Amounts are of `engine.quotas.vector`: cpu in millicores, memory in bytes, others in thousandths."""
+        """Return the queues. Amounts are in `engine.quotas.vector` units: millicores, bytes, others in thousandths."""
         book = self._fast_path.ledger.usage.book
         found = []
         for name in sorted(book.names()):
@@ -247,7 +247,8 @@ class ConsolePicture:
             "needs": found.spec.min_member,
             "has": have,
             "members": len(group.members),
-            # Name, how many have a node, how many there are, how many are needed, whether it waits for others.
+            # Name, number of pods with a node, of existing pods, of required pods, and whether the role waits for
+            # others.
             "roles": [(name, *counts, name in found.waiting_roles) for name, counts in roles.items() if name],
             "why": why,
         }

@@ -1,6 +1,6 @@
-"""The flags of `agent-scheduler controllers`, and what they say.
+"""The flags of `agent-scheduler controllers`, and the settings made from them.
 
-What is the same as for `agent-scheduler run` has the same flags; those of the sharding controller are Volcano's.
+Settings that `agent-scheduler run` has, too, use the same flags; those of the sharding controller are Volcano's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agent_scheduler.controllers.sharding.flags import add_sharding_arguments, s
 from apimachinery.codec import suggest
 from apimachinery.errors import ConfigurationError
 
-#: What `--enable` takes.
+#: The values of `--enable`.
 SHARDING, QUEUE, PODGROUP, JOB = "sharding", "queue", "podgroup", "job"
 CONTROLLERS = (JOB, PODGROUP, QUEUE, SHARDING)
 
@@ -33,14 +33,14 @@ LEASE = "agent-scheduler-controllers"
 PORT = 10252
 
 _BY_NAME = {flag.names[0]: flag for flag in FLAGS}
-#: Flags that a scheduler has, too; where the default is another, with words that say so.
+#: Flags shared with a scheduler, with their own help texts where the default differs.
 _SHARED: Mapping[Flag, str] = {
     **{
         _BY_NAME[name]: _BY_NAME[name].help
         for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format")
     },
     _BY_NAME["--port"]: f"port of the HTTP server; 0: none (default: {PORT})",
-    LEADER_ELECT: "work only while holding a lease, so that replicas take over from one another (default: yes)",
+    LEADER_ELECT: "work only while holding a lease, so that one replica works at a time (default: yes)",
     LOCK_NAMESPACE: LOCK_NAMESPACE.help,
     **{flag: flag.help for flag in ELECTION_DETAILS},
     _BY_NAME["--leader-elect-resource-name"]: f"name of the lease (default: {LEASE})",
@@ -49,19 +49,19 @@ _SHARED: Mapping[Flag, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllersSettings:
-    """Everything, with nothing left open."""
+    """All settings, with the defaults filled in."""
 
     enabled: tuple[str, ...]
     kubeconfig: str
     election: LeaderElection
-    #: What said where the lease is.
+    #: The source of the lease's namespace.
     namespace_from: str = ""
     serving: Serving
     logging: Logging
     sharding: ControllerSettings
     podgroup: PodGroupSettings = field(default_factory=PodGroupSettings)
     job: JobSettings = field(default_factory=JobSettings)
-    #: What was said and is deprecated or has no effect: for the log.
+    #: Deprecated or ineffective settings, for the log.
     warnings: tuple[str, ...] = ()
 
 
@@ -77,12 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler-name",
         metavar="NAME",
         action="append",
-        help="scheduler whose pods get groups; may be given several times (default: volcano)",
+        help="scheduler whose pods get groups; repeatable (default: volcano)",
     )
     parser.add_argument(
         "--enable-ssh-plugin",
         action="store_true",
-        help="let Jobs have the plugin ssh, for which the job controller has to write Secrets",
+        help="allow the plugin ssh in Jobs, for which the job controller needs to write Secrets",
     )
     parser.add_argument(
         "--authorize-metrics",
@@ -104,16 +104,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def settings_of(
     args: argparse.Namespace, *, namespace: Callable[[], OwnNamespace] = own_namespace
 ) -> ControllersSettings:
-    """What the flags say. `namespace`: that of leases, if no flag says it. Raises ConfigurationError."""
+    """Return the settings of the flags. `namespace` is the default namespace of leases. Raises ConfigurationError."""
     enabled = _enabled(args.enable or [])
     values = given(args)
     election = section(values, LeaderElection, {"leaderElect": True, "resourceName": LEASE})
     if not election.leader_elect:
         for flag in ELECTION_DETAILS:
             if flag in values:
-                raise ConfigurationError(
-                    f"{flag.names[0]}: does nothing without leader election; leave it out"
-                )
+                raise ConfigurationError(f"{flag.names[0]}: has no effect without leader election; remove it")
     if args.enable_ssh_plugin and find_spec("cryptography") is None:
         raise ConfigurationError("--enable-ssh-plugin: needs the package cryptography")
     own = namespace()
@@ -145,5 +143,5 @@ def _enabled(lists: list[str]) -> tuple[str, ...]:
         if name not in CONTROLLERS:
             raise ConfigurationError(f"--enable: unknown controller {name!r}; {suggest(name, CONTROLLERS)}")
     if not names:
-        raise ConfigurationError(f"--enable: no controller is named; allowed: {', '.join(CONTROLLERS)}")
+        raise ConfigurationError(f"--enable: no controller is specified; allowed: {', '.join(CONTROLLERS)}")
     return tuple(dict.fromkeys(names))

@@ -1,10 +1,10 @@
-"""Builds a process of controllers from its settings, runs it, and ends it in good order.
+"""Builds a process of controllers from its settings, runs it, and shuts it down in order.
 
-    start:  endpoint ─> transport ─> watching ─> synced ─> [lease] ─> what has been missed is listed ─> working
-    end:    SIGTERM or SIGINT ─> the write under way ends ─> lease released ─> exit 0
+    start:  endpoint ─> transport ─> watching ─> synced ─> [lease] ─> missed changes are listed ─> working
+    end:    SIGTERM or SIGINT ─> the write in progress ends ─> lease released ─> exit 0
 
-Exit codes are those of `agent-scheduler run`: 0 after a signal, 1 when something broke or the lease was lost, 2 for
-flags that cannot be used, a port that is taken among them.
+The exit codes are those of `agent-scheduler run`: 0 after a signal, 1 after a failure or the loss of the lease, 2 for
+unusable flags, including a port that is in use.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from agent_scheduler.telemetry.pauses import GcPolicy
 
 from .controller_flags import JOB, PODGROUP, QUEUE, SHARDING, ControllersSettings
 
-#: reportingController of events about the lease, and of what a controller says under no name of its own.
+#: The reportingController of events about the lease, and of controllers without a name of their own.
 NAME = "agent-scheduler-controllers"
-#: The same of the sharding controller's.
+#: The reportingController of the sharding controller.
 _SHARDING_NAME = "agent-scheduler-sharding"
-#: Watches keep connections of their own; writes of groups go several at a time, and lists, lease and events beside.
+#: Watches have their own connections; several writes of groups are simultaneous, beside lists, lease and events.
 _CONNECTIONS = 16
 _EVENTS_QPS, _EVENTS_BURST = 10.0, 50
-#: Seconds that the write under way, and the last events, get at the end.
+#: Seconds for the write in progress at shutdown, and for the last events.
 _GRACE = 10.0
 _EVENTS_GRACE = 2.0
 
 
 class ControllersProcess(Process):
-    """One process's worth of controllers."""
+    """A process that runs controllers."""
 
     metrics: ControllersMetrics
 
@@ -66,7 +66,7 @@ class ControllersProcess(Process):
         identity: str = "",
         abort: Callable[[int], object] = os._exit,
     ) -> None:
-        """The rest as for `Process`. Raises KubeConfigError."""
+        """Build the process; the other arguments are as for `Process`. Raises KubeConfigError."""
         super().__init__(
             "controllers",
             kubeconfig=settings.kubeconfig,
@@ -80,13 +80,13 @@ class ControllersProcess(Process):
         self._leading = False
         self.metrics = ControllersMetrics(version=__version__)
         self.metrics.families.read_from(self)
-        #: Set while `run` runs: those that are enabled.
+        #: The enabled controllers; set while `run` runs.
         self._running: list[Controller] = []
         self.sharding: ShardingController | None = None
         self.queues: QueueController | None = None
         self._reconciling: Reconciling | None = None
 
-    # ---- what metrics are read from
+    # ---- sources of metrics
 
     @property
     def reconciles_waiting(self) -> Mapping[str, float]:
@@ -94,11 +94,11 @@ class ControllersProcess(Process):
 
     @property
     def queue_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """How many groups each queue has in which phase."""
+        """The number of groups by queue and phase."""
         return self.queues.counts if self.queues is not None else {}
 
     async def run(self, *, signals: bool = True) -> int:
-        """Work until stopped. Returns the exit code. `signals`: SIGTERM and SIGINT stop."""
+        """Work until stopped. Return the exit code. With `signals`, SIGTERM and SIGINT stop the process."""
         return await run_to_end(
             self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log
         )
@@ -136,7 +136,7 @@ class ControllersProcess(Process):
             self._log.info("stopped")
 
     async def _wind_down(self, controllers: Sequence[Controller], working: asyncio.Task[None]) -> None:
-        """Let the writes end that are under way, within the grace."""
+        """Let the writes in progress end within the grace period."""
         self._log.info("stopping", grace_seconds=_GRACE)
         for each in controllers:
             each.stop()
@@ -188,7 +188,7 @@ class ControllersProcess(Process):
         self.metrics.events_total.labels(what).inc()
 
     def _controllers(self, transport: Transport, events: EventRecorder) -> list[Controller]:
-        """Those that are enabled."""
+        """Create the enabled controllers."""
         enabled, timing = self._settings.enabled, self._timing
         found: list[Controller] = []
         if SHARDING in enabled:
@@ -239,7 +239,7 @@ class ControllersProcess(Process):
         return Leases({election.resource_name: elector}, identity=self._identity)
 
     def sources(self) -> Sources:
-        """What the HTTP server shows of this process."""
+        """Return the content of the HTTP server."""
         return Sources(
             metrics=self.metrics.exposition,
             configuration=lambda: {
@@ -273,7 +273,7 @@ def _all(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _shown(controller: ShardingController) -> Mapping[str, Any]:
-    """What is in effect, for people."""
+    """Return the effective settings for display."""
     settings = controller.effective.settings
     if settings is None:
         return {"problem": controller.effective.problem}

@@ -1,4 +1,4 @@
-"""The debug pages of a scheduler's process: what its parts know, as data."""
+"""The debug pages of a scheduler's process: the state of its parts as data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Known = tuple[bool, Mapping[str, Any]]
 
 
 class DebugPages:
-    """Holds nothing of its own. `leading`: whether this process decides now; `clock` in seconds."""
+    """Provides debug pages without own state.
+
+    `leading` returns whether this process decides now; `clock` is in seconds.
+    """
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class DebugPages:
         self._clock = clock
 
     def queue(self, query: DebugQuery) -> DebugPage:
-        # One more than is shown: by it the server knows that something was left out.
+        # One more than the limit tells the server that items were left out.
         queue = self._fast_path.queue
         pods = waiting_pods(queue, namespace=query.namespace, place=query.place, limit=query.limit + 1)
         return DebugPage(queue_summary(queue), pods)
@@ -48,7 +51,7 @@ class DebugPages:
         return self._known(explained or self._fast_path.explainer.pod(namespace, name))
 
     def explain_group(self, namespace: str, name: str) -> Known:
-        """Only where there is a batch scheduler."""
+        """Explain a group. Needs a batch scheduler."""
         self._need_lists()
         assert self._batch is not None
         return self._known(self._batch.explainer.group(namespace, name))
@@ -65,4 +68,4 @@ class DebugPages:
 
     def _need_lists(self) -> None:
         if not self._fast_path.is_synced:
-            raise NotReady("pods and nodes have not been listed yet; ask again soon")
+            raise NotReady("pods and nodes have not been listed yet; try again soon")

@@ -1,5 +1,4 @@
-"""What a process has to hold to schedule, as its configuration says: leases, and the nodes of its NodeShard; how it
-works while it holds them."""
+"""The leases and the NodeShard that a process must hold to schedule, according to its configuration."""
 
 from __future__ import annotations
 
@@ -24,20 +23,20 @@ from agent_scheduler.telemetry.logs import FilteringBoundLogger
 if TYPE_CHECKING:
     from agent_scheduler.shards.coordinator import Coordinator, ShardObserver, Side
 
-#: Whose holder alone removes gates of queues' capacity, of all schedulers that share nodes.
+#: The lease whose holder alone removes the gates of queues, among all schedulers that share nodes.
 GATES_LEASE = "agent-scheduler-queue-gates"
-#: Seconds that the last event about a lease gets.
+#: Seconds for the last event about a lease.
 _EVENTS_GRACE = 2.0
 
 
 class Status(Protocol):
-    """A sample of a metric."""
+    """A metric sample."""
 
     def set(self, value: float, /) -> None: ...
 
 
 class CannotLead(Exception):
-    """This process holds its leases and cannot do the work, which another may be able to. The message says why."""
+    """The process holds its leases but cannot work; another one may be able to. The message says why."""
 
 
 async def lead(
@@ -50,11 +49,13 @@ async def lead(
     events: EventRecorder | None,
     back_off: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Do `work` once all leases are held. `status` of a lease's name is 1 meanwhile. `overrun` has to end the process
-    with nothing more being run. `events` records its start and its end. Raises what `Leases.run` does.
+    """Do `work` once all leases are held. Raises the exceptions of `Leases.run`.
 
-    If `work` raises CannotLead the leases are given back; after `back_off` they are tried for again, and without one
-    it is raised.
+    `status` of each lease's name is 1 meanwhile. `overrun` must end the process immediately. `events` records the
+    start and the end.
+
+    If `work` raises CannotLead, the leases are released and tried for again after `back_off`; without `back_off` the
+    exception is raised.
     """
     statuses = [status(name) for name in leases.names]
 
@@ -81,13 +82,13 @@ async def lead(
             await leases.run(held)
             if refused is None:
                 return
-            log.warning("leases given back", problem=str(refused))
+            log.warning("leases released", problem=str(refused))
             if back_off is None:
                 raise refused
             refused = None
             await back_off()
     except LeadershipOverrun as error:
-        # Unwinding would wait for the very work that does not stop, while others may lead.
+        # Unwinding would wait for the very work that does not stop, while another process may lead.
         log.critical("leadership overrun", problem=str(error))
         overrun()
         raise
@@ -95,8 +96,10 @@ async def lead(
 
 @asynccontextmanager
 async def leadership_events(leases: Leases, events: EventRecorder | None) -> AsyncIterator[None]:
-    """While inside, this process leads, and events about its leases say so in client-go's words. Whoever lost a lease
-    may write nothing any more, not even that."""
+    """Record the start and the end of leading as events about the leases, in client-go's words.
+
+    After the loss of a lease nothing may be written, not even that event.
+    """
     if events is None:
         yield
         return
@@ -121,7 +124,7 @@ async def leadership_events(leases: Leases, events: EventRecorder | None) -> Asy
 
 
 def after_lease_duration(configuration: Configuration, timing: Timing) -> Callable[[], Awaitable[None]]:
-    """A `back_off` that is long enough for every other candidate to try for the lease."""
+    """Return a `back_off` that gives every other candidate time to try for the lease."""
     return lambda: timing.sleep(configuration.leader_election.lease_duration)
 
 
@@ -134,9 +137,11 @@ def leases_of(
     on_new_leader: Callable[[str, str], None],
     source: Source | None = None,
 ) -> Leases:
-    """Those without which nothing may be written; none where the process is meant to be alone. The clock of `timing`
-    has to go on while the machine sleeps. `on_new_leader` is called with a lease and its holder. `source`: what the
-    configuration was loaded from."""
+    """Return the leases that are required for writing; none if the process has no peers.
+
+    The clock of `timing` must continue while the machine is suspended. `on_new_leader` is called with a lease and its
+    holder. `source` is where the configuration was loaded from.
+    """
     election, sharding = configuration.leader_election, configuration.sharding
     wanted: dict[str, tuple[str, Sequence[str]]] = {}
     if election.leader_elect:
@@ -171,7 +176,7 @@ def elector_of(
     timing: Timing,
     on_new_leader: Callable[[str], None],
 ) -> LeaderElector:
-    """For a lease that is held by the times of `election`. `timing`: as of `leases_of`."""
+    """Return an elector for a lease with the durations of `election`. `timing` is as for `leases_of`."""
     config = LeaseConfig(
         namespace=namespace,
         name=name,
@@ -188,8 +193,10 @@ def elector_of(
 def gates_turn(
     configuration: Configuration, transport: Transport, *, identity: str, timing: Timing
 ) -> LeaderElector | None:
-    """Which of the processes that share the nodes removes gates of queues' capacity; None where no others do.
-    `timing`: as of `leases_of`."""
+    """Return the elector of the process that removes queue gates; None if no others share the nodes.
+
+    `timing` is as for `leases_of`.
+    """
     sharding = configuration.sharding
     if sharding.mode == "none":
         return None
@@ -215,8 +222,8 @@ def coordinator_of(
     lease_timing: Timing,
     times: WatchTimes,
 ) -> Coordinator:
-    """Of the scheduler's NodeShard. `lease_timing`: as the `timing` of `leases_of`."""
-    # Here, because most schedulers share no nodes.
+    """Return the coordinator of the scheduler's NodeShard. `lease_timing` is as `timing` for `leases_of`."""
+    # Imported here because most schedulers share no nodes.
     from agent_scheduler.shards.coordinator import Coordinator
 
     sharding = configuration.sharding
@@ -244,11 +251,11 @@ async def schedule_within(
     stopping: asyncio.Event,
     log: FilteringBoundLogger,
 ) -> None:
-    """Schedule on the nodes of the shard until `stopping`, and give them back at the end."""
+    """Schedule on the nodes of the shard until `stopping`, then release them."""
     try:
         async with asyncio.TaskGroup() as tasks:
             service = [tasks.create_task(coordinator.run()), tasks.create_task(stopping.wait())]
-            # Until it is known which nodes are ours no pod is refused for want of one, nor sent to others.
+            # Until the usable nodes are known, no pod is rejected for lack of one or sent to another scheduler's.
             settled = tasks.create_task(coordinator.has_settled())
             await asyncio.wait((settled, service[1]), return_when=asyncio.FIRST_COMPLETED)
             if not stopping.is_set():
@@ -257,4 +264,4 @@ async def schedule_within(
                 task.cancel()
         await coordinator.release()
     except RequestFailed as error:
-        log.warning("nodes not given back", problem=str(error))
+        log.warning("nodes not released", problem=str(error))

@@ -1,4 +1,4 @@
-"""To whom the parts of a scheduler report: to metrics and logs, and, where that is configured, to traces as well."""
+"""The receivers of a scheduler's reports: metrics and logs, and traces if configured."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
 from apimachinery.errors import ConfigurationError
 
-#: Where a collector takes traces, if its URL does not say.
+#: The path of a collector's traces if its URL has no path.
 _TRACES = "/v1/traces"
 
 
 class Reports:
-    """Without traces."""
+    """Reports without traces."""
 
-    #: As `FastPath`'s `left`.
+    #: As `left` of `FastPath`.
     left: Callable[[str, str], object] | None = None
 
     def __init__(self, observer: FastPathObserver, recorder: QueueRecorder) -> None:
@@ -28,14 +28,14 @@ class Reports:
         self.recorder = recorder
 
     def waiting(self, scheduler_name: str) -> WaitingPods:
-        """The pods of the batch scheduler."""
+        """Create the collection of the batch scheduler's pods."""
         return WaitingPods(scheduler_name)
 
     async def close(self) -> None: ...
 
 
 def reports_of(configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str) -> Reports:
-    """Raises ConfigurationError where traces are asked for and cannot be made."""
+    """Create the reports. Raises ConfigurationError if traces are configured but impossible."""
     clock, policy = timing.clock, configuration.conflict_policy
     tracing = configuration.tracing
     if tracing is not None and tracing.sampling_rate_per_million:
@@ -44,7 +44,7 @@ def reports_of(configuration: Configuration, metrics: Metrics, *, timing: Timing
 
 
 def _traced(tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str) -> Reports:
-    # Only here: nothing of it is to be loaded where nothing is traced.
+    # Imported here to load nothing of it without traces.
     from agent_scheduler.process.tracing import TracedReports
     from agent_scheduler.telemetry.spans import Spans
     from agent_scheduler.telemetry.traces import PodTraces, TracedObserver, TracedQueueRecorder
@@ -60,12 +60,10 @@ def _traced(tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str
     except ImportError as error:
         raise ConfigurationError(
             f"tracing: needs OpenTelemetry's libraries, and {error.name or error} is not installed; "
-            "install agent-scheduler[tracing], or leave the section out"
+            "install agent-scheduler[tracing], or remove the section"
         ) from None
     except ValueError as error:
-        raise ConfigurationError(
-            f"tracing: a variable OTEL_* of the environment is no good: {error}"
-        ) from None
+        raise ConfigurationError(f"tracing: an environment variable OTEL_* is invalid: {error}") from None
     traces = PodTraces(
         spans, per_million=tracing.sampling_rate_per_million, counts=counts, clock=clock, now=timing.now
     )
@@ -78,5 +76,5 @@ def _traced(tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str
 
 
 def _traces_url(endpoint: str) -> str:
-    """A collector's URL without a path stands for all that it takes, as in OTEL_EXPORTER_OTLP_ENDPOINT."""
+    """Return the URL for traces. A URL without a path is a collector's base URL, as in OTEL_EXPORTER_OTLP_ENDPOINT."""
     return endpoint.rstrip("/") + _TRACES if urlsplit(endpoint).path in ("", "/") and endpoint else endpoint

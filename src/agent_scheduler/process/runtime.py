@@ -1,11 +1,11 @@
-"""Builds one scheduler process from its configuration, runs it, and ends it in good order.
+"""Builds a scheduler process from its configuration, runs it, and shuts it down in order.
 
     start:  endpoint ─> transport ─> fast path (watching) ─> synced ─> [leases ─> renewed ─> shard] ─> scheduling
-    reload: the file has changed, or SIGHUP ─> loaded and validated whole ─> applied between cycles, or refused
-    end:    SIGTERM or SIGINT ─> no new decisions ─> binds under way end ─> nodes and leases released ─> exit 0
+    reload: the file has changed, or SIGHUP ─> loaded and validated as a whole ─> applied between cycles, or rejected
+    end:    SIGTERM or SIGINT ─> no new decisions ─> binds in progress end ─> nodes and leases released ─> exit 0
 
-Exit codes: 0 after a signal, 1 when something broke or the lease was lost (a supervisor restarts us then, with
-nothing of the old leader's in flight), 2 for a configuration that cannot be used.
+Exit codes: 0 after a signal, 1 after a failure or the loss of the lease (a supervisor restarts the process then, with
+nothing of the old leader in flight), 2 for an unusable configuration.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ from agent_scheduler.telemetry.pauses import GcPolicy
 if TYPE_CHECKING:
     from agent_scheduler.shards.coordinator import Coordinator
 
-#: Connections beyond those of the fast path's writes, so that none of these ever waits for one: lists, the lease,
-#: and reviews of who may read the metrics.
+#: Connections in addition to those of the fast path's writes, which therefore never wait for one: for lists, the
+#: lease, and authorization reviews.
 _OTHER_CONNECTIONS = 8
 
-#: When the HTTP server answers at the latest, though pods and nodes have not been listed yet.
+#: The HTTP server answers after this time at the latest, even if pods and nodes are not listed yet.
 _SERVING_SECONDS = 1.0
 
-#: Part of the shutdown grace that binds under way may use; conditions and events get the rest.
+#: The share of the shutdown grace period for binds in progress; conditions and events get the rest.
 _BIND_SHARE = 0.7
 
 
 class Runtime(Process):
-    """One process's worth of scheduler."""
+    """A process that runs a scheduler."""
 
     metrics: Metrics
 
@@ -83,8 +83,9 @@ class Runtime(Process):
         timing: Timing | None = None,
         identity: str = "",
     ) -> None:
-        """`source`: what `configuration` was loaded from; if that is a file, changes of it take effect. The rest as
-        for `Process`. Raises KubeConfigError, and ConfigurationError for traces that cannot be made.
+        """`source` is where `configuration` was loaded from; changes of a file take effect. Raises KubeConfigError.
+
+        Raises ConfigurationError for impossible traces. The other arguments are as for `Process`.
         """
         super().__init__(
             "runtime",
@@ -104,28 +105,29 @@ class Runtime(Process):
         self._reports = reports_of(configuration, self.metrics, timing=self._timing, identity=self._identity)
         self._observer = self._reports.observer
         self._reloader: Reloader | None = None
-        #: Set while `run` runs; there is a coordinator only where nodes are shared by shards.
+        #: Set while `run` runs; the coordinator only if nodes are shared by shards.
         self.fast_path: FastPath | None = None
-        #: Beside the fast path, if one is configured.
+        #: The scheduler beside the fast path, if configured.
         self.batch: BatchScheduler | None = None
-        #: Both. Batch comes first, so that at the end it has the binder take nothing more.
+        #: Both. Batch comes first, so that at the end it stops giving pods to the binder.
         self._schedulers: tuple[BatchScheduler | FastPath, ...] = ()
         self.coordinator: Coordinator | None = None
 
     def reload(self) -> None:
-        """Load the configuration file again at once, changed or not."""
+        """Load the configuration file again immediately, changed or not."""
         if self._reloader is not None:
             self._reloader.now()
 
     async def log_check(self) -> None:
-        """Check what is known against the cluster, and log what differs."""
+        """Compare the state with the cluster, and log the differences."""
         check = self.sources().check if self.fast_path is not None else None
         await logged_check(check, self._log)
 
     async def run(self, *, signals: bool = True) -> int:
-        """Schedule until stopped. Returns the exit code.
+        """Schedule until stopped. Return the exit code.
 
-        `signals`: SIGTERM and SIGINT stop, SIGHUP reloads if there is a file, and SIGUSR2 has a self-check logged.
+        With `signals`, SIGTERM and SIGINT stop the process, SIGHUP reloads the file, if any, and SIGUSR2 logs a
+        self-check.
         """
         has_file = self._source is not None and self._source.file is not None
         return await run_to_end(
@@ -184,7 +186,7 @@ class Runtime(Process):
             self._log.info("stopped")
 
     async def _serve(self, server: HttpServer, fast_path: FastPath) -> None:
-        """Answers requests once that no longer keeps the first bind waiting, or that takes long."""
+        """Answer requests once that no longer delays the first bind, or after `_SERVING_SECONDS`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SERVING_SECONDS):
                 await fast_path.synced()
@@ -192,7 +194,7 @@ class Runtime(Process):
         await server.serve()
 
     async def _wind_down(self, fast_path: FastPath, leading: asyncio.Task[None]) -> None:
-        """Let what is under way end, within the grace; then stop whatever is left."""
+        """Let work in progress end within the grace period; then stop the rest."""
         grace = self._configuration.shutdown_grace_period
         self._log.info("stopping", grace_seconds=grace, binds_in_flight=fast_path.binder.in_flight)
         for scheduler in self._schedulers:
@@ -201,12 +203,12 @@ class Runtime(Process):
             leading.cancel()
         _, late = await asyncio.wait({leading}, timeout=grace)
         if late:
-            self._log.warning("grace is over", binds_in_flight=fast_path.binder.in_flight)
+            self._log.warning("grace period is over", binds_in_flight=fast_path.binder.in_flight)
             leading.cancel()
             with suppress(asyncio.CancelledError):
                 await leading
 
-    #: Whether this process decides and writes now. Owner: `_lead_when_synced`.
+    #: Whether this process decides and writes now. Owned by `_lead_when_synced`.
     _scheduling = False
 
     async def _lead_when_synced(
@@ -223,7 +225,7 @@ class Runtime(Process):
         )
 
         for kind in fast_path.absent:
-            # What is served later is watched from then on. Volcano's kinds are there where somebody installs them.
+            # A kind that is served later is watched from then on. Volcano's kinds are optional.
             tell = self._log.warning if kind.resource.endswith(".volcano.sh") else self._log.info
             tell("input not served", plugins=kind.readers, kind=kind.name, lacking=kind.resource)
 
@@ -242,8 +244,8 @@ class Runtime(Process):
             return
 
         async def take_over() -> None:
-            # Our watch may lack the last binds of whoever led before. It writes no more, so what is listed
-            # from now on has them all.
+            # Our watch may lack the last binds of the previous leader. It no longer writes, so a list from now on has
+            # them all.
             try:
                 await fast_path.renew()
             except NotListed as error:
@@ -324,7 +326,7 @@ class Runtime(Process):
         )
 
     def _apply(self, configuration: Configuration) -> None:
-        """Go on by another configuration, between cycles. Raises having changed nothing."""
+        """Switch to another configuration between cycles. If this raises, nothing has changed."""
         settings, batch = self._settings_of(configuration), self.batch
         assert self.fast_path is not None, "made before the reloader"
         self.fast_path.reconfigure(settings)
@@ -375,7 +377,7 @@ class Runtime(Process):
         )
 
     def sources(self) -> Sources:
-        """What the HTTP server shows of this process. Needs `run`."""
+        """Return the content of the HTTP server. Needs `run`."""
         fast_path = self.fast_path
         assert fast_path is not None, "asked while the process runs"
 

@@ -11,7 +11,7 @@ from agent_scheduler.telemetry.traces import PodTraces
 
 
 class TracedReports(Reports):
-    """Owner of the traces and of what sends them."""
+    """Owns the traces and their exporter."""
 
     def __init__(
         self, observer: FastPathObserver, recorder: QueueRecorder, traces: PodTraces, spans: Spans

@@ -1,10 +1,10 @@
-"""Builds a webhook of admission from its settings, runs it, and ends it in good order.
+"""Builds an admission webhook from its settings, runs it, and shuts it down in order.
 
-    start:  port ─> certificate ─> serving; reviews that need to know queues are answered once these were listed
-    end:    SIGTERM or SIGINT ─> not ready, while it still answers ─> requests under way end ─> exit 0
+    start:  port ─> certificate ─> serving; reviews that need queues are answered once these are listed
+    end:    SIGTERM or SIGINT ─> not ready, but still answering ─> requests in progress end ─> exit 0
 
-Exit codes are those of `agent-scheduler run`: 0 after a signal, 1 when something broke, 2 for flags, files or a port
-that cannot be used. There is no lease: all replicas answer.
+The exit codes are those of `agent-scheduler run`: 0 after a signal, 1 after a failure, 2 for unusable flags, files or
+ports. There is no lease: all replicas answer.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ from .webhook_flags import WebhookSettings, read_groups
 if TYPE_CHECKING:
     from agent_scheduler.webhook.authority import Held
 
-#: Watches keep connections of their own; beside them a Secret and two configurations are read and written.
+#: Watches have their own connections; the others read and write a Secret and two configurations.
 _CONNECTIONS = 4
-#: Seconds between two looks at the file of resource groups.
+#: Seconds between two checks of the file of resource groups.
 _LOOK_EVERY: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """A path of reviews; `needs_picture`: of a cluster that was listed."""
+    """A path of reviews; `needs_picture` if its reviews need the listed cluster."""
 
     reviewer: Reviewer
     needs_picture: bool = True
 
 
 class WebhookProcess(Process):
-    """One process's worth of admission."""
+    """A process that runs admission."""
 
     metrics: WebhookMetrics
 
@@ -77,7 +77,7 @@ class WebhookProcess(Process):
         timing: Timing | None = None,
         abort: Callable[[int], object] = os._exit,
     ) -> None:
-        """The rest as for `Process`. Raises KubeConfigError."""
+        """Build the process; the other arguments are as for `Process`. Raises KubeConfigError."""
         super().__init__(
             "webhook",
             kubeconfig=settings.kubeconfig,
@@ -94,14 +94,14 @@ class WebhookProcess(Process):
         self.metrics.families.read_from(self)
         self.certificate = ServingCertificate()
         self._presented = asyncio.Event()
-        #: In seconds since 1970; 0 where it is not its own.
+        #: In seconds since 1970; 0 for an external certificate.
         self.certificate_expiry = 0.0
-        #: The port that it serves on, once it does.
+        #: The port of the server; 0 before it listens.
         self.port = 0
         self._picture: Picture | None = None
 
     async def run(self, *, signals: bool = True) -> int:
-        """Serve until stopped. Returns the exit code. `signals`: SIGTERM and SIGINT stop."""
+        """Serve until stopped. Return the exit code. With `signals`, SIGTERM and SIGINT stop the process."""
         return await run_to_end(
             self._run, stop=self.stop, at_once=self._overrun, signals=signals, log=self._log
         )
@@ -139,15 +139,17 @@ class WebhookProcess(Process):
     def _certificates(
         self, transport: Transport, observer: InformerObserver
     ) -> Callable[[], Coroutine[Any, Any, None]]:
-        """What keeps the certificate current. `observer` is told of watches. Raises ServingError for files that cannot
-        be used."""
+        """Return the task that keeps the certificate current. Raises ServingError for unusable files.
+
+        `observer` receives the state of the watches.
+        """
         own, serving = self._settings.certificate, self._settings.serving
         if own is None:
             files = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
             given = GivenCertificates(*files, present=self._present, timing=self._timing)
             given.begin()
             return given.run
-        # Here, because the library for it need not be there where a certificate is given.
+        # Imported here because its library is optional with an external certificate.
         from agent_scheduler.webhook.own_certificates import OwnCertificates
 
         paths = configuration_paths(mutating=own.mutating, validating=own.validating)
@@ -188,7 +190,7 @@ class WebhookProcess(Process):
         self.certificate_expiry = expiry(held)
 
     async def _has_certificate(self) -> bool:
-        """Once there is one; False if the process is to end before that."""
+        """Wait for a certificate; return false if the process stops before."""
         async with asyncio.TaskGroup() as tasks:
             waiting = [tasks.create_task(each.wait()) for each in (self._presented, self._stopping)]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -199,7 +201,7 @@ class WebhookProcess(Process):
     # ---- resource groups
 
     async def _follow_groups(self, file: str) -> None:
-        """Take in what the file comes to say. What cannot be used changes nothing."""
+        """Apply changes of the file. An invalid file changes nothing."""
         problem = ""
         while True:
             await self._timing.sleep(_LOOK_EVERY)
@@ -263,12 +265,13 @@ class WebhookProcess(Process):
         return self._picture is not None and self._picture.is_synced
 
     def sources(self) -> Sources:
-        """What the HTTP server shows of this process, and answers."""
+        """Return the content of the HTTP server, including reviews."""
         return Sources(
             metrics=self.metrics.exposition,
             configuration=self._shown,
             reviews={path: self._reviewing(path, what) for path, what in self._paths().items()},
-            # That the API server is silent is no reason: it is who asks, and an older picture is better than none.
+            # A stale view does not make the process unready: the API server itself asks, and an old view is better
+            # than none.
             ready=(
                 Check("sync", lambda: None if self._is_synced else "not synced yet"),
                 Check("shutdown", lambda: "shutting down" if self._stopping.is_set() else None),

@@ -1,6 +1,6 @@
-"""The flags of `agent-scheduler webhook`, and what they say.
+"""The flags of `agent-scheduler webhook`, and the settings made from them.
 
-What is the same as for `agent-scheduler run` has the same flags; those of reviews are Volcano's.
+Settings that `agent-scheduler run` has, too, use the same flags; those of reviews are Volcano's.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from agent_scheduler.config.resource_groups import read_resource_groups
 from agent_scheduler.config.schema import ClientConnection, Logging, Serving
 from apimachinery.errors import ConfigurationError
 
-#: Whether pods are gated, as Volcano calls it. Volcano's default is off.
+#: Volcano's name of the feature gate for gating pods. Volcano's default is off.
 GATES = "SchedulingGatesQueueAdmission"
 FEATURES: Mapping[str, bool] = {GATES: True}
 
 PORT = 8443
 SCHEDULERS = ("volcano", "agent-scheduler")
-#: Of the Service, the configurations, and what begins the Secret's name.
+#: The name of the Service and the configurations, and the prefix of the Secret's name.
 NAME = "agent-scheduler-webhook"
 SECRET = f"{NAME}-certificate"
 _DEPTH = QueueRules().max_depth
@@ -47,14 +47,16 @@ _SHARED: Mapping[Flag, str] = {
         for name in ("--kubeconfig", "--bind-address", "--log-level", "--log-format")
     },
     _BY_NAME["--port"]: f"port of the HTTPS server (default: {PORT})",
-    _BY_NAME["--tls-cert-file"]: "PEM file with the certificate to present (default: it makes its own)",
+    _BY_NAME[
+        "--tls-cert-file"
+    ]: "PEM file with the certificate to present (default: the webhook creates its own)",
     _BY_NAME["--tls-private-key-file"]: _BY_NAME["--tls-private-key-file"].help,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCertificateSettings:
-    """`hosts`: names and addresses that the certificate is for. An empty name of a configuration: none is written."""
+    """`hosts` are the names and addresses in the certificate. A configuration with an empty name is not written."""
 
     namespace: str
     secret: str
@@ -65,23 +67,23 @@ class OwnCertificateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
-    """Everything, with nothing left open."""
+    """All settings, with the defaults filled in."""
 
     kubeconfig: str
     serving: Serving
     logging: Logging
     schedulers: tuple[str, ...]
     gates: bool = True
-    #: The file of resource groups, or empty, and what it said when it was read.
+    #: The file of resource groups, or empty, and its content at the start.
     admission_conf: str = ""
     groups: tuple[ResourceGroup, ...] = ()
     queues: QueueRules = field(default_factory=QueueRules)
     jobs: JobRules = field(default_factory=lambda: JobRules(scheduler=SCHEDULERS[0]))
-    #: None where `serving` names files.
+    #: None if `serving` names files.
     certificate: OwnCertificateSettings | None
-    #: Seconds in which it still answers, after it was asked to end.
+    #: Seconds for which the process still answers after a stop request.
     shutdown_delay: float = 5.0
-    #: What was said and is deprecated or has no effect: for the log.
+    #: Deprecated or ineffective settings, for the log.
     warnings: tuple[str, ...] = ()
 
 
@@ -90,8 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler-name",
         metavar="NAME",
         action="append",
-        help="scheduler whose pods are gated, as it takes the gates off; may be given several times. Jobs that name "
-        "none get the first "
+        help="scheduler whose pods are gated, and which removes the gates; repeatable. Jobs without "
+        "a scheduler get the first one "
         f"(default: {', '.join(SCHEDULERS)})",
     )
     parser.add_argument(
@@ -104,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--admission-conf",
         metavar="FILE",
         default="",
-        help="Volcano's own file of resource groups; a change of it takes effect (default: none)",
+        help="Volcano's file of resource groups; changes take effect while running (default: none)",
     )
     _add_rule_arguments(parser)
     _add_certificate_arguments(parser)
@@ -112,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shutdown-delay",
         metavar="DURATION",
         default="5s",
-        help="how long it answers after it was asked to end, while others learn of that (default: %(default)s)",
+        help="how long to answer after a stop request, until clients use other replicas (default: %(default)s)",
     )
     parser.add_argument(
         "--authorize-metrics",
@@ -128,7 +130,7 @@ def _add_rule_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-queue-depth",
         metavar="N",
         default=str(_DEPTH),
-        help="levels of queues below root, at most (default: %(default)s)",
+        help="the maximum number of queue levels below root (default: %(default)s)",
     )
     for name, usual, text in (
         ("--enable-queue-allocated-pods-check", "false", "refuse to delete a queue that has allocated pods"),
@@ -158,26 +160,26 @@ def _add_certificate_arguments(parser: argparse.ArgumentParser) -> None:
         "--certificate-secret",
         metavar="NAME",
         default=SECRET,
-        help="Secret in which it keeps its certificates, in its own namespace (default: %(default)s)",
+        help="Secret for the webhook's own certificates, in its own namespace (default: %(default)s)",
     )
     parser.add_argument(
         "--service-name",
         metavar="NAME",
         default=NAME,
-        help="Service in its own namespace by which it is reached (default: %(default)s)",
+        help="Service of the webhook in its own namespace (default: %(default)s)",
     )
     parser.add_argument(
         "--certificate-host",
         metavar="HOST",
         action="append",
-        help="name or address by which it is reached, too; may be given several times (default: none)",
+        help="additional name or address of the webhook; repeatable (default: none)",
     )
     for kind in ("mutating", "validating"):
         parser.add_argument(
             f"--{kind}-webhook-configuration",
             metavar="NAME",
             default=NAME,
-            help=f"{kind.capitalize()}WebhookConfiguration that is to trust its certificate; empty: none "
+            help=f"{kind.capitalize()}WebhookConfiguration that gets the webhook's certificate authority; empty: none "
             "(default: %(default)s)",
         )
 
@@ -185,14 +187,12 @@ def _add_certificate_arguments(parser: argparse.ArgumentParser) -> None:
 def settings_of(
     args: argparse.Namespace, *, namespace: Callable[[], OwnNamespace] = own_namespace
 ) -> WebhookSettings:
-    """What the flags say. Raises ConfigurationError."""
+    """Return the settings of the flags. Raises ConfigurationError."""
     values = given(args)
     serving = section(values, Serving, {"port": PORT, "authorizeMetrics": args.authorize_metrics})
     checked(lambda: check_serving(serving))
     if not serving.port:
-        raise ConfigurationError(
-            "--port: found 0; allowed: a port from 1 to 65535, as all it does is to serve"
-        )
+        raise ConfigurationError("--port: found 0; allowed: a port from 1 to 65535")
     depth = args.max_queue_depth
     if not (depth.isascii() and depth.isdigit() and len(depth) < 6 and int(depth)):
         raise ConfigurationError(f"--max-queue-depth: found {depth!r}; allowed: a whole number, 1 or more")
@@ -224,17 +224,17 @@ def settings_of(
 
 
 def _idle(args: argparse.Namespace) -> tuple[str, ...]:
-    """Flags of a certificate of its own that were given beside another one."""
+    """Return warnings for flags of an own certificate that are ineffective beside --tls-cert-file."""
     own = {"certificate_secret": SECRET, "service_name": NAME, "certificate_host": None}
     return tuple(
-        f"--{dest.replace('_', '-')} beside --tls-cert-file: it makes no certificate"
+        f"--{dest.replace('_', '-')} beside --tls-cert-file: the webhook creates no certificate"
         for dest, usual in own.items()
         if getattr(args, dest) != usual
     )
 
 
 def read_groups(file: str) -> tuple[ResourceGroup, ...]:
-    """Raises ConfigurationError."""
+    """Read the resource groups. Raises ConfigurationError."""
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -246,12 +246,12 @@ def read_groups(file: str) -> tuple[ResourceGroup, ...]:
 def _own_certificate(args: argparse.Namespace, namespace: OwnNamespace) -> OwnCertificateSettings:
     if find_spec("cryptography") is None:
         raise ConfigurationError(
-            "--tls-cert-file: is not given, and to make a certificate the library cryptography is needed; "
-            "install agent-scheduler[webhook], or give a certificate"
+            "--tls-cert-file: not given, and creating a certificate needs the library cryptography; "
+            "install agent-scheduler[webhook], or provide a certificate"
         )
     if not namespace.name:
         raise ConfigurationError(
-            f"--certificate-secret: its namespace cannot be told: {namespace.source}; give it in $POD_NAMESPACE"
+            f"--certificate-secret: its namespace is unknown: {namespace.source}; set $POD_NAMESPACE"
         )
     service = object_name("--service-name", args.service_name)
     inside = f"{service}.{namespace.name}.svc"

@@ -1,13 +1,13 @@
-"""Who may read metrics and debug pages: the API server decides, as for any Kubernetes component.
+"""Authorizes requests for metrics and debug pages through the API server, as Kubernetes components do.
 
-A bearer token is shown to TokenReview, and the user it belongs to is put to SubjectAccessReview for `get` on the
-path. What cannot be asked is refused. Answers are kept for a short while, so that a scrape every few seconds does
-not cost two requests each: at most a minute for a yes, which bounds how long a withdrawn right still works, and
-ten seconds for a no.
+A TokenReview finds the user of a bearer token, and a SubjectAccessReview checks `get` on the path for the user. If
+the API server cannot be asked, access is denied. Results are cached, so that a scrape every few seconds does not cost
+two requests each: an approval for at most a minute, which limits how long a revoked permission still works, and a
+denial for ten seconds.
 
-Whoever reaches the port can make us ask, with any token that comes to mind. So few tokens are asked about at a time,
-each once however many requests come with it, few more may wait, and the rest are turned away. Tokens that were good
-lately do not queue behind such guesses, and guesses do not displace what is known of them.
+Every client of the port can cause reviews of arbitrary tokens. Therefore only a few tokens are reviewed at a time,
+each once regardless of the number of its requests, a few more may wait, and other requests are rejected. Recently
+approved tokens do not wait behind unknown ones, and unknown ones do not evict their cached results.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from agent_scheduler.telemetry.logs import get_logger
 
 YES_SECONDS = 60.0
 NO_SECONDS = 10.0
-#: Answers kept of either kind, the oldest forgotten first: guessed tokens must not fill the memory.
+#: The number of cached results of each kind; the oldest are evicted first, so unknown tokens cannot fill the memory.
 _KEPT = 1024
-#: Tokens being asked about at a time, of those that were good lately and of all others.
+#: The number of simultaneous reviews for recently approved tokens, and for all others.
 _CONCURRENCY = 4
-#: Tokens that may wait to be asked about.
+#: The number of tokens that may wait for a review.
 _WAITING = 32
-#: For so long a token counts as one that was good lately.
+#: How long a token counts as recently approved, in seconds.
 _LATELY_SECONDS = 3600.0
 _TIMEOUT = 5.0
 
@@ -47,8 +47,10 @@ _log = get_logger(__name__)
 
 
 class Access(Enum):
-    """UNKNOWN: the API server could not be asked; treat it as a refusal that says nothing about the token. BUSY: it was
-    not, because too many wait already."""
+    """The result of a review. UNKNOWN: the API server could not be asked; the token may be valid.
+
+    BUSY: it was not asked, because too many tokens are waiting.
+    """
 
     ALLOWED = "allowed"
     UNAUTHENTICATED = "unauthenticated"
@@ -59,7 +61,7 @@ class Access(Enum):
 
 class Authorizer(Protocol):
     async def access(self, token: str, path: str) -> Access:
-        """Whether the bearer of `token` may GET `path`. Never raises for what happens on the network."""
+        """Return whether the bearer of `token` may GET `path`. Never raises for network failures."""
         ...
 
 
@@ -92,11 +94,11 @@ _ReviewT = TypeVar("_ReviewT", _TokenReview, _AccessReview)
 
 
 class _CannotAsk(Exception):
-    """The API server gave no usable answer."""
+    """The API server gave no usable response."""
 
 
 class _Answers:
-    """The last answers about some keys; those older than `until_forgotten` seconds may go."""
+    """The last results by key. Those older than `until_forgotten` seconds may be removed."""
 
     def __init__(self, clock: Callable[[], float], *, until_forgotten: float) -> None:
         self._clock = clock
@@ -104,7 +106,7 @@ class _Answers:
         self._answers: OrderedDict[_Key, tuple[Access, float]] = OrderedDict()
 
     def get(self, key: _Key, seconds: float) -> Access | None:
-        """The answer, if it is no older than that."""
+        """Return the result if it is not older than `seconds`."""
         answer, at = self._answers.get(key, (None, 0.0))
         return answer if answer is not None and self._clock() - at < seconds else None
 
@@ -128,10 +130,11 @@ class KubeAuthorizer:
         self._clock = clock
         self._slots = asyncio.Semaphore(_CONCURRENCY)
         self._known_slots = asyncio.Semaphore(_CONCURRENCY)
-        # Neither holds tokens, so that a memory dump does not have them, nor answers that are none.
+        # The caches contain digests instead of tokens, so a memory dump does not reveal tokens, and no UNKNOWN or
+        # BUSY.
         self._yes = _Answers(clock, until_forgotten=_LATELY_SECONDS)
         self._no = _Answers(clock, until_forgotten=NO_SECONDS)
-        #: Those being asked about or waiting for it.
+        #: The reviews in progress or waiting.
         self._asking: dict[_Key, asyncio.Task[Access]] = {}
 
     async def access(self, token: str, path: str) -> Access:
@@ -147,7 +150,7 @@ class KubeAuthorizer:
             slots = self._known_slots if lately else self._slots
             task = asyncio.get_running_loop().create_task(self._settle(key, token, path, slots))
             self._asking[key] = task
-        # Others may wait for the same answer, so it goes on when this request is given up.
+        # Other requests may wait for the same result, so the review continues if this request is cancelled.
         return await asyncio.shield(task)
 
     async def _settle(self, key: _Key, token: str, path: str, slots: asyncio.Semaphore) -> Access:

@@ -1,4 +1,4 @@
-"""The certificate that a server presents, which may be replaced while it serves."""
+"""The certificate of a server, which can be replaced while the server is running."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from agent_scheduler.kube.tls import load_certificate
 
 
 class ServingCertificate:
-    """Owner of `context`, by which a server speaks TLS; without a certificate it fails in every handshake."""
+    """Owns the TLS `context` of a server. Without a certificate every handshake fails."""
 
     def __init__(self) -> None:
         self.context = _server_context()
         self._digest = b""
 
     def present(self, certificate: bytes, key: bytes) -> bool:
-        """Present this one (PEM) on connections that are made from now on. Returns whether it is another one.
+        """Present this certificate (PEM) on new connections. Return whether it differs from the previous one.
 
-        Raises OSError for what cannot be used, and then nothing has changed.
+        Raises OSError if it cannot be used, and then changes nothing.
         """
         digest = hashlib.sha256(certificate).digest() + hashlib.sha256(key).digest()
         if digest == self._digest:
             return False
-        # On one of its own first: the context in use would be left with a new certificate beside the old key.
+        # Tested with a separate context first: a failure would leave the used one with a new certificate and the old
+        # key.
         load_certificate(_server_context(), certificate, key)
         load_certificate(self.context, certificate, key)
         self._digest = digest

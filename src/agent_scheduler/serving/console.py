@@ -1,7 +1,7 @@
-"""The console for browsers: three files, and one stream of server-sent events that says what is new.
+"""The console for browsers: a few static files, and a stream of server-sent events with the changes.
 
-The files are open to all, as there is nothing of the cluster in them. The stream asks for a token as the debug pages
-do; a page cannot give one to an `EventSource`, so it reads the stream by `fetch`.
+The files are public, since they contain nothing about the cluster. The stream requires a token, as the debug pages
+do. A page cannot pass one to an `EventSource`, so it reads the stream with `fetch`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .sources import Console
 
 _log = get_logger(__name__)
 
-#: Where the console is. Its files name one another relatively, so that it works behind a proxy that adds a prefix.
+#: The path of the console. Its files use relative links, so it works behind a proxy that adds a prefix.
 ROOT: Final = "/ui"
 STREAM: Final = f"{ROOT}/stream"
-#: Seconds between two looks at what is new.
+#: Seconds between two updates.
 INTERVAL: Final = 1.0
-#: Streams at a time; each keeps a connection.
+#: The limit of simultaneous streams; each uses a connection.
 MAX_VIEWERS: Final = 32
-#: Seconds after which a stream ends, so that a viewer has to show a token again that may no longer be good.
+#: Seconds after which a stream ends, so that the viewer's token is checked again.
 _LONGEST: Final = 600.0
 
 _TYPES: Final = {
@@ -37,7 +37,7 @@ _TYPES: Final = {
     "uplot.css": "text/css",
 }
 _HEADERS: Final = {
-    # The library that plots sets styles of elements by script, which this lets; it lets nothing from elsewhere.
+    # The plotting library sets element styles by script, which this policy allows. Foreign content is not allowed.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -51,18 +51,18 @@ def _event(name: str, number: int, data: object) -> bytes:
 
 
 class Stream:
-    """Asks what is new once for all viewers, and only while there are any."""
+    """Computes the updates once for all viewers, and only while there are viewers."""
 
     def __init__(self, source: Console, *, clock: Callable[[], float]) -> None:
         self._source = source
         self._clock = clock
         self._viewers = 0
         self._asking: asyncio.Task[None] | None = None
-        #: The last news, ready to be sent, and their number. Owner: the task in `_asking`.
+        #: The last update as bytes, and its number. Owned by the task in `_asking`.
         self._news = b""
         self._number = 0
         self._is_new = asyncio.Condition()
-        #: Rises when all streams are to end.
+        #: Increased to end all streams.
         self._epoch = 0
 
     @property
@@ -70,7 +70,7 @@ class Stream:
         return self._viewers
 
     async def close(self) -> None:
-        """Ends all streams."""
+        """End all streams."""
         async with self._is_new:
             self._epoch += 1
             self._is_new.notify_all()
@@ -78,14 +78,14 @@ class Stream:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if self._viewers >= MAX_VIEWERS:
             raise web.HTTPTooManyRequests(
-                text=f"{MAX_VIEWERS} viewers look at the console already\n", headers={"Retry-After": "10"}
+                text=f"{MAX_VIEWERS} viewers already use the console\n", headers={"Retry-After": "10"}
             )
         response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream",
                 "Cache-Control": "no-store",
                 "X-Content-Type-Options": "nosniff",
-                # Proxies that gather answers would keep it until it ends.
+                # Buffering proxies would hold the response back until it ends.
                 "X-Accel-Buffering": "no",
             }
         )
@@ -96,7 +96,7 @@ class Stream:
             await response.prepare(request)
             await self._send(response)
         except ConnectionError:
-            # The viewer went.
+            # The viewer has disconnected.
             pass
         finally:
             self._viewers -= 1
@@ -109,7 +109,7 @@ class Stream:
         ends, epoch = self._clock() + _LONGEST, self._epoch
         seen = -1
         while self._epoch == epoch and self._clock() < ends:
-            # Who missed some, because the connection was too slow for them, is told everything anew.
+            # A viewer that missed updates because of a slow connection gets everything again.
             if seen >= 0 and seen == self._number - 1:
                 text = self._news
             else:
@@ -122,7 +122,7 @@ class Stream:
 
     async def _ask(self) -> None:
         try:
-            # What was new before anybody looked is in the whole that each is told first.
+            # Changes from before the first viewer are in the whole that each viewer gets first.
             self._source.news()
             while True:
                 await asyncio.sleep(INTERVAL)
@@ -136,7 +136,7 @@ class Stream:
 
 
 def add_console(app: web.Application, source: Console, *, clock: Callable[[], float]) -> Stream:
-    """Its routes, on an application that guards `STREAM`."""
+    """Add the console's routes to an application that guards `STREAM`."""
     folder = resources.files(__package__) / "ui"
     files = {name: (folder / name).read_bytes() for name in _TYPES}
     page = (folder / "index.html").read_bytes()
@@ -144,7 +144,7 @@ def add_console(app: web.Application, source: Console, *, clock: Callable[[], fl
 
     async def index(request: web.Request) -> web.Response:
         if not request.path.endswith("/"):
-            # Relatively, as before: /ui -> ui/, whatever prefix a proxy added.
+            # A relative redirect, so that it works with any prefix of a proxy: /ui -> ui/.
             raise web.HTTPPermanentRedirect(f"{ROOT.lstrip('/')}/")
         return web.Response(body=page, content_type="text/html", charset="utf-8", headers=_HEADERS)
 

@@ -1,4 +1,4 @@
-"""The page about one pod as text for people: aligned, in the order of the questions that they ask."""
+"""Formats the page about one pod as aligned text, in the order of the usual questions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PLACES = {
     "active": "active: it is tried next",
     "backoff": "backoff: it is tried again when its backoff ends",
     "unschedulable": "unschedulable: it is tried again when something happens that may help",
-    "waiting": "waiting: sessions of the batch scheduler look at it",
+    "waiting": "waiting: sessions of the batch scheduler consider it",
     "complete": "complete: it has its minimum",
     "gated": "gated: it is not tried until its gate opens",
-    "in_flight": "in flight: it is being decided on or bound",
+    "in_flight": "in flight: it is being scheduled or bound",
     "bound": "bound",
     "deleting": "deleting",
     "not_ours": "not ours",
@@ -25,7 +25,7 @@ _PLACES = {
 
 
 def render(page: Mapping[str, Any], *, bold: bool = False) -> str:
-    """`page` is what /debug/explain answers; `bold`: headings, for a terminal."""
+    """Format a page of /debug/explain; with `bold`, headings are bold for a terminal."""
 
     def heading(text: str) -> str:
         return f"{_BOLD}{text}{_PLAIN}" if bold else text
@@ -40,12 +40,12 @@ def render(page: Mapping[str, Any], *, bold: bool = False) -> str:
         alone = " on the pod by itself" if page.get("gang") else ""
         sections.append([heading(f"Decision{alone}"), f"  {_verdict(decision)}"])
         if decision["plugins"]:
-            sections.append([heading("What refuses nodes"), *_plugins(decision["plugins"])])
+            sections.append([heading("Plugins that refuse nodes"), *_plugins(decision["plugins"])])
         if decision["best"]:
             sections.append([heading("Best nodes"), *_best(decision["best"])])
     if page.get("wakes"):
         rows = [(plugin, ", ".join(events) or "nothing") for plugin, events in page["wakes"].items()]
-        sections.append([heading("What would wake it"), *_table(("PLUGIN", "EVENTS"), rows)])
+        sections.append([heading("Events that trigger a retry"), *_table(("PLUGIN", "EVENTS"), rows)])
     if page.get("attempts"):
         sections.append([heading("Last attempts, newest first"), *_attempts(page["attempts"])])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
@@ -73,14 +73,14 @@ def _facts(page: Mapping[str, Any]) -> list[str]:
         ("Refused by", ", ".join(queue.get("diagnose") or ())),
         ("Attempts", queue.get("attempts")),
         ("Note", page.get("note")),
-        ("Note", None if page.get("leading", True) else "this replica stands by and decides nothing"),
+        ("Note", None if page.get("leading", True) else "this replica is on standby and makes no decisions"),
     ]
     shown = [(name, str(value)) for name, value in facts if value is not None and value != ""]
     width = max(len(name) for name, _ in shown) + 2
     return [f"{name:<{width}}{value}" for name, value in shown]
 
 
-#: Of those whose turn comes before so many are named.
+#: The maximum number of listed predecessors in the queue.
 _NAMED = 5
 
 
@@ -108,7 +108,7 @@ def _group(group: dict[str, Any] | None) -> str | None:
 
 
 def _gang_of(page: Mapping[str, Any]) -> str | None:
-    """Of a pod's page."""
+    """Return the gang of a pod; None on the page of a group."""
     group: str | None = page["gang"]["group"] if "pod" in page and page.get("gang") else None
     return group
 
@@ -117,14 +117,14 @@ _AMOUNTS = ("capability", "deserved", "used", "missing")
 
 
 def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """Headings and lines."""
+    """Return the headings and lines about a gang."""
     why = _joined(": ", SENTENCES.get(gang["waits_for"], gang["waits_for"]), gang["why"])
     lines = [f"  {why}"]
     if "minimums" not in gang:
         return [("Gang", lines)]
     if gang["would_fit"]:
         lines.append(
-            f"  {gang['would_fit']} of its pods had a node, and gave it up as the gang was not complete."
+            f"  {gang['would_fit']} of its pods had a node, and lost it because the gang was incomplete."
         )
     counts = (f"{count} {status}" for status, count in gang["members"].items())
     pods = ", ".join(counts) or "none"
@@ -142,9 +142,11 @@ def _gang_sections(gang: dict[str, Any]) -> list[tuple[str, list[str]]]:
         sections.append(("Queues", [*([turn] if gang["place"] else []), *table]))
     if gang["refusals"]:
         refusals = [(str(each["pods"]), each["pod"], each["message"]) for each in gang["refusals"]]
-        sections.append(("What nodes said", _table(("PODS", "SUCH AS", "MESSAGE"), refusals)))
+        sections.append(("Refusals by nodes", _table(("PODS", "SUCH AS", "MESSAGE"), refusals)))
     said = [f"  {reason}: {message}" for reason, message in gang["said"]]
-    sections.append((f"What the session said that ended {gang['session']['ended']}", said or ["  nothing"]))
+    sections.append(
+        (f"Messages of the session that ended at {gang['session']['ended']}", said or ["  nothing"])
+    )
     return sections
 
 
@@ -161,7 +163,7 @@ def _verdict(decision: dict[str, Any]) -> str:
         return str(decision["message"])
     text = f"It fits on {decision['feasible']} of {decision['nodes']} nodes."
     if decision.get("held"):
-        text += f" Room is held there for pods that are nominated: {', '.join(decision['held'])}."
+        text += f" Nominated pods reserve room there: {', '.join(decision['held'])}."
     return text
 
 
@@ -200,7 +202,7 @@ def _attempts(attempts: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Columns as wide as what is in them; the last one may be of any length."""
+    """Format a table with columns as wide as their content; the last column may have any length."""
     lines = [head, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
     return [

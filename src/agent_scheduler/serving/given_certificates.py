@@ -1,6 +1,6 @@
-"""A certificate and its key from files, which somebody else keeps and replaces.
+"""A certificate and its key from files that are maintained externally.
 
-The files are compared by their content, as a Secret that is mounted is replaced by swapping symbolic links.
+The files are compared by content, because a mounted Secret is replaced by swapping symbolic links.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.serving.sources import ServingError
 from agent_scheduler.telemetry.logs import get_logger
 
-#: Seconds between two looks; amid being replaced the two do not fit, and are looked at again as soon.
+#: Seconds between two checks. Files that do not match yet during a replacement are checked again after the same time.
 PERIOD: Final = REFUSED_SECONDS
 
 
 class GivenCertificates:
-    """Run `run`. Of files that cannot be used nothing is, and what was used before still is."""
+    """Watches the files. Run `run` as a task. Invalid files are ignored, and the previous certificate stays in use."""
 
     def __init__(
         self, certificate: Path, key: Path, *, present: Callable[[bytes, bytes], object], timing: Timing
     ) -> None:
-        """`present` shows a certificate with its key (PEM) from now on. Raises OSError."""
+        """`present` starts to present a certificate with its key (PEM). Raises OSError."""
         self._certificate = certificate
         self._key = key
         self._present = present
@@ -33,7 +33,7 @@ class GivenCertificates:
         self._problem = ""
 
     def begin(self) -> None:
-        """Present what the files have now. Raises ServingError naming them."""
+        """Present the current files. Raises ServingError with their names."""
         try:
             self._read()
         except OSError as error:  # SSLError is one
@@ -44,7 +44,7 @@ class GivenCertificates:
         self._present(self._certificate.read_bytes(), self._key.read_bytes())
 
     async def run(self) -> None:
-        """Look at the files until cancelled."""
+        """Check the files until cancelled."""
         while True:
             await self._timing.sleep(PERIOD)
             self.look()
@@ -56,7 +56,7 @@ class GivenCertificates:
             if str(error) != self._problem:
                 files = [str(self._certificate), str(self._key)]
                 self._log.warning(
-                    "certificate unusable", files=files, problem=str(error), in_use="that of before"
+                    "certificate unusable", files=files, problem=str(error), in_use="the previous one"
                 )
             self._problem = str(error)
         else:

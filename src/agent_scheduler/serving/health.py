@@ -1,7 +1,7 @@
-"""Health checks, answered as a Kubernetes component answers them.
+"""Health checks with the responses of a Kubernetes component.
 
-`ok` and 200, or 500 and a line for each check; `?verbose` gives the lines in any case, `?exclude=NAME` leaves a
-check out, and `/readyz/NAME` asks for one (k8s.io/apiserver, `healthz`).
+The response is `ok` with 200, or 500 and a line for each check. `?verbose` returns the lines in both cases,
+`?exclude=NAME` skips a check, and `/readyz/NAME` runs a single one (k8s.io/apiserver, `healthz`).
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 
 class Check(NamedTuple):
-    """`problem` answers at once: None if all is well, else a few words that anyone may read. It must not raise."""
+    """A health check. `problem` returns None, or a short public description, immediately. It must not raise."""
 
     name: str
     problem: Callable[[], str | None]
 
 
-#: That there is an answer at all. First in every list, so that no list is empty.
+#: Succeeds if the server responds at all. It is the first in every list, so no list is empty.
 PING = Check("ping", lambda: None)
 
 
-#: The `problem` of kinds whose watch is not well.
+#: The `problem` of kinds whose watch is stale.
 SILENT = "the API server is silent about"
 
 
 def named(problem: str, kinds: Collection[str]) -> str | None:
-    """A `problem` that some kinds of object have, with their names; None if there are none."""
+    """Return a `problem` with the names of the affected kinds; None if there are none."""
     return f"{problem}: {', '.join(sorted(kinds))}" if kinds else None
 
 
@@ -38,7 +38,7 @@ class HealthAnswer(NamedTuple):
 def examine(
     name: str, checks: Sequence[Check], *, verbose: bool = False, excluded: Collection[str] = ()
 ) -> HealthAnswer:
-    """Runs `checks` for the endpoint called `name` (healthz, livez, readyz)."""
+    """Run `checks` for the endpoint `name` (healthz, livez, readyz)."""
     lines: list[str] = []
     failed: list[str] = []
     for check in checks:

@@ -1,18 +1,18 @@
-"""A process's HTTP server: health, metrics, the effective configuration, and what a scheduler's queue and cache hold.
+"""A process's HTTP server: health, metrics, the effective configuration, and a scheduler's queue and cache.
 
-    /healthz /livez /readyz            always open: they say `ok`, or which check fails
+    /healthz /livez /readyz            always public: `ok`, or the failed checks
     /metrics                           Prometheus
     /configz                           the effective configuration
-    /debug/queue /debug/cache          what waits and what is known, up to ?limit
-    /debug/explain?pod=NAMESPACE/POD   all that is known of one pod
-    /debug/figures                     counters and depths of queues, as `agent-scheduler top` reads them
-    /debug/check                       what is known, compared with the cluster as it is listed for that
-    /ui                                a console for browsers, where one is wanted
-    any path of `Sources.reviews`      POST of a review by an API server; open, as it has no token for that
+    /debug/queue /debug/cache          waiting pods and cached objects, up to ?limit
+    /debug/explain?pod=NAMESPACE/POD   everything known about one pod
+    /debug/figures                     counters and queue lengths for `agent-scheduler top`
+    /debug/check                       a comparison of the scheduler's state with a new list of the cluster
+    /ui                                a console for browsers, if enabled
+    each path of `Sources.reviews`     POST of a review by an API server; public, because that has no token
 
-It knows nothing of scheduling: all it tells comes from the callables in `Sources`, read when a request comes.
-With an authorizer, everything but health asks for a bearer token that the API server accepts and authorizes. The
-API server's proxy keeps a caller's `Authorization` to itself, so that the token may come in TOKEN_HEADER as well.
+The server knows nothing about scheduling: the callables in `Sources` provide all content at each request. With an
+authorizer, everything except health requires a bearer token that the API server accepts and authorizes. The API
+server's proxy does not forward `Authorization`, so the token may also be in TOKEN_HEADER.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from agent_scheduler.telemetry.logs import get_logger
 
 
 class HttpServer:
-    """Owner of the listening socket between `listen` and `stop`.
+    """Owns the listening socket between `listen` and `stop`.
 
-    What connects before `serve` waits for it. `port` 0 takes any free one; a configuration's 0, which means no server,
-    is the caller's to heed.
+    Connections before `serve` wait for it. `port` 0 selects any free port; the caller handles a configured 0, which
+    means no server.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
         certificates: GivenCertificates | None = None,
     ) -> None:
-        """`certificates` are followed while it serves: those that the context in `tls` presents."""
+        """`certificates` are the source of the context in `tls`, and are watched while the server runs."""
         self._certificates = certificates
         self._following: asyncio.Task[None] | None = None
         self._sources = sources
@@ -72,7 +72,7 @@ class HttpServer:
         self._pages: Pages | None = None
 
     def listen(self) -> int:
-        """The port. Raises ServingError if address or port cannot be had."""
+        """Start to listen and return the port. Raises ServingError if the address or port is unavailable."""
         try:
             self._listening = _listening(self._address, self._port)
         except OSError as error:
@@ -82,8 +82,9 @@ class HttpServer:
         return port
 
     async def serve(self) -> None:
-        """Answers from now on. Needs `listen`."""
-        # In a thread, because the library of HTTP takes long to load; here, because the first bind does not need it.
+        """Answer requests from now on. Needs `listen`."""
+        # Imported in a thread, because aiohttp is slow to load, and not earlier, because the first bind does not need
+        # it.
         await asyncio.to_thread(import_module, "agent_scheduler.serving.pages")
         from agent_scheduler.serving.pages import Pages
 
@@ -95,18 +96,18 @@ class HttpServer:
             self._following = asyncio.create_task(self._certificates.run())
 
     async def start(self) -> int:
-        """Listens and answers; returns the port. Raises ServingError."""
+        """Listen and serve; return the port. Raises ServingError."""
         port = self.listen()
         await self.serve()
         return port
 
     def drain(self) -> None:
-        """Stop keeping connections on which reviews are asked for. Others may still be made until `stop`."""
+        """Stop keeping connections alive on which reviews arrive. New ones are accepted until `stop`."""
         if self._pages is not None:
             self._pages.drain()
 
     async def stop(self) -> None:
-        """Stops listening and lets requests under way end. Stopping twice changes nothing."""
+        """Stop listening and let requests in progress finish. Repeated calls have no effect."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
@@ -119,12 +120,11 @@ class HttpServer:
 
 
 def _listening(address: str, port: int) -> socket.socket:
-    """Raises OSError."""
+    """Open the socket. Raises OSError."""
     if address != "::":
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         return socket.create_server((address, port), family=family)
-    # All addresses of both families, as for Kubernetes' own components; a socket by itself would take those of IPv6
-    # alone.
+    # All addresses of both families, as for Kubernetes' own components; a plain IPv6 socket may exclude IPv4.
     if not socket.has_dualstack_ipv6():
         return socket.create_server(("0.0.0.0", port))  # noqa: S104 - it is what was asked for
     return socket.create_server((address, port), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -136,14 +136,16 @@ _log = get_logger("serving")
 def server_of(
     serving: Serving, sources: Sources, transport: Transport, *, tls: ssl.SSLContext | None = None
 ) -> HttpServer:
-    """It is not started. `transport`: to the API server, which says who may read. `tls`: in the place of the files'.
-    Raises ServingError."""
+    """Create a server without starting it. Raises ServingError.
+
+    `transport` is for authorization by the API server; `tls` replaces the configured files.
+    """
     if not (serving.authorize_metrics or ip_address(serving.bind_address).is_loopback):
         _log.warning(
             "pages are open",
             address=serving.bind_address,
-            problem="metrics, configuration and debug pages, which name pods and nodes, are given to whoever reaches "
-            "the address; set serving.authorizeMetrics, or a bindAddress of this host alone",
+            problem="metrics, configuration and debug pages, which name pods and nodes, are readable for all clients "
+            "that reach the address; set serving.authorizeMetrics, or a loopback bindAddress",
         )
     certificates = None
     if tls is None and serving.tls_cert_file:

@@ -1,4 +1,4 @@
-"""The pages of a process's HTTP server, and the guard before them. Alone in `serving` it imports aiohttp."""
+"""The pages of a process's HTTP server, and their authorization. Only this module of `serving` imports aiohttp."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from agent_scheduler.telemetry.logs import get_logger, redact
 _log = get_logger(__name__)
 
 _HEALTH = ("healthz", "livez", "readyz")
-#: How long requests under way may take to end when the server closes, in seconds.
+#: Seconds that requests in progress have to finish when the server closes.
 _CLOSING = 1.0
-#: The same for reviews, which an API server waits for: as long as it does for those of this project.
+#: The same for reviews: as long as an API server waits for this project's webhooks.
 _CLOSING_REVIEWS = 5.0
-#: Seconds that a connection is kept on which nothing is asked: longer than Go's clients keep theirs (90 s), so that
-#: none asks on one that is just being closed.
+#: Seconds until an idle connection is closed: longer than in Go's clients (90 s), so that no client sends a request
+#: on a connection that is being closed.
 _KEPT = 120.0
-#: Bytes of a review: two versions of the largest object that an API server stores, and more.
+#: The limit of a review in bytes: more than two versions of the largest object that an API server stores.
 _MAX_REVIEW = 8 * 1024 * 1024
 
 
 class Pages:
-    """Answers on a listening socket between `start` and `stop`, which closes it."""
+    """Answers requests on a listening socket between `start` and `stop`, which closes it."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Pages:
         self._authorizer = authorizer
         self._tls = tls
         self._draining = False
-        #: Reviews that are being read or answered; set while there are none.
+        #: The number of reviews being read or answered; the event is set at zero.
         self._under_way = 0
         self._none_under_way = asyncio.Event()
         self._none_under_way.set()
@@ -75,7 +75,7 @@ class Pages:
         self._checks: dict[str, tuple[Check, ...]] = {
             "livez": (PING, *sources.live),
             "readyz": (PING, *sources.live, *sources.ready),
-            # Deprecated in Kubernetes for saying too little; here it is livez.
+            # Kubernetes deprecates healthz as too unspecific; here it equals livez.
             "healthz": (PING, *sources.live),
         }
 
@@ -84,12 +84,12 @@ class Pages:
         await web.SockSite(self._runner, listening, ssl_context=self._tls).start()
 
     def drain(self) -> None:
-        """Close the connection of each review with its answer from now on, so that clients come to make others."""
+        """Close connections after each review from now on, so that clients open new ones elsewhere."""
         self._draining = True
 
     async def stop(self) -> None:
-        """Lets requests under way end."""
-        # The library drops what is still to come of a request once it closes, so reviews are waited for before that.
+        """Let requests in progress finish."""
+        # Once aiohttp closes, it drops requests that are still arriving, so this waits for reviews first.
         for site in tuple(self._runner.sites):
             await site.stop()
         with suppress(TimeoutError):
@@ -125,8 +125,10 @@ class Pages:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuses who may not read; health is for probes, which have no token, as API servers have none for reviews.
-        The console's files say nothing of the cluster, and a browser that asks for them has no token yet."""
+        """Reject unauthorized requests. Health is public for probes, and reviews for API servers: both have no token.
+
+        The console's files contain nothing about the cluster, and a browser has no token when it requests them.
+        """
         path = request.path
         is_file = path == ROOT or (path.startswith(f"{ROOT}/") and path != STREAM)
         open_to_all = is_file or path in self._sources.reviews or path.split("/", 2)[1] in _HEALTH
@@ -143,16 +145,16 @@ class Pages:
                 return await handler(request)
             case Access.UNAUTHENTICATED:
                 raise web.HTTPUnauthorized(
-                    text="a bearer token that the API server accepts is needed\n",
+                    text="a bearer token that the API server accepts is required\n",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
             case Access.FORBIDDEN:
-                raise web.HTTPForbidden(text=f"may not get the non-resource URL {request.path}\n")
+                raise web.HTTPForbidden(text=f"not allowed to get the non-resource URL {request.path}\n")
             case Access.BUSY:
                 raise web.HTTPTooManyRequests(
-                    text="too many tokens wait to be asked about\n", headers={"Retry-After": "1"}
+                    text="too many tokens are waiting for a review\n", headers={"Retry-After": "1"}
                 )
-        raise web.HTTPServiceUnavailable(text="the API server could not be asked who may read this\n")
+        raise web.HTTPServiceUnavailable(text="the API server could not decide on the access\n")
 
     async def _health(self, request: web.Request) -> web.Response:
         name = request.path.split("/", 2)[1]
@@ -208,14 +210,14 @@ async def _debug_cache(cache: Callable[[DebugQuery], DebugPage], request: web.Re
 
 
 async def _debug_explain(kinds: Mapping[str, Explain], request: web.Request) -> web.Response:
-    """`kinds`: parameters, one of which has to be there."""
+    """Explain a pod or group. `kinds` are the parameters, one of which is required."""
     _only(request, (*kinds, "output"))
     output = request.query.get("output", "json")
     if output not in ("json", "text"):
         raise web.HTTPBadRequest(text=f"output: found {output!r}; allowed: json, text\n")
     given = [kind for kind in kinds if kind in request.query]
     if len(given) > 1:
-        raise web.HTTPBadRequest(text=f"one of {' and '.join(given)} is enough\n")
+        raise web.HTTPBadRequest(text=f"found {' and '.join(given)}; allowed: one of them\n")
     kind = given[0] if given else "pod"
     asked = request.query.get(kind, "")
     namespace, _, name = asked.partition("/")
@@ -250,7 +252,7 @@ _NO_SNIFF = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 @web.middleware
 async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors as one line of text, without a trace of what is inside."""
+    """Answer errors with one line of text without internal details."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -262,7 +264,7 @@ async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamRes
         raise
     except Exception:
         _log.exception("a request failed", path=request.path)
-        return _text("this page failed; the log says why\n", status=500)
+        return _text("this page failed; the log has the reason\n", status=500)
 
 
 def _text(text: str, *, status: int = 200) -> web.Response:
@@ -275,7 +277,7 @@ def _json(value: Any, *, status: int = 200) -> web.Response:
 
 
 def _page(page: DebugPage, query: DebugQuery) -> web.Response:
-    # One more than is shown tells whether something was left out.
+    # One more item than displayed reveals whether items were left out.
     items = list(islice(page.items, query.limit + 1))
     shown = redact(msgspec.to_builtins(items[: query.limit]))
     return _json(
@@ -290,7 +292,7 @@ def _only(request: web.Request, allowed: Sequence[str]) -> None:
 
 
 def _query(request: web.Request, *, allowed: Sequence[str], places: Sequence[str] = ()) -> DebugQuery:
-    """Raises HTTPBadRequest naming the parameter and what is allowed."""
+    """Parse the parameters. Raises HTTPBadRequest with the parameter and what is allowed."""
     _only(request, allowed)
     text = request.query.get("limit", str(DEFAULT_LIMIT))
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

@@ -1,4 +1,4 @@
-"""What a process's HTTP server tells, and where it has it from: no library of HTTP is needed to say so."""
+"""The content of a process's HTTP server and its sources. This module needs no HTTP library."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from agent_scheduler.serving.health import Check
 from agent_scheduler.telemetry.logs import FilteringBoundLogger
 
-#: Items of a debug page, unless `?limit` says otherwise.
+#: Items of a debug page without `?limit`.
 DEFAULT_LIMIT = 100
 #: A page of this size takes some milliseconds, during which nothing is scheduled.
 MAX_LIMIT = 1000
 
-#: Takes a bare token where `Authorization` does not get through.
+#: The header for a bare token where `Authorization` is not forwarded.
 TOKEN_HEADER = "X-Agent-Scheduler-Token"  # noqa: S105 - a header's name
 
 
@@ -23,16 +23,16 @@ class ServingError(Exception):
 
 
 class NotReady(Exception):
-    """What is asked for cannot be told yet. The message says why."""
+    """The requested information is not available yet. The message says why."""
 
 
 class Unreadable(Exception):
-    """What was sent is not what is read here. The message says why."""
+    """The received data is invalid. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class DebugQuery:
-    """What a debug page is asked for; None means all. `limit` is the server's business, told for those who care."""
+    """The parameters of a debug page; None means all. The server applies `limit`; a source may use it, too."""
 
     limit: int = DEFAULT_LIMIT
     namespace: str | None = None
@@ -41,64 +41,65 @@ class DebugQuery:
 
 @dataclass(frozen=True, slots=True)
 class DebugPage:
-    """What a debug page shows. `items` may be any number and is read only as far as the limit."""
+    """The content of a debug page. `items` may be of any length and is read only up to the limit."""
 
     summary: Mapping[str, Any]
     items: Iterable[Any]
 
 
 class Console(Protocol):
-    """What the console at /ui shows, as JSON objects whose keys it knows (`ui/console.js`)."""
+    """The content of the console at /ui, as JSON objects with the keys of `ui/console.js`."""
 
     def whole(self) -> Mapping[str, Any]:
-        """All of it, now."""
+        """Return the current state."""
 
     def news(self) -> Mapping[str, Any]:
-        """What may be otherwise since this was last called."""
+        """Return what may have changed since the last call."""
 
 
-#: Of a namespace and a name: whether there is such an object, and what to show. Raises NotReady.
+#: For a namespace and a name: whether there is such an object, and the page about it. Raises NotReady.
 Explain = Callable[[str, str], tuple[bool, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the answers come from. None of these may block; what they give must encode as JSON.
+    """The sources of all pages. They must not block, and their results must be encodable as JSON.
 
-    What is None has no page: only a scheduler has a queue."""
+    A page whose source is None does not exist: only a scheduler has a queue.
+    """
 
     #: Body and content type.
     metrics: Callable[[], tuple[bytes, str]]
     configuration: Callable[[], Mapping[str, Any]]
     queue: Callable[[DebugQuery], DebugPage] | None = None
     cache: Callable[[DebugQuery], DebugPage] | None = None
-    #: Of a pod.
+    #: Explains a pod.
     explain: Explain | None = None
-    #: Of a group of the batch scheduler's, if there is one.
+    #: Explains a group of the batch scheduler, if there is one.
     explain_group: Explain | None = None
-    #: Counters as they stand, depths of queues, and tables of queues, gangs and shards.
+    #: Current counters, queue lengths, and tables of queues, gangs and shards.
     figures: Callable[[], Mapping[str, Any]] | None = None
-    #: What a self-check finds. Raises NotReady.
+    #: Runs a self-check. Raises NotReady.
     check: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
-    #: None where no console is wanted.
+    #: None if the console is disabled.
     console: Console | None = None
-    #: By path, what is made of the JSON that is posted there: the JSON of the answer. Raises NotReady or Unreadable.
+    #: Functions by path, from the posted JSON to the JSON of the response. They raise NotReady or Unreadable.
     reviews: Mapping[str, Callable[[bytes], bytes]] = field(default_factory=dict)
-    #: Values of `?place` that /debug/queue understands.
+    #: The values of `?place` that /debug/queue accepts.
     places: Sequence[str] = ()
-    #: Why the process should be restarted.
+    #: Checks that fail if the process should be restarted.
     live: Sequence[Check] = ()
-    #: Why it is not, or not yet, doing its work.
+    #: Checks that fail while the process does not do its work.
     ready: Sequence[Check] = ()
 
 
 async def logged_check(
     check: Callable[[], Awaitable[Mapping[str, Any]]] | None, log: FilteringBoundLogger
 ) -> None:
-    """A self-check as lines of the log: a warning for each difference, and one line that sums up. Never raises."""
+    """Log a self-check: a warning for each difference, and a summary. Never raises."""
     try:
         if check is None:
-            raise NotReady("the process is just starting")
+            raise NotReady("the process is starting")
         found = dict(await check())
     except NotReady as error:
         log.warning("self-check not done", problem=str(error))

@@ -1,1 +1,1 @@
-"""A scheduler's part in sharing nodes: the coordinator that follows the shards, and the leases that tell who lives."""
+"""A scheduler's part in sharing nodes: the coordinator for its shard, and the leases of other schedulers."""

@@ -1,18 +1,18 @@
-"""The coordinator: follows all NodeShards, tells its scheduler which nodes it may use, and the others which it does.
+"""The coordinator: follows all NodeShards, and negotiates which nodes its scheduler may use.
 
     a shard changed ─> read all ─> stop using what leaves ─> publish: what is left, and what joins ─> read all again
                                      │                                                                    │
-                                     └─ given back when nothing of ours is under way there                └─ a rival's
-                                                                claim: withdraw; none: see its pods, then use it
+                                     └─ released when nothing of ours is in flight there                  └─ claimed by
+                                                            another: withdraw; else: list its pods, then use it
 
-`engine.shards.claims` has the rules. The status of its shard is written by it alone; a lease sees to that (`holders`).
-Writes name the version they were made for, so that none which was thought lost is carried out after another.
+`engine.shards.claims` has the rules. Only this class writes the status of its shard; a lease ensures that
+(`holders`). Writes name the version they are based on, so that no write is carried out late, after a newer one.
 
 Invariants:
-- a node is used only while a claim to it stands that was published, and read back beside those of all others;
-- a claim is given back only when nothing of ours is under way to the node: no decision that could still bind there, no
-  bind that waits, is on the wire, or got no answer;
-- what an earlier scheduler of this shard has claimed is kept while a request of its may still be carried out.
+- a node is used only while a published claim to it exists that was read back beside those of all other shards;
+- a claim is released only when nothing of ours is in flight to the node: no decision that could still be bound there,
+  and no bind that is waiting, being sent, or without a response;
+- the claims of an earlier scheduler of this shard are kept while one of its requests may still be carried out.
 """
 
 from __future__ import annotations
@@ -51,45 +51,50 @@ from .holders import Holders
 
 _log = get_logger(__name__)
 
-#: Seconds between two looks at what is under way to nodes that leave, and at the leases of those who keep us waiting.
+#: Seconds between two checks of what is in flight to leaving nodes, and of the leases of blocking schedulers.
 _DRAIN: Final = 0.05
 _WAIT: Final = 2.0
-#: Seconds after which all is read again though no change was seen.
+#: Seconds after which everything is read again without a change.
 _RESYNC: Final = 60.0
 _LIST_TIMEOUT: Final = 30.0
-#: Seconds for which pods wait for the first word of the shards.
+#: Seconds for which pods wait for the first state of the shards.
 _UNSETTLED: Final = 10.0
 
 _NOBODY: Final[Names] = frozenset()
 
 
 class Side(Protocol):
-    """What a scheduler does for its coordinator. The first three are synchronous: no cycle comes between them."""
+    """The scheduler's interface for its coordinator.
+
+    The first three methods are synchronous, so no cycle runs in between.
+    """
 
     def use(self, nodes: Names, unready: str) -> None:
-        """Decide on these nodes from the next cycle on; what was decided for others is no longer good. `unready`: why
-        there is no shard to speak of, else empty."""
+        """Use these nodes from the next cycle on; decisions for others become invalid.
+
+        `unready` is the reason if the shard is not usable, else empty.
+        """
 
     def hold(self, nodes: Names) -> None:
-        """Claims to these stand, and to no others: to a node without one nothing may be sent, whatever was decided."""
+        """Set the nodes with valid claims: nothing may be sent to other nodes, regardless of earlier decisions."""
 
     def in_flight(self, nodes: Names) -> Names:
-        """Those of `nodes` to which something is under way."""
+        """Return those of `nodes` to which something is in flight."""
 
     async def catch_up(self, version: str) -> None:
-        """Returns once all is known that was bound before now. `version`: of a shard that was written just now."""
+        """Return once all binds from before now are known. `version` is that of a shard that was just written."""
 
 
 class ShardObserver(Protocol):
     def shard(self, desired: int, in_use: int, to_add: int, to_remove: int) -> None:
-        """How many nodes there are of each, as published."""
+        """Report the numbers of nodes, as published."""
 
     def shard_write(self, what: str) -> None:
-        """`written`, `conflict`, `failed`: an attempt to publish; `withdrawn`: a claim that others made, too."""
+        """Report an attempt to publish (`written`, `conflict`, `failed`), or a claim that was `withdrawn`."""
 
 
 class Coordinator:
-    """Of the scheduler whose shard is `shard`. Run it only while the shard's lease is held."""
+    """Coordinates for the scheduler of the shard `shard`. Run it only while the shard's lease is held."""
 
     def __init__(
         self,
@@ -103,7 +108,7 @@ class Coordinator:
         timing: Timing,
         times: WatchTimes | None = None,
     ) -> None:
-        """`fence`: seconds for which a request may be carried out after its sender has lost its lease."""
+        """`fence` is how long a request may still be carried out after its sender has lost its lease, in seconds."""
         self._transport = transport
         self._name = shard
         self._path = f"{NODE_SHARDS}/{quote(shard, safe='')}/status"
@@ -116,38 +121,37 @@ class Coordinator:
         self._backoff = Backoff(initial=0.1, cap=10.0)
         self._decode = msgspec.json.Decoder(NodeShard).decode
         self._changed = asyncio.Event()
-        #: Set once it is known for the first time which nodes may be used, or that the shard is not there.
+        #: Set once the usable nodes are known for the first time, or that the shard does not exist.
         self._settled = asyncio.Event()
-        # Owner of all below: the task in `run`.
-        #: As last read, by name; never changed, but replaced.
+        # Owned by the task in `run`, as all below.
         self.shards: Mapping[str, NodeShard] = {}
-        #: Nodes on which something of ours may be under way. Invariant: published, and no other's.
+        #: Nodes to which something of ours may be in flight. Invariant: published, and not claimed by others.
         self._held: Names = _NOBODY
-        #: What an earlier scheduler of this shard had claimed when we came; None until that is known. At
-        #: `_inherited_until` nothing is left of it.
+        #: The claims of an earlier scheduler of this shard when this one started; None before they are known. They
+        #: end at `_inherited_until`.
         self._inherited: Names | None = None
         self._inherited_until = 0.0
-        #: Those that are held on which all pods are known that others have bound there.
+        #: The held nodes whose pods are all known, including those bound by other schedulers.
         self._known: Names = _NOBODY
-        #: Those of them that decisions are made on.
+        #: The known nodes that decisions use.
         self._used: Names = _NOBODY
-        #: Those that are held and leave as soon as nothing is under way there.
+        #: The held nodes that are released as soon as nothing is in flight to them.
         self._leaving: Names = _NOBODY
-        #: The version of our shard that our last write made.
+        #: The version of our shard after our last write.
         self._version = ""
-        #: Whether an earlier write to our shard may still be carried out, at the start one of the scheduler before us.
-        #: None is after a later one has changed the shard, as each names the version that it was made for.
+        #: Whether an earlier write to our shard may still be carried out, at first one of the previous scheduler.
+        #: This is over once a later write has changed the shard, because each write names the version it is based on.
         self._is_open = True
-        #: The newest version that the watch or a list has shown.
+        #: The newest version of a watch or list.
         self._newest = ""
-        #: Lists in a row that were older than these.
+        #: The number of consecutive outdated lists.
         self._refused = 0
-        #: Whether the server has the kind.
+        #: Whether the server serves the kind.
         self._is_known = True
         self._reported = ""
 
     async def run(self) -> None:
-        """Follow the shards until cancelled. What was claimed stays so; see `release`."""
+        """Follow the shards until cancelled. Claims stay; see `release`."""
         reflector: Reflector[NodeShard] = Reflector(
             self._transport,
             NODE_SHARDS,
@@ -162,8 +166,10 @@ class Coordinator:
             await self._follow()
 
     async def has_settled(self) -> None:
-        """Returns when pods may be tried: once it is known which nodes may be used, or, as whoever may not read the
-        shards has to say so to the pods, too, after some seconds."""
+        """Return when pods may be tried: once the usable nodes are known, or after some seconds without an answer.
+
+        Without permission to read the shards, pods must get that as the reason, too.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(_UNSETTLED):
                 await self._settled.wait()
@@ -174,7 +180,7 @@ class Coordinator:
             if change.object.name == self._name and not is_older(version, self._version):
                 self._lose(self._held - (_NOBODY if change.type is DELETED else change.object.in_use))
             if version != self._version:
-                # What we wrote ourselves is no change.
+                # Our own write is not a change.
                 self._changed.set()
             if is_older(self._newest, version) or not self._newest:
                 self._newest = version
@@ -191,16 +197,16 @@ class Coordinator:
                 failures += 1
                 self._report(str(error))
                 pause = self._backoff.delay(failures, self._timing.rng, at_least=error.failure.retry_after)
-                # Whatever changes meanwhile: it is the server that has to recover.
+                # Wait regardless of changes, because the server has to recover.
                 await self._timing.sleep(pause)
                 continue
-            # Where a shard changed meanwhile, what was just claimed is not used before the next look.
+            # If a shard has changed meanwhile, nodes that were just claimed are not used before the next check.
             if self._used or not self._changed.is_set():
                 self._settled.set()
             await self._wait(pause)
 
     async def _wait(self, seconds: float) -> None:
-        """Until a shard changes, or fewer of the nodes that leave have something under way; at most so long."""
+        """Wait until a shard changes or a leaving node has nothing in flight; at most `seconds`."""
         ends = self._timing.clock() + seconds
         while (left := ends - self._timing.clock()) > 0:
             with suppress(TimeoutError):
@@ -216,39 +222,41 @@ class Coordinator:
         self._reported = problem
 
     async def release(self) -> None:
-        """Give back all claims, at the end of the scheduler's work. Raises RequestFailed if the write fails; then
-        the end of the lease frees them."""
+        """Release all claims at the end of the scheduler's work. Raises RequestFailed if the write fails.
+
+        Then the claims end with the lease.
+        """
         self._use(_NOBODY, "this scheduler is ending")
         own = (await self._read()).get(self._name)
         if own is not None:
             self._hold(self._side.in_flight(self._held))
             await self._publish(own, self._held | self._inherits(own))
 
-    # ---- one look at the shards, and what follows from it
+    # ---- reconciliation
 
     async def _settle(self) -> float:
-        """Do what the shards as they are ask for. Gives the seconds after which to look again, whatever happens."""
+        """Act on the current state of the shards. Return the seconds until the next check without a change."""
         shards = self.shards = await self._read()
         own = shards.get(self._name)
         if own is None:
-            # No other scheduler can see our claims any more, so we have none.
+            # Other schedulers can no longer see our claims, so they are void.
             self._hold(_NOBODY)
             self._leaving = self._inherited = _NOBODY
             missing = f"node shard {self._name} does not exist"
             self._use(
-                _NOBODY, missing if self._is_known else f"{missing}: the cluster has no NodeShards at all"
+                _NOBODY, missing if self._is_known else f"{missing}: the cluster does not serve NodeShards"
             )
             return _RESYNC
-        # A claim that another client has erased does not stand, and has to be made anew.
+        # A claim that another client has erased is void and must be made again.
         self._hold(self._held & own.in_use)
         self._leaving = _NOBODY
         others = await self._others(shards.values(), own.desired | own.in_use)
         taken = claimed(others)
         kept = self._inherited = self._inherits(own) - taken
-        # Claims that stand and were about to be given back are ours before they are another's.
+        # Our existing claims that were about to be released take precedence over new claims of others.
         allowed = share(self._name, own.desired, self._held | (own.in_use - taken), others)
         leaving = self._held - allowed
-        # No await from here on until it is known what is under way to those that leave.
+        # No await from here until it is known what is in flight to the leaving nodes.
         self._known &= self._held
         self._use(
             self._known & allowed,
@@ -262,11 +270,11 @@ class Coordinator:
         lost = joining - await self._claim(joining, allowed, version) if joining else _NOBODY
         if lost:
             self._observer.shard_write("withdrawn")
-            # At a time of our own, so that two who withdrew do not come back together.
+            # After a random delay, so that two schedulers that withdrew do not retry together.
             return self._timing.rng() * _DRAIN
         self._leaving = self._held - own.desired
         wanted = own.desired - self._held
-        # Of those without a lease only a change of their shards can tell anything, and that wakes us.
+        # For shards without a lease only a change of the shard is informative, and that wakes this up.
         waits = any(
             each.liveness is Liveness.ALIVE and not wanted.isdisjoint(each.in_use | each.desired)
             for each in others
@@ -275,16 +283,16 @@ class Coordinator:
         return min(pause, self._inherited_until - self._timing.clock()) if kept - own.desired else pause
 
     def _lose(self, nodes: Names) -> None:
-        """Our claims to these were erased: stop at once, whatever is being waited for, as others may claim them now."""
+        """Handle erased claims: stop using these nodes immediately, because others may claim them now."""
         if nodes:
             self._hold(self._held - nodes)
             self._use(self._used - nodes, f"the claims of node shard {self._name} were erased")
 
     def _inherits(self, own: NodeShard) -> Names:
-        """What an earlier scheduler of this shard has claimed, while something of it may still be under way."""
+        """Return the claims of an earlier scheduler of this shard while something of it may be in flight."""
         now = self._timing.clock()
         if self._inherited is None:
-            # It stopped writing before we could have its lease.
+            # It had stopped writing before this scheduler got its lease.
             self._inherited, self._inherited_until = own.in_use, now + self._fence
         return self._inherited & own.in_use if now < self._inherited_until else _NOBODY
 
@@ -293,8 +301,10 @@ class Coordinator:
         self._side.hold(nodes)
 
     async def _claim(self, joining: Names, allowed: Names, version: str) -> Names:
-        """Those of `joining` to which no other has a claim, now that ours stand in `version`. They are used, beside
-        what else is `allowed`."""
+        """Return those of `joining` that no other shard claims, now that our claims are published in `version`.
+
+        They are used from now on, beside the other `allowed` nodes.
+        """
         shards = await self._read()
         own = shards.get(self._name)
         if own is None:
@@ -302,10 +312,10 @@ class Coordinator:
         gained = (joining & own.in_use) - claimed(await self._others(shards.values(), joining))
         self._hold(self._held | gained)
         if gained:
-            # Their last scheduler may have bound pods there that our watch has not shown.
+            # Their last scheduler may have bound pods there that our watch has not shown yet.
             await self._side.catch_up(version)
             self._known |= gained & self._held
-            # That may have taken long. Where the shards have changed since, they are looked at before.
+            # The catch-up may have taken long. If the shards have changed meanwhile, they are read first.
             if not self._changed.is_set():
                 self._use(self._known & self._held & allowed, "")
         return gained
@@ -317,8 +327,10 @@ class Coordinator:
     # ---- the API server
 
     async def _read(self) -> dict[str, NodeShard]:
-        """All shards, by name, as they are now. Raises RequestFailed, for a state from before our last write, or from
-        before what the watch or a list has shown, too."""
+        """Return all current shards by name. Raises RequestFailed.
+
+        That includes states from before our last write, or from before an already seen state.
+        """
         try:
             listed, shards, unread = await collect(
                 self._transport,
@@ -334,7 +346,7 @@ class Coordinator:
             raise
         self._is_known = True
         if unread:
-            # Whose claims it has is not known.
+            # The claims of an unreadable shard are unknown.
             problem = Failure(
                 FailureClass.UNKNOWN, message=f"a NodeShard cannot be read: {sorted(unread)[0]}"
             )
@@ -349,18 +361,18 @@ class Coordinator:
         return {each.name: each for each in shards.values()}
 
     async def _others(self, shards: Iterable[NodeShard], wanted: Names) -> list[Other]:
-        """The other shards, with what is known of those that have to do with nodes which we want."""
+        """Return the other shards, with the liveness of those that have nodes in common with `wanted`."""
         rest = [each for each in shards if each.name != self._name]
         ours_too = [each.name for each in rest if wanted & (each.desired | each.in_use)]
         known = await self._holders.look(ours_too)
         return [other(each, known.get(each.name, Liveness.UNKNOWN)) for each in rest]
 
     async def _publish(self, own: NodeShard, in_use: Names) -> str:
-        """Have the status say so; gives the version of the shard that does. Raises RequestFailed."""
+        """Publish this in the status. Return the version of the shard. Raises RequestFailed."""
         desired = own.desired
         now = self._timing.now()
         if self._is_open and time_text(now) == own.status.last_update_time:
-            # Or else nothing might be changed.
+            # Otherwise the patch could be without effect.
             now += timedelta(seconds=1)
         new = status(desired, in_use, now=time_text(now))
         self._observer.shard(

@@ -1,12 +1,13 @@
-"""Whether the schedulers of other shards live, by the leases that they hold.
+"""Finds out from leases whether the schedulers of other shards live.
 
 A scheduler writes only while it holds the lease of its shard (`kube.lease`): it stops `renew_deadline` after its last
-renewal, which is before the lease has run out. What it sent until then may still be carried out for as long as the API
-server works at a request, a minute by default. So it is taken for dead when its lease has not changed for its duration
-and the fence period after that; from then on nothing of it can come any more.
+renewal, before the lease expires. Its last requests may still be carried out for as long as the API server works on a
+request, by default a minute. So it counts as dead when its lease has not changed for the lease duration plus the
+fence period; after that nothing of it can arrive.
 
-Times are counted on our own clock, from when a change of the lease was first seen, as in leader election: clocks that
-differ or jump change nothing. A shard without a lease says nothing of its scheduler, which is never taken for dead.
+Times are measured on the local clock from the first observation of a lease's state, as in leader election, so clocks
+that differ or jump have no effect. A shard without a lease gives no information, and its scheduler never counts as
+dead.
 """
 
 from __future__ import annotations
@@ -31,28 +32,31 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def lease_name(shard: str) -> str:
-    """The name of the Lease that the scheduler of a shard holds."""
+    """Return the name of the Lease that the scheduler of a shard holds."""
     return f"nodeshard-{shard}"
 
 
 class Holders:
-    """Owner of what was seen of other shards' leases."""
+    """Owns the observations of other shards' leases."""
 
     def __init__(
         self, transport: Transport, *, namespace: str, lease_duration: float, fence: float, timing: Timing
     ) -> None:
-        """`namespace` has the leases of all shards. `lease_duration`: the least that a lease is taken to be good for;
-        `fence`: what is waited beyond. Seconds. The clock of `timing` has to go on while the machine sleeps."""
+        """`namespace` has the leases of all shards. Durations are in seconds.
+
+        `lease_duration` is the minimum assumed duration of a lease, and `fence` is waited in addition. The clock of
+        `timing` must continue while the machine is suspended.
+        """
         self._transport = transport
         self._namespace = namespace
         self._lease_duration = lease_duration
         self._fence = fence
         self._timing = timing
-        #: Shard -> its lease's spec, and when it was first seen like that.
+        #: Shard -> its lease's spec, and when that was first seen.
         self._seen: dict[str, tuple[Mapping[str, Any], float]] = {}
 
     async def look(self, shards: Iterable[str]) -> dict[str, Liveness]:
-        """Read their leases, now. Where that fails, the scheduler counts as living: its claims stand."""
+        """Read the leases now. If that fails, the scheduler counts as alive, so its claims are respected."""
         names = sorted(set(shards))
         answers = await asyncio.gather(*(self._look(name) for name in names))
         return dict(zip(names, answers, strict=True))
@@ -80,7 +84,7 @@ class Holders:
         if before is None or before[0] != spec:
             before = self._seen[shard] = (spec, now)
         if not spec.get("holderIdentity"):
-            # Released in good order: its holder had stopped writing before that.
+            # Released regularly: its holder had stopped writing before.
             good_for = 0.0
         else:
             stated = spec.get("leaseDurationSeconds")

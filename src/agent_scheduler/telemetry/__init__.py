@@ -1,1 +1,1 @@
-"""What the process reports about itself: metrics, logs, pauses. Everything above may report here."""
+"""Metrics, logs, traces, and the measurement of pauses. All higher layers may report here."""

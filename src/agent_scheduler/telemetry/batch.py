@@ -1,7 +1,7 @@
-"""The metrics of the batch scheduler: Volcano's by Volcano's names (`pkg/scheduler/metrics`), and its own.
+"""The metrics of the batch scheduler: Volcano's with Volcano's names (`pkg/scheduler/metrics`), and its own.
 
-What is said of queues and jobs is read, at each scrape, from the last session: of one that is gone nothing is kept.
-Volcano's `volcano_queue_pod_group_*_count` are those of the controllers here as there (`telemetry.controllers`).
+Metrics of queues and jobs are read from the last session at each scrape, so deleted ones disappear. As in Volcano,
+the controllers have the `volcano_queue_pod_group_*_count` (`telemetry.controllers`).
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ _JOB_MILLISECONDS: Final = exponential(32, 2, 10)
 _SESSION_SECONDS: Final = exponential(0.001, 2, 16)
 _SLICE_SECONDS: Final = exponential(0.00025, 2, 12)
 
-#: How a session may end: to its end, since the process stops, or by a fault.
+#: The results of a session: completed, ended early because the process stops, or failed.
 SESSION_RESULTS: Final = ("completed", "given_up", "failed")
 ATTEMPT_RESULTS: Final = ("scheduled", "unschedulable", "error")
 EVICTING_ACTIONS: Final = ("preempt", "reclaim")
 
-#: Part of a metric's name -> that of a session's gauge, and what it is for people.
+#: Part of a metric's name -> the name of a session's gauge, and the description.
 _AMOUNTS: Final = {
-    "allocated": ("allocated", "What a queue's tasks hold"),
-    "request": ("request", "What a queue's tasks hold and ask for"),
-    "deserved": ("deserved", "What a queue deserves"),
-    "real_capacity": ("realCapacity", "The most that a queue can have, by its limits and by what there is"),
+    "allocated": ("allocated", "The allocated resources of a queue"),
+    "request": ("request", "The allocated and requested resources of a queue"),
+    "deserved": ("deserved", "The deserved resources of a queue"),
+    "real_capacity": (
+        "realCapacity",
+        "The maximum resources of a queue, by its limits and by the capacity of the cluster",
+    ),
 }
 
 _Queues = Mapping[str, float]
@@ -46,16 +49,17 @@ _Series = Mapping[tuple[str, ...], float]
 
 
 class BatchMetrics:
-    """Owner of what the last session said, and of the families that count. An attribute is named as its metric.
+    """Owns the last session's results and the counting families. An attribute has the name of its metric.
 
-    Made where a batch scheduler is configured; without one there are no such families.
+    Created only for a configured batch scheduler; without one these families do not exist.
     """
 
     def __init__(self, families: Families) -> None:
         self._families = families
-        #: None until a session has ended.
+        #: None before the first session has ended.
         self.last: tuple[Session, Result] | None = None
-        #: Job -> its name, queue and namespace, and milliseconds from its creation until members of it were last bound.
+        #: Job -> its name, queue and namespace, and the milliseconds from its creation to the last bind of its
+        #: members.
         self.job_durations: dict[str, tuple[tuple[str, ...], float]] = {}
         self._latencies()
         self._outcomes()
@@ -67,30 +71,30 @@ class BatchMetrics:
         make = self._families
         self.e2e = make.histogram(
             "volcano_e2e_scheduling_latency_milliseconds",
-            "Duration of a session, others' turns included.",
+            "Duration of a session, including pauses for other tasks.",
             bounds=_MILLISECONDS,
         ).labels()
         self.plugin = make.histogram(
             "volcano_plugin_scheduling_latency_milliseconds",
-            "Duration of opening a plugin; what it is asked later counts for the action that asks.",
+            "Duration of opening a plugin; its later calls count for the calling action.",
             "plugin",
             "OnSession",
             bounds=_MILLISECONDS,
         )
         self.action = make.histogram(
             "volcano_action_scheduling_latency_milliseconds",
-            "Duration of an action in a session, without others' turns.",
+            "Duration of an action in a session, without pauses for other tasks.",
             "action",
             bounds=_MILLISECONDS,
         )
         self.task = make.histogram(
             "volcano_task_scheduling_latency_milliseconds",
-            "Time from a pod's creation to the session that had it bound.",
+            "Time from a pod's creation to the session that bound it.",
             bounds=_MILLISECONDS,
         ).labels()
         self.job = make.histogram(
             "volcano_e2e_job_scheduling_latency_milliseconds",
-            "Time from a job's creation to a session that had members of it bound.",
+            "Time from a job's creation to a session that bound members of it.",
             bounds=_JOB_MILLISECONDS,
         ).labels()
 
@@ -98,38 +102,40 @@ class BatchMetrics:
         make = self._families
         attempts = make.counter(
             "volcano_schedule_attempts_total",
-            "Pods that sessions looked at: scheduled (sent to be bound), unschedulable, or error (the bind failed).",
+            "Pods considered by sessions: scheduled (sent to be bound), unschedulable, or error (the bind failed).",
             "result",
         )
         self.attempts = {result: attempts.labels(result) for result in ATTEMPT_RESULTS}
         self.preemption_victims = make.gauge(
-            "volcano_pod_preemption_victims", "Pods that the last session had evicted."
+            "volcano_pod_preemption_victims", "Pods evicted by the last session."
         )
         self.preemption_attempts = make.counter(
-            "volcano_total_preemption_attempts", "Pods for which others were chosen to be evicted."
+            "volcano_total_preemption_attempts", "Pods for which victims were selected."
         )
 
     def _of_jobs(self) -> None:
         make = self._families
         make.gauge(
             "volcano_unschedule_task_count",
-            "Members that a job lacks of its minimum; absent for one that lacks none.",
+            "Members that a job lacks for its minimum; absent for a complete job.",
             "job_id",
             read=lambda _: self._unscheduled(),
         )
         make.gauge(
-            "volcano_unschedule_job_count", "Jobs that lack members.", read=lambda _: len(self._lacking())
+            "volcano_unschedule_job_count",
+            "Jobs that lack members for their minimum.",
+            read=lambda _: len(self._lacking()),
         )
         make.gauge(
             "volcano_job_share",
-            "Dominant share of a job, of those that hold anything; with the plugin drf.",
+            "Dominant share of a job with allocated resources; with the plugin drf.",
             "job_ns",
             "job_id",
             read=lambda _: self._shares(),
         )
         make.gauge(
             "volcano_e2e_job_scheduling_duration",
-            "Milliseconds from a job's creation to when members of it were last bound.",
+            "Milliseconds from a job's creation to the last bind of its members.",
             "job_name",
             "queue",
             "job_namespace",
@@ -139,11 +145,11 @@ class BatchMetrics:
     def _of_queues(self) -> None:
         for name, (gauge, text) in _AMOUNTS.items():
             self._amount(name, text, self._reader(gauge))
-        self._amount("capacity", "What a queue may have, where it says so", self._capacities)
+        self._amount("capacity", "The capability of a queue, if specified", self._capacities)
         make = self._families
         for name, text in (
-            ("share", "Greatest part of what a queue deserves that is allocated."),
-            ("overused", "1 for a queue that has more than it deserves, else 0."),
+            ("share", "The largest ratio of allocated to deserved resources of a queue."),
+            ("overused", "1 for a queue that has more than its deserved resources, else 0."),
         ):
             make.gauge(f"volcano_queue_{name}", text, "queue_name", read=_at_a_scrape(self._gauges, name))
         make.gauge(
@@ -154,7 +160,7 @@ class BatchMetrics:
         )
 
     def _amount(self, name: str, text: str, read: Callable[[str], _Queues]) -> None:
-        """The three families of an amount. `read`: of `MilliCPU` or `Memory` by queue."""
+        """Add the three families of an amount. `read` returns `MilliCPU` or `Memory` by queue."""
         make = self._families
         for end, unit, key in (
             ("milli_cpu", "thousandths of a core", "MilliCPU"),
@@ -178,42 +184,42 @@ class BatchMetrics:
         make = self._families
         sessions = make.counter(
             "agent_scheduler_batch_sessions_total",
-            "Sessions, by how they ended: completed, given_up (the process stops), or failed by a defect.",
+            "Sessions, by result: completed, given_up (the process stops), or failed by a defect.",
             "result",
         )
         self.sessions = {result: sessions.labels(result) for result in SESSION_RESULTS}
         self.session_seconds = make.histogram(
             "agent_scheduler_batch_session_duration_seconds",
-            "Duration of a session, others' turns included.",
+            "Duration of a session, including pauses for other tasks.",
             bounds=_SESSION_SECONDS,
         ).labels()
         self.busy = make.counter(
             "agent_scheduler_batch_session_busy_seconds_total",
-            "Time in sessions without others' turns: its rate is the share of a CPU that goes into them.",
+            "Time in sessions without pauses for other tasks: its rate is the share of a CPU that they use.",
         ).labels()
         self.slices = make.histogram(
             "agent_scheduler_batch_slice_duration_seconds",
-            "How long a slice of a session kept the loop.",
+            "Duration of a slice of a session, in which the event loop is blocked.",
             bounds=_SLICE_SECONDS,
         ).labels()
         make.gauge(
             "agent_scheduler_batch_groups_waiting",
-            "Groups without their minimum, a pod without a group being one of its own, by what they wait for.",
+            "Groups below their minimum, by what they wait for; a pod without a group counts as a group.",
             "reason",
             read=lambda _: self._waiting(),
         )
         self.groups_bound = make.counter(
-            "agent_scheduler_batch_groups_bound_total", "Groups of which a session had members bound."
+            "agent_scheduler_batch_groups_bound_total", "Groups with members bound by a session, per session."
         ).labels()
         self.pods_bound = make.counter(
-            "agent_scheduler_batch_pods_bound_total", "Pods that sessions sent to be bound."
+            "agent_scheduler_batch_pods_bound_total", "Pods that sessions submitted for binding."
         ).labels()
         self.refused = make.counter(
             "agent_scheduler_batch_commits_refused_total",
-            "Pods that a session placed and that were not sent, since their group no longer fitted then.",
+            "Pods that a session placed but did not submit, because their group no longer fit.",
         ).labels()
         evictions = make.counter(
-            "agent_scheduler_batch_evictions_total", "Pods that sessions had evicted, by action.", "action"
+            "agent_scheduler_batch_evictions_total", "Pods evicted by sessions, by action.", "action"
         )
         self.evictions = {action: evictions.labels(action) for action in EVICTING_ACTIONS}
 
@@ -268,7 +274,7 @@ class BatchMetrics:
         }
 
     def _resources(self) -> Iterator[str]:
-        """Other than cpu and memory, of which anything is known."""
+        """Yield the known resources other than cpu and memory."""
         if self.last is None:
             return
         session, result = self.last
@@ -296,14 +302,14 @@ def _at_a_scrape(read: Callable[[str], _Queues], name: str) -> Read:
 
 
 def is_bare(job: Job) -> bool:
-    """Whether it is a pod that names no group: such pods have no series of their own."""
+    """Return whether the job is a single pod without a group; such pods have no series of their own."""
     return job.group.key == GroupKey(job.namespace, job.group.uid)
 
 
 class BatchReports:
-    """What the batch scheduler reports (`batch.committing.BatchObserver`).
+    """Receives the reports of the batch scheduler (`batch.committing.BatchObserver`).
 
-    What both schedulers report alike goes where the fast path's goes.
+    Reports that both schedulers have are forwarded to the fast path's observer.
     """
 
     def __init__(
@@ -330,13 +336,13 @@ class BatchReports:
         self._metrics.slices.observe(seconds)
 
     def session_broken(self, result: str) -> None:
-        """It did not come to its end: `given_up` or `failed`."""
+        """Count a session without a regular end: `given_up` or `failed`."""
         self._metrics.sessions[result].inc()
 
     def session_ended(
         self, session: Session, result: Result, *, seconds: float, spent: Mapping[Stage, float]
     ) -> None:
-        """`spent`: seconds of each stage, without others' turns."""
+        """Record a session. `spent` has the seconds of each stage, without pauses for other tasks."""
         metrics = self._metrics
         metrics.last = session, result
         metrics.sessions["completed"].inc()
@@ -374,5 +380,5 @@ class BatchReports:
 
 
 def _since(created: str, now: float) -> float:
-    """Milliseconds, of whole seconds; 0 for an object that does not say when it was created."""
+    """Return the milliseconds since a time with whole seconds; 0 for an object without a creation time."""
     return max(now - datetime.fromisoformat(created).timestamp(), 0.0) * 1000 if created else 0.0

@@ -1,8 +1,8 @@
-"""Families of series, by their names and labels, and their text for Prometheus.
+"""Families of series by name and labels, and their text format for Prometheus.
 
-The format is Prometheus' text exposition format 0.0.4, which kube-scheduler serves, too. prometheus-client builds an
-object a sample for it, which stopped the loop for tens of milliseconds at every scrape; here a sample is one string
-that was made beforehand and one number.
+The format is Prometheus' text exposition format 0.0.4, which kube-scheduler uses, too. prometheus-client creates an
+object per sample for it, which blocked the loop for tens of milliseconds at every scrape; here a sample is one
+precomputed string and one number.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from agent_scheduler.telemetry.series import Counter, Gauge, Histogram, Tally
 
 SeriesT = TypeVar("SeriesT", Counter, Gauge, Histogram)
 NumberT = TypeVar("NumberT", Counter, Gauge)
-#: What is read at a scrape: of an owner, a number, or numbers by the value of the only label, or by those of all.
+#: Reads values at a scrape from an owner: a number, or numbers by the value of the only label or by all label values.
 Read = Callable[[Any], float | Mapping[str, float] | Mapping[tuple[str, ...], float]]
 
 
-#: Counters to which Volcano gave such a name.
+#: Counters with other names, given by Volcano.
 _NAMED_OTHERWISE: Final = ("volcano_total_preemption_attempts",)
 
 
 class _Family(Generic[SeriesT]):
-    """One name and all its series, by label values. Owner of the series; a series is never dropped.
+    """A name with all its series by label values. Owns the series; a series is never dropped.
 
-    Label values come from closed sets (plugins, results, kinds, configured profiles), never from the cluster's
-    objects, so the number of series is bounded by the configuration. Those of objects are read from their owner at a
-    scrape, and kept nowhere.
+    Label values come from closed sets (plugins, results, kinds, configured profiles), never from objects of the
+    cluster, so the configuration limits the number of series. Series of objects are read from their owner at each
+    scrape and not stored.
     """
 
-    #: As `# TYPE` calls it.
+    #: The type in `# TYPE`.
     type = ""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
@@ -43,9 +43,9 @@ class _Family(Generic[SeriesT]):
             self.labels()
 
     def labels(self, *values: str) -> SeriesT:
-        """The series with these label values, in the order of the names; made when first asked for.
+        """Return the series with these label values in the order of the names; created on first use.
 
-        Keep the answer where it is needed often: looking it up costs as much as incrementing it.
+        Frequent users should keep the result: the lookup costs as much as an increment.
         """
         try:
             return self.series[values]
@@ -56,7 +56,7 @@ class _Family(Generic[SeriesT]):
             return series
 
     def lines(self) -> Iterator[str]:
-        """The family in the text exposition format."""
+        """Yield the family in the text exposition format."""
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} {self.type}"
         yield from self._samples()
@@ -68,15 +68,18 @@ class _Family(Generic[SeriesT]):
         raise NotImplementedError
 
     def _sample(self, suffix: str, values: Sequence[str], *more: tuple[str, str]) -> str:
-        """What stands before a sample's number."""
+        """Return the part of a sample before its number."""
         pairs = [*zip(self.label_names, values, strict=True), *more]
         labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
         return f"{self.name}{suffix}{{{labels}}}" if labels else self.name + suffix
 
 
 class _NumberFamily(_Family[NumberT]):
-    """Counted or set where something happens, or read from its owner at a scrape, never both: what `read` does not name
-    is not exposed, so the gauge is the truth at every scrape and costs nothing between."""
+    """A counted or set family, or one that is read from its owner at each scrape.
+
+    With `read`, only what that returns is exposed, so the values are correct at every scrape and cost nothing in
+    between.
+    """
 
     def __init__(
         self, name: str, help_text: str, labels: Sequence[str] = (), *, read: Read | None = None
@@ -105,7 +108,7 @@ class CounterFamily(_NumberFamily[Counter]):
         return Counter(self._sample("", values))
 
     def inc(self, amount: float = 1.0) -> None:
-        """For a family without labels."""
+        """Increment the only series of a family without labels."""
         self.labels().inc(amount)
 
 
@@ -116,12 +119,12 @@ class GaugeFamily(_NumberFamily[Gauge]):
         return Gauge(self._sample("", values))
 
     def set(self, value: float) -> None:
-        """For a family without labels."""
+        """Set the only series of a family without labels."""
         self.labels().set(value)
 
 
 class HistogramFamily(_Family[Histogram]):
-    """`bounds` rise and leave out the infinite one."""
+    """A histogram. `bounds` increase and do not contain infinity."""
 
     type = "histogram"
 
@@ -141,7 +144,7 @@ class HistogramFamily(_Family[Histogram]):
         )
 
     def observe(self, value: float) -> None:
-        """For a family without labels."""
+        """Observe a value in a family without labels."""
         self.labels().observe(value)
 
     def _samples(self) -> Iterator[str]:
@@ -152,7 +155,7 @@ class HistogramFamily(_Family[Histogram]):
 
 
 class Families:
-    """Makes families and keeps them in their order. Raises ValueError for a name that is taken or says another type."""
+    """Creates families and keeps them in order. Raises ValueError for a duplicate name or one of another type."""
 
     def __init__(self) -> None:
         self.made: dict[str, CounterFamily | GaugeFamily | HistogramFamily] = {}
@@ -167,7 +170,7 @@ class Families:
         return self._keep(GaugeFamily(name, help_text, labels, read=read))
 
     def read_from(self, owner: object) -> None:
-        """From now on each family with a `read` has what that says of `owner` at each scrape."""
+        """Read all families with a `read` from `owner` from now on."""
         for family in self.made.values():
             if isinstance(family, _NumberFamily):
                 family.owner = owner
@@ -184,18 +187,18 @@ class Families:
         histograms: Iterable[Histogram] = (),
         sums: Iterable[Counter] = (),
     ) -> Tally:
-        """For series of these families, which count what it gathered whenever they are read. It is never dropped."""
+        """Return a tally for series of these families, which is counted at each exposition. It is never dropped."""
         made = Tally(counters, histograms, sums)
         self._tallies.append(made)
         return made
 
     def settle(self) -> None:
-        """What tallies gathered is in their series from now on."""
+        """Add the values gathered by tallies to their series."""
         for tally in self._tallies:
             tally.settle()
 
     def text(self) -> str:
-        """All families in the text exposition format."""
+        """Return all families in the text exposition format."""
         self.settle()
         return "".join(f"{line}\n" for family in self.made.values() for line in family.lines())
 
@@ -210,7 +213,7 @@ FamilyT = TypeVar("FamilyT", CounterFamily, GaugeFamily, HistogramFamily)
 
 
 def _bound(value: float) -> str:
-    """As Go prints it, without a fraction of zero: recorded queries name buckets by this text."""
+    """Format as Go does, without a fraction of zero: recorded queries name buckets by this text."""
     return repr(value).removesuffix(".0")
 
 

@@ -1,9 +1,8 @@
-"""Logs: one JSON object (or a readable line) an event, on standard error, with UTC times and nothing secret.
+"""Logs: one JSON object (or readable line) per event, on standard error, with UTC times and without secrets.
 
-The standard library's loggers, where asyncio and aiohttp report what nobody awaited, write through the same
-processors, so that every line of the process has one form. A debug line that is switched off costs about a tenth
-of a microsecond. Above debug nothing is logged for each pod on the way to its bind; what repeats goes through
-`OncePer`.
+The standard library's loggers, to which asyncio and aiohttp report unhandled errors, write through the same
+processors, so all lines of the process have one format. A disabled debug line costs about a tenth of a microsecond.
+Above debug nothing is logged for each pod on the way to its bind; repeating lines go through `OncePer`.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from weakref import WeakSet
 
 import orjson
 
-# structlog imports rich and Pygments wherever they are installed, for tracebacks of a form that is not asked for here.
-# That takes longer than all the rest of it, so it is made to find none.
+# structlog imports rich and Pygments if they are installed, for a traceback format that is not used here. That takes
+# longer than all other imports of it, so they are hidden from it.
 _rich = sys.modules.get("rich")
 sys.modules["rich"] = None  # type: ignore[assignment]
 try:
@@ -54,29 +53,31 @@ _LEVELS: Mapping[LogLevel, int] = {
     "error": logging.ERROR,
 }
 
-#: Every logger that was given out and is still used.
+#: All loggers in use.
 _loggers: WeakSet[FilteringBoundLogger] = WeakSet()
 
-#: Knows the level for who has to ask before a line is made; nothing is logged through it.
+#: Has the level, for code that must check it before creating a line; nothing is logged through it.
 _ours = logging.getLogger("agent_scheduler")
 
 REDACTED = "[redacted]"
-#: A key that contains one of these has a value that is nobody's business.
+#: The value of a key that contains one of these is redacted.
 _SECRET_KEYS = ("authorization", "token", "password", "secret", "key-data", "key_data", "credential")
-#: What follows these two and is neither short nor made of letters alone is no word.
+#: A text after these words that is long or has digits is a credential rather than a word.
 _SCHEME = re.compile(r"\b(bearer|basic) +(?=\S*[0-9=]|\S{24})[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _IN_URL = re.compile(r"//[^\s/?#@'\"]*@")
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value under `key` must not be shown."""
+    """Return whether the value of `key` is a secret."""
     lower = key.lower()
     return any(word in lower for word in _SECRET_KEYS)
 
 
 def redact(value: Any) -> Any:
-    """`value` with the values of secret keys, at any depth, replaced; and what is a secret by its looks in any text:
-    what follows `Bearer` or `Basic`, and the user and password of a URL."""
+    """Return `value` with secrets replaced at any depth.
+
+    These are the values of secret keys, the texts after `Bearer` and `Basic`, and user and password in URLs.
+    """
     if isinstance(value, Mapping):
         return {
             key: REDACTED if isinstance(key, str) and is_secret(key) else redact(item)
@@ -106,7 +107,7 @@ def _to_json(event: MutableMapping[str, Any], **_: Any) -> str:
     try:
         return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:
-        # A lone surrogate or an integer beyond 64 bits, say from a file name: to log it must not raise.
+        # A lone surrogate or an integer beyond 64 bits, for example from a file name: logging it must not raise.
         return json.dumps(event, default=str, skipkeys=True)
 
 
@@ -117,7 +118,7 @@ def _traceback(out: TextIO, exc_info: ExcInfo) -> None:
 
 
 def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]]:
-    """What every line passes, and what turns it into text. Redaction comes last of all that adds values."""
+    """Return the processors of every line, and those for formatting. Redaction comes after all that add values."""
     shared: list[Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,
@@ -132,7 +133,7 @@ def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]
             colors=False,
             timestamp_key="time",
             pad_event_to=0,
-            # The default shows the locals of each frame, among which are credentials.
+            # The default prints the local variables of each frame, which may contain credentials.
             exception_formatter=_traceback,
         )
     ]
@@ -141,7 +142,7 @@ def _processors(log_format: LogFormat) -> tuple[list[Processor], list[Processor]
 def setup(
     *, level: LogLevel = "info", log_format: LogFormat = "json", stream: BinaryIO | None = None
 ) -> None:
-    """Configures structlog and the standard library's root logger for the whole process.
+    """Configure structlog and the standard library's root logger for the whole process.
 
     Call it before the first line is logged: a logger keeps the configuration of its first use. `stream` defaults
     to standard error.
@@ -168,22 +169,22 @@ def setup(
 
 
 def set_level(level: LogLevel) -> None:
-    """Change the level given to `setup`, for loggers that were used already, too."""
+    """Change the level given to `setup`, also for loggers that are already in use."""
     _ours.setLevel(_LEVELS[level])
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
     for logger in _loggers:
-        # What structlog keeps in a logger since its first line; without it the next line makes it anew.
+        # structlog's cached logger since the first line; without it the next line creates a new one.
         vars(logger).pop("bind", None)
     logging.getLogger().setLevel(_library_level(level))
 
 
 def shows_debug() -> bool:
-    """Whether lines of level debug are written, for where even one that is not written costs too much."""
+    """Return whether debug lines are written, for code where even a disabled line costs too much."""
     return _ours.isEnabledFor(logging.DEBUG)
 
 
 def _library_level(level: LogLevel) -> int:
-    """Libraries say at info what is news to nobody, such as each request that was served."""
+    """Return the level for libraries, whose info lines are irrelevant, such as one per served request."""
     return max(_LEVELS[level], logging.WARNING) if level != "debug" else logging.INFO
 
 
@@ -192,7 +193,7 @@ def _encode(logger: WrappedLogger, method: str, line: Any) -> bytes:
 
 
 class _NamedBytesLogger(structlog.BytesLogger):
-    """`name` is what add_logger_name puts on a line."""
+    """Writes bytes. `name` is the value of add_logger_name."""
 
     def __init__(self, out: BinaryIO, name: str) -> None:
         super().__init__(out)
@@ -200,7 +201,7 @@ class _NamedBytesLogger(structlog.BytesLogger):
 
 
 class _TextOver:
-    """The text stream that logging.StreamHandler wants, on the byte stream that both kinds of logger share."""
+    """The text stream for logging.StreamHandler, on the byte stream that both kinds of logger share."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -213,18 +214,18 @@ class _TextOver:
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
-    """A logger whose lines carry `logger=name`. Cheap to keep at module level: it is made on its first line."""
+    """Return a logger whose lines have `logger=name`. It is cheap at module level, being created by its first line."""
     logger: FilteringBoundLogger = structlog.get_logger(name)
     _loggers.add(logger)
     return logger
 
 
 class OncePer:
-    """Lets one line a key through every `seconds`, and says how many it held back.
+    """Admits one line per key in `seconds`, and counts the suppressed ones.
 
-    For what may repeat thousands of times a second, such as an API server that refuses every write. Owner of what
-    it remembers: at most `keys` keys, the least recently seen forgotten first, so a key made of untrusted text
-    cannot fill the memory; a forgotten key may be logged again early.
+    For lines that may repeat thousands of times a second, such as the failed writes of an API server. It remembers at
+    most `keys` keys and forgets the least recently seen ones first, so keys from untrusted text cannot fill the
+    memory; a forgotten key may be logged again early.
     """
 
     def __init__(self, seconds: float, *, clock: Callable[[], float], keys: int = 1024) -> None:
@@ -233,11 +234,11 @@ class OncePer:
         self._seconds = seconds
         self._clock = clock
         self._keys = keys
-        # key -> (when it may be logged again, how often it was held back since it last was).
+        # key -> (when it may be logged again, the number of suppressed lines since the last one).
         self._seen: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def admit(self, key: str) -> int | None:
-        """None: say nothing now. A number: log it, and add that so many lines like it were held back."""
+        """Return None to suppress the line, or the number of suppressed lines before it."""
         now = self._clock()
         until, held = self._seen.get(key, (now, 0))
         if now < until:

@@ -1,10 +1,10 @@
-"""Every metric of the scheduler: its name, what it means, its labels and buckets.
+"""All metrics of the scheduler: names, descriptions, labels and buckets.
 
-Names that begin with `scheduler_` are kube-scheduler's (`pkg/scheduler/metrics`), with its labels and buckets, so
-that existing dashboards and alerts read them unchanged. What kube-scheduler has no word for, such as lost races
-between workers, begins with `agent_scheduler_`. `docs/metrics.md` describes them all; a test keeps the two equal.
+Names with the prefix `scheduler_` are kube-scheduler's (`pkg/scheduler/metrics`), with its labels and buckets, so
+existing dashboards and alerts work unchanged. Concepts that kube-scheduler does not have, such as lost races between
+workers, have the prefix `agent_scheduler_`. `docs/metrics.md` describes all of them; a test keeps it in step.
 
-A metric is here only if something in the product sets it.
+A metric is here only if the product sets it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import Counter, Histogram, Tally, exponential
 from agent_scheduler.telemetry.spans import TraceCounts
 
-#: Results of an attempt, as kube-scheduler labels them.
+#: Results of an attempt, as labeled by kube-scheduler.
 RESULTS = ("scheduled", "unschedulable", "error")
-#: The places of the queue that `pending_pods` counts. A pod in flight is in none of them, as in kube-scheduler.
+#: The places of the queue that `pending_pods` counts. As in kube-scheduler, a pod in flight is in none of them.
 PENDING_QUEUES = ("active", "backoff", "unschedulable", "gated")
 
 _ATTEMPT_SECONDS = exponential(0.001, 2, 15)
@@ -33,7 +33,7 @@ _HELD_SECONDS = exponential(0.5, 3, 10)
 _ATTEMPTS = exponential(1, 2, 5)
 _CANDIDATE_RANKS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 
-#: Attempts are one label value each up to here; more are "15+", as in kube-scheduler.
+#: The limit up to which the number of attempts is a label value; above it is "15+", as in kube-scheduler.
 _ATTEMPTS_SHOWN = 15
 
 #: Feature gates that are off by default in kube-scheduler.
@@ -41,7 +41,7 @@ _ALPHA: Final = frozenset({"GangScheduling"})
 
 
 class ProfileMetrics:
-    """The series of one profile: by result of an attempt, and by whether a bind succeeded."""
+    """The series of one profile: by result of an attempt, and by success of a bind."""
 
     __slots__ = ("attempts", "bind")
 
@@ -73,15 +73,15 @@ def _by_queue(pods: PendingCounts) -> Mapping[str, float]:
 
 
 class Metrics(ProcessMetrics):
-    """What a scheduler has beyond any other process. An attribute is named as its metric, without prefix.
+    """Owns the metrics of a scheduler. An attribute has the name of its metric without prefix.
 
-    `read` of a family is given the scheduler (`fastpath.scheduler.FastPath`), at each scrape.
+    `read` of a family receives the scheduler (`fastpath.scheduler.FastPath`) at each scrape.
     """
 
     def __init__(self, *, version: str) -> None:
         super().__init__(version=version)
         self._profiles: dict[str, ProfileMetrics] = {}
-        #: Attempts that a pod took, at most `_ATTEMPTS_SHOWN` -> where the time goes that it took.
+        #: The number of attempts of a pod, at most `_ATTEMPTS_SHOWN` -> the tally for its scheduling time.
         self._sli: dict[int, Tally] = {}
         self.traces = TraceCounts()
         self._attempts()
@@ -104,7 +104,7 @@ class Metrics(ProcessMetrics):
         )
         self.scheduling_attempt_duration_seconds = make.histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Duration of an attempt, from taking the pod off the queue to its result, the bind included.",
+            "Duration of an attempt, from taking the pod off the queue to its result, including the bind.",
             "result",
             "profile",
             bounds=_ATTEMPT_SECONDS,
@@ -116,8 +116,8 @@ class Metrics(ProcessMetrics):
         )
         self.framework_extension_point_duration_seconds = make.histogram(
             "scheduler_framework_extension_point_duration_seconds",
-            "Duration of an extension point for one pod. Filters and scores run fused, a class of pods at a time: "
-            "scheduler_scheduling_algorithm_duration_seconds has them.",
+            "Duration of an extension point for one pod. Filters and scores run together per class of pods: "
+            "scheduler_scheduling_algorithm_duration_seconds includes them.",
             "extension_point",
             "status",
             "profile",
@@ -125,28 +125,28 @@ class Metrics(ProcessMetrics):
         )
         self.pod_scheduling_attempts = make.histogram(
             "scheduler_pod_scheduling_attempts",
-            "Attempts that a pod needed until it was scheduled.",
+            "Attempts per scheduled pod.",
             bounds=_ATTEMPTS,
         )
         self.pod_scheduling_sli_duration_seconds = make.histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "Time from a pod's first entry into the active queue to its bind, by the attempts it took.",
+            "Time from a pod's first entry into the active queue to its bind, by the number of attempts.",
             "attempts",
             bounds=_SLI_SECONDS,
         )
         self.worker_cycles_total = make.counter(
             "agent_scheduler_worker_cycles_total",
-            "Scheduling cycles that a worker ran to an answer.",
+            "Completed scheduling cycles of a worker.",
             "worker",
         )
         self.worker_busy_seconds_total = make.counter(
             "agent_scheduler_worker_busy_seconds_total",
-            "Time a worker spent in scheduling cycles; its rate is the share of time that it is busy.",
+            "Time of a worker in scheduling cycles; the rate is its utilization.",
             "worker",
         )
         self.worker_failures_total = make.counter(
             "agent_scheduler_worker_failures_total",
-            "Scheduling cycles that raised; the pod went to backoff.",
+            "Scheduling cycles that raised an exception; the pod went to backoff.",
             "worker",
         )
 
@@ -160,7 +160,7 @@ class Metrics(ProcessMetrics):
         )
         self.queue_gated_pods = make.gauge(
             "agent_scheduler_queue_gated_pods",
-            "Pods that the gate of their queue's capacity holds, and those that were let past it and have no node yet.",
+            "Pods held by the gate of their queue's capacity, and pods that have passed it without a node yet.",
             "standing",
             read=lambda of: {
                 "held": len(of.ledger.usage.gated.held),
@@ -169,25 +169,25 @@ class Metrics(ProcessMetrics):
         )
         self.queue_reserved_resources = make.gauge(
             "agent_scheduler_queue_reserved_resources",
-            "What is kept in a queue for groups that were let in and pods without a node: in cores, bytes, pods.",
+            "Resources reserved in a queue for admitted groups and pods without a node: in cores, bytes, pods.",
             "queue_name",
             "resource",
             read=lambda of: _reserved(of.ledger.usage.book),
         )
         self.pods_in_flight = make.gauge(
             "agent_scheduler_pods_in_flight",
-            "Pods taken off the queue whose attempt is not over.",
+            "Pods taken off the queue with an attempt in progress.",
             read=lambda of: of.queue.pending().in_flight,
         )
         self.queue_incoming_pods_total = make.counter(
             "scheduler_queue_incoming_pods_total",
-            "Pods that entered a queue, by queue and by the event that brought them there.",
+            "Pods that entered a queue, by queue and causing event.",
             "queue",
             "event",
         )
         self.unschedulable_pods = make.gauge(
             "scheduler_unschedulable_pods",
-            "Pods that wait because of a plugin; a pod counts once for each plugin that refused it.",
+            "Pods that wait because of a plugin; a pod counts once for each plugin that rejected it.",
             "plugin",
             "profile",
         )
@@ -196,13 +196,13 @@ class Metrics(ProcessMetrics):
         make = self.families
         self.event_handling_duration_seconds = make.histogram(
             "scheduler_event_handling_duration_seconds",
-            "Duration of handling one change of the cluster, ledger and queue included: the mean of its batch.",
+            "Duration of handling one change of the cluster, including ledger and queue: the mean of its batch.",
             "event",
             bounds=_EXTENSION_POINT_SECONDS,
         )
         self.queueing_hint_execution_duration_seconds = make.histogram(
             "scheduler_queueing_hint_execution_duration_seconds",
-            "Duration of one queueing hint, by its answer.",
+            "Duration of one queueing hint, by result.",
             "plugin",
             "event",
             "hint",
@@ -210,13 +210,13 @@ class Metrics(ProcessMetrics):
         )
         self.pre_queueing_hint_evaluations_total = make.counter(
             "scheduler_pre_queueing_hint_evaluations_total",
-            "Events that a plugin was asked about, which pods they concern: those it named (narrowed) or all_pods.",
+            "Events for which a plugin named the affected pods: some (narrowed) or all_pods.",
             "plugin",
             "result",
         )
         self.inflight_events_forgotten_total = make.counter(
             "agent_scheduler_inflight_events_forgotten_total",
-            "Events dropped because too many were kept for pods in flight; these are retried after their backoff.",
+            "Events dropped because too many were kept for pods in flight; these pods are retried after their backoff.",
         )
         self.inflight_events = make.gauge(
             "scheduler_inflight_events",
@@ -229,12 +229,12 @@ class Metrics(ProcessMetrics):
         make = self.families
         self.pod_scheduled_after_flush_total = make.counter(
             "scheduler_pod_scheduled_after_flush_total",
-            "Pods scheduled after a timeout, not an event, woke them: hints that were missed.",
+            "Pods scheduled after a timeout instead of an event retried them, which means a missed hint.",
         )
         self.urgent_retries_total = make.counter(
             "agent_scheduler_urgent_retries_total",
             "Pods that lost a race for a node and went to the head of the queue (granted) or, "
-            "their urgent retries being used up, to backoff (spent).",
+            "without urgent retries left, to backoff (spent).",
             "result",
         )
         self._urgent = {
@@ -248,7 +248,7 @@ class Metrics(ProcessMetrics):
         make = self.families
         self.cache_size = make.gauge(
             "scheduler_cache_size",
-            "Nodes, pods on a node, and those of them whose bind is not known yet.",
+            "Nodes, pods on a node, and pods whose bind is not confirmed yet.",
             "type",
             read=lambda of: {
                 "nodes": len(of.ledger.rows),
@@ -263,20 +263,20 @@ class Metrics(ProcessMetrics):
         )
         self.revalidations_total = make.counter(
             "agent_scheduler_revalidations_total",
-            "Changed candidate nodes that were checked again: the pod still fits, or is refused.",
+            "Changed candidate nodes that were checked again: the pod still fits, or is rejected.",
             "result",
         )
         self.candidate_rank = make.histogram(
             "agent_scheduler_candidate_rank",
-            "Which of a pod's candidate nodes it was given, from 1.",
+            "The rank of the candidate node that a pod was bound to, from 1.",
             bounds=_CANDIDATE_RANKS,
         )
         self.bind_outcomes_total = make.counter(
-            "agent_scheduler_bind_outcomes_total", "Bind requests, by what became of them.", "outcome"
+            "agent_scheduler_bind_outcomes_total", "Bind requests, by outcome.", "outcome"
         )
         self.bind_duration_seconds = make.histogram(
             "agent_scheduler_bind_duration_seconds",
-            "Duration of a bind, repeated requests and looking up an unknown outcome included.",
+            "Duration of a bind, including repeated requests and lookups of an unknown outcome.",
             bounds=_ATTEMPT_SECONDS,
         )
 
@@ -284,25 +284,25 @@ class Metrics(ProcessMetrics):
         make = self.families
         self.dra_bindingconditions_allocations_total = make.counter(
             "scheduler_dra_bindingconditions_allocations_total",
-            "Pods that waited for devices with binding conditions, by driver and by how it ended.",
+            "Pods that waited for devices with binding conditions, by driver and result.",
             "profile",
             "driver",
             "status",
         )
         self.dra_bindingconditions_wait_duration_seconds = make.histogram(
             "scheduler_dra_bindingconditions_wait_duration_seconds",
-            "How long pods waited for devices with binding conditions.",
+            "Time that pods waited for devices with binding conditions.",
             "profile",
             "driver",
             "status",
             bounds=_DEVICE_WAIT_SECONDS,
         )
         self.preemption_attempts_total = make.counter(
-            "scheduler_preemption_attempts_total", "Refused pods for which others to evict were looked for."
+            "scheduler_preemption_attempts_total", "Attempts to find victims for a rejected pod."
         )
         self.preemption_victims = make.histogram(
             "scheduler_preemption_victims",
-            "Pods chosen to be evicted for one pod.",
+            "Victims selected for one pod.",
             bounds=exponential(1, 2, 7),
         )
         self.evictions_failed_total = make.counter(
@@ -310,11 +310,11 @@ class Metrics(ProcessMetrics):
             "Victims of a preemption that could not be evicted.",
         )
         self.binds_in_flight = make.gauge(
-            "agent_scheduler_binds_in_flight", "Binds that are not over.", read=lambda of: of.binder.in_flight
+            "agent_scheduler_binds_in_flight", "Binds in progress.", read=lambda of: of.binder.in_flight
         )
         self.bind_concurrency = make.gauge(
             "agent_scheduler_bind_concurrency",
-            "Binds that may be under way just now.",
+            "The current limit of binds in progress.",
             read=lambda of: of.binder.concurrency,
         )
 
@@ -325,28 +325,28 @@ class Metrics(ProcessMetrics):
         )
         self.queue_gate_removals_total = make.counter(
             "agent_scheduler_queue_gate_removals_total",
-            "Requests that take the gate of its queue's capacity from a pod.",
+            "Requests that remove the gate of its queue's capacity from a pod.",
             "result",
         )
         self.queue_gate_held_seconds = make.histogram(
             "agent_scheduler_queue_gate_held_seconds",
-            "Age of pods when they are let past the gate of their queue's capacity.",
+            "Age of pods when they pass the gate of their queue's capacity.",
             bounds=_HELD_SECONDS,
         )
         self.feature_enabled = make.gauge(
-            "kubernetes_feature_enabled", "1 for a feature gate that is on, else 0.", "name", "stage"
+            "kubernetes_feature_enabled", "1 for an enabled feature gate, else 0.", "name", "stage"
         )
 
     def _shards(self) -> None:
         make = self.families
         self.shard_nodes = make.gauge(
             "agent_scheduler_shard_nodes",
-            "Nodes of this scheduler's NodeShard: desired, in use, to be added, to be removed.",
+            "Nodes of this scheduler's NodeShard: desired, in use, to add, to remove.",
             "state",
         )
         self.shard_writes_total = make.counter(
             "agent_scheduler_shard_writes_total",
-            "Attempts to publish the NodeShard's status, by what became of them; claims withdrawn, too.",
+            "Attempts to publish the NodeShard's status, by result; includes withdrawn claims.",
             "result",
         )
 
@@ -354,24 +354,24 @@ class Metrics(ProcessMetrics):
         make = self.families
         self.trace_spans_total = make.counter(
             "agent_scheduler_trace_spans_total",
-            "Spans of traced pods: exported, failed (the collector did not take them) or dropped (too many waited).",
+            "Spans of traced pods: exported, failed (not accepted by the collector) or dropped (too many waiting).",
             "result",
             read=lambda _: self.traces.spans(),
         )
         self.untraced_pods_total = make.counter(
             "agent_scheduler_untraced_pods_total",
-            "Pods that were not traced, though sampled, as too many that are traced were waiting.",
+            "Sampled pods that were not traced, because too many traced pods were waiting.",
             read=lambda _: self.traces.untraced,
         )
 
     def features(self, gates: Mapping[str, bool]) -> None:
-        """What every feature gate is, at the stage that kube-scheduler's gate of that name is at."""
+        """Set the state of all feature gates, with the stage of kube-scheduler's gate of the same name."""
         for name, enabled in gates.items():
             stage = "ALPHA" if name in _ALPHA else "BETA"
             self.feature_enabled.labels(name, stage).set(int(enabled))
 
     def profile(self, name: str) -> ProfileMetrics:
-        """The series of a profile, made (at 0) when first asked for. Profiles come from the configuration only."""
+        """Return the series of a profile, created at 0 on first use. Profiles come only from the configuration."""
         try:
             return self._profiles[name]
         except KeyError:
@@ -379,7 +379,7 @@ class Metrics(ProcessMetrics):
             return made
 
     def scheduled(self, attempts: int, sli_seconds: float, after_flush: bool) -> None:
-        """A pod got its node, `sli_seconds` after it first entered the active queue."""
+        """Record that a pod got its node, `sli_seconds` after it first entered the active queue."""
         self._pod_attempts.add(attempts)
         shown = min(attempts, _ATTEMPTS_SHOWN)
         tally = self._sli.get(shown)

@@ -1,7 +1,7 @@
-"""Turns the facts that queue, workers and binder report into metrics and, where someone should look, log lines.
+"""Converts the reports of queue, workers and binder into metrics and, if relevant for users, log lines.
 
-The reporting sides define what they report as Protocols and know nothing of metrics; these classes are what they
-are given. A fact of the hot path costs an addition or two; only what goes wrong is logged, once a minute a kind.
+The reporting sides define Protocols and know nothing of metrics; these classes implement them. A report on the hot
+path costs an addition or two; only failures are logged, once a minute per kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOG_SECONDS = 60.0
 
 
 class QueueRecorder:
-    """What the scheduling queue reports about itself (`engine.queueing.record.QueueRecorder`)."""
+    """Receives the reports of the scheduling queue (`engine.queueing.record.QueueRecorder`)."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class QueueRecorder:
             asked.labels(plugin, "all_pods").inc()
             return
         asked.labels(plugin, "narrowed").inc()
-        # KEP-6132's words.
+        # The words of KEP-6132.
         self._log.debug(
             "PreQueueingHint narrowed pod set", plugin=plugin, change=event, pods=named, waiting=waiting
         )
@@ -68,20 +68,20 @@ class QueueRecorder:
 
 
 class Change(Protocol):
-    """A change that a watch brought; the value of `type` is added, modified or deleted."""
+    """A change from a watch; the value of `type` is added, modified or deleted."""
 
     @property
     def type(self) -> Enum: ...
 
 
-#: Type of a change -> the end of its event's label, as the queue's events are called (NodeAdd).
+#: Type of a change -> the end of its event's label, as in the queue's events (NodeAdd).
 _ACTIONS = {"added": "Add", "modified": "Update", "deleted": "Delete"}
 
 
 class FastPathObserver:
-    """What workers, failure handling and the informers report: the observers that `fastpath` asks for.
+    """Receives the reports of workers, failure handling and informers: the observers of `fastpath`.
 
-    `clock` is the one that the `started` of an attempt was read from, in seconds; `policy` labels the conflicts.
+    `clock` is in seconds, the same as for `started` of an attempt; `policy` labels the conflicts.
     """
 
     def __init__(
@@ -106,17 +106,17 @@ class FastPathObserver:
         self._evictions_failed = metrics.evictions_failed_total.labels()
         for kind in ("Pod", "Node"):
             metrics.malformed_objects_total.labels(kind)
-        # By what is reported, so that a report costs one lookup.
+        # The keys are the reported values, so a report costs one lookup.
         self._attempts: dict[tuple[str, str], Tally] = {}
         self._outcomes: dict[tuple[Enum, str], Tally] = {}
-        # kind -> the types of change that it has had, with what is recorded for each. Few, and to hash an enum takes
-        # longer than to look at all of them.
+        # kind -> the types of its changes so far, with their series. There are few, and hashing an enum is slower
+        # than comparing all of them.
         self._changes: dict[str, list[tuple[Enum, Counter, Histogram]]] = {}
         # Grows to the configured number of workers.
         self._workers: dict[int, Tally] = {}
 
     def set_policy(self, policy: str) -> None:
-        """Conflicts are counted under another label from now on."""
+        """Count conflicts with another label from now on."""
         self._conflicts = self._metrics.conflicts_total.labels(policy)
 
     def decided(self, worker: int, profile: str, seconds: float) -> None:
@@ -128,7 +128,7 @@ class FastPathObserver:
 
     def _cycles(self, worker: str) -> Tally:
         metrics = self._metrics
-        # At 0 rather than absent until something fails: an alert on its increase needs the first step.
+        # Created at 0 before the first failure, because an alert on an increase needs the first step.
         metrics.worker_failures_total.labels(worker)
         return metrics.families.tally(
             counters=[metrics.worker_cycles_total.labels(worker)],
@@ -148,7 +148,7 @@ class FastPathObserver:
         self._ended(pod.scheduler_name, result, started)
 
     def outraced(self, pod: PodInfo, started: float) -> None:
-        """`judged` counts the conflicts."""
+        """Do nothing, because `judged` counts the conflicts."""
 
     def _ended(self, profile: str, result: str, started: float) -> None:
         try:
@@ -172,7 +172,7 @@ class FastPathObserver:
         if outdated:
             self._refused.inc(outdated)
         if accepted:
-            # The candidates that were passed over come before the accepted one.
+            # The skipped candidates come before the accepted one.
             self._ranks.add(conflicts + 1)
 
     def let_past(self, held: float) -> None:
@@ -193,7 +193,7 @@ class FastPathObserver:
             self._log.error("plugin raised", plugin=plugin, where=where, held_back=held, exc_info=error)
 
     def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
-        """`outcome` is one of a closed set whose values are words."""
+        """Record a bind. `outcome` is from a closed set of enums with texts as values."""
         profile = pod.scheduler_name
         try:
             binds = self._outcomes[outcome, profile]
@@ -241,18 +241,18 @@ class FastPathObserver:
             self._log.warning("malformed object", kind=kind, key=key, problem=problem, held_back=held)
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        """Handling one object raised: a fault of ours, brought out by that object."""
+        """Record a failure to handle an object, which is a bug triggered by that object."""
         self._metrics.malformed_objects_total.labels(kind).inc()
         held = self._once.admit(f"change {kind} {type(error).__name__}")
         if held is not None:
-            self._log.error("change not taken in", kind=kind, key=key, held_back=held, exc_info=error)
+            self._log.error("change not applied", kind=kind, key=key, held_back=held, exc_info=error)
 
     def watched(self, kind: str, what: str) -> None:
-        """A reflector did `what`."""
+        """Record that a reflector did `what`."""
         self._metrics.watched(kind, what)
 
     def received(self, kind: str, changes: Sequence[Change], began: float) -> None:
-        """A batch of changes was handled, from clock `began` until now."""
+        """Record that a batch of changes was handled, from clock `began` until now."""
         if not changes:
             return
         left = len(changes)
@@ -271,7 +271,7 @@ class FastPathObserver:
                 handling.observe_many(mean, number)
 
     def _met(self, kind: str, types: list[Enum]) -> list[tuple[Enum, Counter, Histogram]]:
-        """What is recorded for those types that changes of this kind have now for the first time."""
+        """Return the series for types that changes of this kind have for the first time."""
         metrics, known = self._metrics, self._changes.setdefault(kind, [])
         new = [
             (
@@ -286,16 +286,16 @@ class FastPathObserver:
         return new
 
     def status_write(self, what: str) -> None:
-        """A status writer's count."""
+        """Record the count of a status writer."""
         self._metrics.status_writes_total.labels(what).inc()
 
     def event_write(self, what: str) -> None:
-        """An event recorder's count."""
+        """Record the count of an event recorder."""
         self._metrics.events_total.labels(what).inc()
 
 
 class ReloadReports:
-    """What became of changes of the configuration file (`config.reload.ReloadObserver`). `now`: Unix time."""
+    """Receives the results of configuration reloads (`config.reload.ReloadObserver`). `now` is the Unix time."""
 
     def __init__(self, metrics: ProcessMetrics, *, now: Callable[[], float]) -> None:
         self._metrics = metrics
@@ -308,14 +308,14 @@ class ReloadReports:
 
     def refused(self, problem: str) -> None:
         self._metrics.config_refused()
-        self._log.error("configuration refused", problem=problem, in_effect="what was loaded before")
+        self._log.error("configuration refused", problem=problem, in_effect="the previous configuration")
 
     def without_effect(self, warning: str) -> None:
         self._log.warning("without effect", setting=warning)
 
 
 class ShardReports:
-    """What the coordinator of a node shard reports (`shards.coordinator.ShardObserver`)."""
+    """Receives the reports of a shard's coordinator (`shards.coordinator.ShardObserver`)."""
 
     def __init__(self, metrics: Metrics) -> None:
         nodes = metrics.shard_nodes

@@ -1,10 +1,10 @@
-"""What stops the event loop: when Python collects garbage, for how long, and how late the loop is.
+"""Controls and measures pauses of the event loop: garbage collections and late timers.
 
-After the first sync the process holds every pod and node of the cluster, none of which is garbage. A full
-collection would walk them all and stop the loop for as long (100 ms and more in a large cluster), so what is there
-then is frozen out of collection, and the thresholds are such that full collections hardly come: almost nothing here
-is cyclic, and reference counting frees the rest at once. The others walk what is new, which costs the same however it
-is cut, so it is cut small: no pause is to be felt beside a bind. The pauses that remain are measured.
+After the first sync the process holds every pod and node of the cluster, none of which is garbage. A full collection
+would walk all of them and block the loop for as long (100 ms and more in a large cluster). So the objects of that
+time are frozen, which excludes them from collection, and the thresholds make full collections very rare: almost
+nothing here is cyclic, and reference counting frees the rest immediately. The other collections walk new objects,
+whose total cost does not depend on their number, so they are frequent and short. The remaining pauses are measured.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 from agent_scheduler.telemetry.process import ProcessMetrics
 
-#: Young objects between two collections; then young collections between two of the middle, and of those between
-#: two full ones. Python's own are 700 (2000 from 3.12), 10, 10. A collection of the middle walks four times as many as
-#: are young, and a thousand objects take close to half a millisecond.
+#: New objects between two young collections, young collections between two of the middle generation, and those
+#: between two full ones. Python's defaults are 700 (2000 from 3.12), 10, 10. A middle collection walks four times as
+#: many objects as a young one, and a thousand objects take almost half a millisecond.
 THRESHOLDS = (2_000, 2, 6_250)
 
 
 class GcPolicy:
-    """Owner of the process's collector settings between `start` and `stop`; `stop` puts back what was there."""
+    """Owns the process's collector settings between `start` and `stop`, which restores the previous ones."""
 
     def __init__(self, metrics: ProcessMetrics) -> None:
         self._pauses = [metrics.gc_pause_seconds.labels(str(generation)) for generation in range(3)]
@@ -32,16 +32,16 @@ class GcPolicy:
         self._thresholds_before: tuple[int, int, int] | None = None
 
     def start(self) -> None:
-        """Sets the thresholds and begins to measure pauses. Starting twice changes nothing."""
+        """Set the thresholds and start to measure pauses. Repeated calls have no effect."""
         if self._thresholds_before is None:
             self._thresholds_before = gc.get_threshold()
             gc.set_threshold(*THRESHOLDS)
             gc.callbacks.append(self._on_collection)
 
     def freeze(self) -> int:
-        """Collects once, then excludes all that lives from later collections. Returns how many objects that is.
+        """Collect once, then exclude all live objects from later collections. Return their number.
 
-        For right after the first sync. What is frozen and dies later is freed all the same, by its count.
+        Call it right after the first sync. Frozen objects that are released later are freed by reference counting.
         """
         gc.collect()
         gc.freeze()
@@ -55,7 +55,7 @@ class GcPolicy:
             self._thresholds_before = None
 
     def _on_collection(self, phase: str, info: Mapping[str, Any]) -> None:
-        # Collections never nest, so one instant is enough.
+        # Collections never nest, so one time is sufficient.
         if phase == "start":
             self._began = time.perf_counter()
         else:
@@ -63,11 +63,10 @@ class GcPolicy:
 
 
 class LoopLag:
-    """Sets a timer again and again and reports how late it ran, in seconds.
+    """Repeats a timer and reports how late it runs, in seconds.
 
-    What keeps the loop for longer than two `interval`s is seen whenever it happens, and missed by one of them at most:
-    it is reported that much too short.
-    Owner of its one timer, between `start` and `stop`.
+    Anything that blocks the loop for more than two `interval`s is noticed, and reported at most one interval too
+    short. Owns its one timer between `start` and `stop`.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class LoopLag:
         self._observe = observe
         self._loop = loop
         self._interval = interval
-        # Not the loop's own: uvloop reads its clock once an iteration, in milliseconds.
+        # Not the loop's clock: uvloop reads that once per iteration, in milliseconds.
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -100,6 +99,6 @@ class LoopLag:
         self._timer = self._loop.call_later(self._interval, self._tick)
 
     def _tick(self) -> None:
-        # The loop's clock rounds, so a timer may run a moment early.
+        # The loop's clock rounds, so a timer may run slightly early.
         self._observe(max(0.0, self._clock() - self._due))
         self._arm()

@@ -1,10 +1,10 @@
 """Counters, gauges and histograms that cost a fraction of a microsecond.
 
-prometheus-client's own metrics take a lock and check their shape on every call: with the dozen facts that are recorded
-for a pod, that was a tenth of the time that a pod may take. Here a fact is one addition on a plain object, and of
-those that every pod has, one entry in an array that is counted as a whole.
+prometheus-client's own metrics take a lock and check their arguments on every call: with a dozen records per pod,
+that was a tenth of the time budget of a pod. Here a record is one addition on a plain object, or for records of every
+pod one entry in an array that is counted as a whole.
 
-One thread owns all series. An increment from another thread may be lost, never corrupt anything.
+One thread owns all series. An increment from another thread may be lost, but corrupts nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from operator import mul
 
 import numpy as np
 
-#: Values that a tally gathers before it counts them.
+#: The number of values that a tally gathers before it counts them.
 _AT_ONCE = 512
 
 
 class Counter:
-    """Only goes up, from 0. `text` stands before its value in the exposition."""
+    """A number that only increases, from 0. `text` precedes its value in the exposition."""
 
     __slots__ = ("text", "value")
 
@@ -35,7 +35,7 @@ class Counter:
 
 
 class Gauge(Counter):
-    """Goes up and down."""
+    """A number that may increase and decrease."""
 
     __slots__ = ()
 
@@ -44,15 +44,15 @@ class Gauge(Counter):
 
 
 class Histogram:
-    """Counts values by bucket. A value equal to a bound belongs to that bound's bucket, as in Prometheus.
+    """Counts values by bucket. As in Prometheus, a value equal to a bound belongs to that bound's bucket.
 
-    Invariant: `counts` has one entry more than `bounds`, for what is above all of them, and is not cumulative.
+    Invariant: `counts` has one entry more than `bounds`, for values above all of them, and is not cumulative.
     """
 
     __slots__ = ("bounds", "counts", "texts", "total")
 
     def __init__(self, bounds: tuple[float, ...], texts: tuple[str, ...]) -> None:
-        """`texts` stand before the numbers of the buckets, the count and the sum."""
+        """`texts` precede the numbers of the buckets, the count and the sum."""
         self.bounds = bounds
         self.texts = texts
         self.counts = [0] * (len(bounds) + 1)
@@ -63,12 +63,12 @@ class Histogram:
         self.total += value
 
     def observe_many(self, value: float, times: int) -> None:
-        """As `observe`, `times` over."""
+        """Observe the same value `times` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
     def observe_all(self, values: array[float]) -> None:
-        """As `observe` for one after another, at a tenth of the cost where there are many."""
+        """Observe several values, at a tenth of the cost of single observations if there are many."""
         buckets = np.array(self.bounds).searchsorted(np.frombuffer(values))
         found = np.bincount(buckets, minlength=len(self.counts)).tolist()
         self.counts = [before + times for before, times in zip(self.counts, found, strict=True)]
@@ -80,10 +80,10 @@ class Histogram:
 
 
 class Tally:
-    """Values that each mean an increment of some counters and an observation in some histograms.
+    """Values that each increment some counters and are observed in some histograms.
 
-    For every pod: values are gathered here and counted many at a time, the last of them when they are
-    read. Owner of those gathered, at most `_AT_ONCE`; `settle` counts them. `sums` go up by the values themselves.
+    For records of every pod: values are gathered here and counted many at a time, the rest before an exposition. It
+    owns the gathered values, at most `_AT_ONCE`; `settle` counts them. `sums` increase by the values themselves.
     """
 
     __slots__ = ("_counters", "_histograms", "_sums", "_values")
@@ -115,8 +115,8 @@ class Tally:
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """`count` bounds from `start`, each `factor` times the one before.
+    """Return `count` bounds from `start`, each `factor` times the previous one.
 
-    Multiplied step by step, as client_golang's ExponentialBuckets does, so that bounds print alike to the last digit.
+    They are multiplied step by step, as in client_golang's ExponentialBuckets, so that they print identically.
     """
     return tuple(accumulate([float(start)] + [factor] * (count - 1), mul))

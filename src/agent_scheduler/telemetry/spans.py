@@ -1,7 +1,7 @@
-"""Spans on their way to a collector, by OpenTelemetry's SDK, which is loaded when the first `Spans` is made.
+"""Sends spans to a collector with OpenTelemetry's SDK, which is loaded when the first `Spans` is created.
 
-Spans are made by one thread and sent by another, a batch at a time. So many may wait to be sent; what comes beyond is
-dropped and counted, so that a collector that is slow or away costs memory within a bound, and nobody ever waits for it.
+Spans are created by one thread and sent by another one in batches. A limited number may wait; others are dropped and
+counted, so a slow or absent collector costs limited memory, and nothing ever waits for it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from uuid import UUID
 
 from agent_scheduler.telemetry.logs import FilteringBoundLogger, OncePer, get_logger
 
-#: Spans that may wait to be sent.
+#: The limit of spans that wait to be sent.
 WAITING: Final = 4096
-#: Seconds that they get at the end of the process.
+#: Seconds for the remaining spans when the process ends.
 FLUSH_SECONDS: Final = 5.0
 _LOG_SECONDS = 60.0
 
@@ -30,14 +30,16 @@ Attributes = Mapping[str, str | int | Sequence[str]]
 
 
 class TraceCounts:
-    """What became of spans and traces. Two threads count: who sends, `exported` and `failed`; who makes spans,
-    the rest."""
+    """Counts of spans and traces by result.
+
+    The sending thread counts `exported` and `failed`, the other one the rest.
+    """
 
     def __init__(self) -> None:
         self.exported = 0
         self.failed = 0
         self.dropped = 0
-        #: Pods that were to be traced while too many were.
+        #: Pods that were sampled while there were too many traces.
         self.untraced = 0
 
     def spans(self) -> Mapping[str, float]:
@@ -45,17 +47,17 @@ class TraceCounts:
 
 
 def trace_id(uid: str) -> int:
-    """Of a pod, so that who knows its UID finds its trace, whichever process has made the spans."""
+    """Return the trace ID of a pod, so that its UID leads to its trace, regardless of the process."""
     try:
         number = UUID(uid).int
     except ValueError:
         number = int.from_bytes(blake2b(uid.encode(), digest_size=16).digest(), "big")
-    # 0 is no trace.
+    # 0 is not a valid trace ID.
     return number or 1
 
 
 class Spans:
-    """Owner of the thread that sends. Times are nanoseconds since 1970."""
+    """Owns the sending thread. Times are nanoseconds since 1970."""
 
     def __init__(
         self,
@@ -65,11 +67,12 @@ class Spans:
         counts: TraceCounts,
         log: FilteringBoundLogger | None = None,
     ) -> None:
-        """`endpoint`: URL that batches are posted to; empty: as OTEL_EXPORTER_OTLP_ENDPOINT and its like say, and else
-        a collector on this host. `resource`: what all spans say of the process, where OTEL_RESOURCE_ATTRIBUTES and
-        OTEL_SERVICE_NAME do not.
+        """`endpoint` is the URL for batches; if empty, OTEL_EXPORTER_OTLP_ENDPOINT or a collector on this host is used.
 
-        Raises ImportError without the SDK, and ValueError for a variable of the environment that it cannot read.
+        `resource` has the attributes of the process, unless OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override
+        them.
+
+        Raises ImportError without the SDK, and ValueError for an invalid environment variable.
         """
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -81,11 +84,11 @@ class Spans:
         self._log = get_logger("traces") if log is None else log
         said = _Said()
         logger = logging.getLogger("opentelemetry")
-        # The SDK says of every batch what it could not send. We say it once a minute.
+        # The SDK logs every unsent batch; this logs once a minute.
         logger.handlers[:], logger.propagate = [said], False
         self._exporter = OTLPSpanExporter(endpoint=endpoint or None)
         sending = _Sending(self._exporter, SpanExportResult.SUCCESS, counts, said, self._log)
-        # Twice what is let in: it never drops one itself.
+        # Twice the limit of `_Waiting`, so the SDK never drops a span itself.
         batches = BatchSpanProcessor(sending, max_queue_size=2 * WAITING)
         self._waiting = _Waiting(batches, counts)
         self._ids = _Ids()
@@ -99,20 +102,20 @@ class Spans:
         self._provider.add_span_processor(self._waiting)
         self._tracer = self._provider.get_tracer("agent_scheduler", resource.get("service.version"))
         if said.last:
-            # Of the environment; it goes on with a default.
+            # A problem with an environment variable, for which the SDK uses a default.
             self._log.warning("OpenTelemetry", problem=said.last)
         self._error, self._within = StatusCode.ERROR, set_span_in_context
 
     def begin(self, name: str, uid: str, at: int, attributes: Attributes) -> Any:
-        """The first span of a pod's trace."""
+        """Start the first span of a pod's trace."""
         self._ids.next_trace = trace_id(uid)
-        # A context of its own: without one it would be the child of whatever span this thread is in.
+        # An own context: otherwise it would be the child of the thread's current span.
         return self._tracer.start_span(name, context={}, attributes=attributes, start_time=at)
 
     def within(
         self, parent: Any, name: str, began: int, ended: int, attributes: Attributes, problem: str = ""
     ) -> Any:
-        """A span that is over. With a `problem` its status is an error."""
+        """Create a finished span. With a `problem` its status is an error."""
         context = self._within(parent, {})
         span = self._tracer.start_span(name, context=context, attributes=attributes, start_time=began)
         if problem:
@@ -125,7 +128,7 @@ class Spans:
         span.end(at)
 
     async def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Send what waits, within so many seconds."""
+        """Send the waiting spans within `seconds`."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
 
         def shut_down() -> None:
@@ -136,7 +139,7 @@ class Spans:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(over.set)
 
-        # A daemon, so that a collector that does not answer cannot keep the process.
+        # A daemon, so that an unresponsive collector cannot keep the process running.
         Thread(target=shut_down, name="spans", daemon=True).start()
         try:
             async with asyncio.timeout(seconds):
@@ -147,7 +150,7 @@ class Spans:
 
 
 class _Waiting:
-    """Lets no more spans into the SDK's queue than may wait (a `SpanProcessor`)."""
+    """Limits the number of spans in the SDK's queue (a `SpanProcessor`)."""
 
     def __init__(self, batches: Any, counts: TraceCounts) -> None:
         self._batches = batches
@@ -156,7 +159,7 @@ class _Waiting:
 
     @property
     def number(self) -> int:
-        """Of those that are not sent."""
+        """The number of unsent spans."""
         return self._given - self._counts.exported - self._counts.failed
 
     def on_start(self, span: Any, parent_context: Any = None) -> None: ...
@@ -177,7 +180,7 @@ class _Waiting:
 
 
 class _Sending:
-    """Counts what becomes of batches (a `SpanExporter`). Called in the SDK's thread."""
+    """Counts batches by result (a `SpanExporter`). Called in the SDK's thread."""
 
     def __init__(
         self, exporter: Any, success: object, counts: TraceCounts, said: _Said, log: FilteringBoundLogger
@@ -222,7 +225,7 @@ class _Said(logging.Handler):
 
 
 class _Ids:
-    """IDs of spans by chance, and of the next trace as it was set (an `IdGenerator`)."""
+    """Generates random span IDs, and returns the predetermined ID for the next trace (an `IdGenerator`)."""
 
     def __init__(self) -> None:
         self.next_trace = 1

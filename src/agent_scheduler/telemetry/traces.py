@@ -1,13 +1,13 @@
-"""A pod's way through the scheduler as a trace: what it waited for, its attempts, its binds.
+"""Traces pods through the scheduler: their waits, attempts and binds.
 
-    pod                     from when this process first saw it to its bind
-    ├─ activeQ, backoffQ, unschedulablePods, gated, session     each time that it waited
-    └─ Scheduling           each attempt, as it ends
+    pod                     from its first observation by this process to its bind
+    ├─ activeQ, backoffQ, unschedulablePods, gated, session     each wait
+    └─ Scheduling           each attempt, created at its end
        └─ Bind              each bind of the attempt
 
-A trace is of one pod, and its ID the pod's UID. Which pods are traced follows from their UIDs alone, so that processes
-agree and a restart changes nothing. Spans are made when an attempt ends; of a pod that this process never tried, as a
-standby, there are none.
+A trace covers one pod, and its ID is the pod's UID. The choice of traced pods depends only on their UIDs, so that
+processes agree and a restart changes nothing. Spans are created when an attempt ends; a pod that this process never
+tried, for example as a standby, has none.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
 from agent_scheduler.telemetry.spans import Attributes, TraceCounts
 
-#: Pods that are traced at a time: of each that waits some hundred bytes are kept.
+#: The limit of traced pods; each waiting one takes some hundred bytes.
 MOST: Final = 50_000
-#: Seconds for which it may stay open what became of a pod that the watch shows on a node: the answer to its bind is
-#: under way.
+#: How long the result of a pod that the watch shows on a node may stay open, in seconds: the response to its bind may
+#: be on its way.
 LINGERS: Final = 60.0
 
 _NEW: Final = UNSCHEDULED_POD_ADD.label
@@ -42,7 +42,7 @@ _ABSENT: Final = object()
 
 
 class SpanMaker(Protocol):
-    """As `spans.Spans`."""
+    """The interface of `spans.Spans`."""
 
     def begin(self, name: str, uid: str, at: int, attributes: Attributes) -> Any: ...
 
@@ -68,16 +68,16 @@ class _Bind(NamedTuple):
 
 class _Trace(Struct):
     pod: PodInfo
-    #: The clock when it was first seen, and the time of day, in nanoseconds.
+    #: The clock when it was first seen, and the Unix time in nanoseconds.
     first: float
     unix: int
-    #: Since the last attempt ended.
+    #: Since the end of the last attempt.
     waits: list[_Wait] = []
     binds: list[_Bind] = []
     attempts: int = 0
-    #: Made with the first attempt.
+    #: Created with the first attempt.
     root: Any = None
-    #: When the watch showed it on a node, and which one.
+    #: When the watch showed it on a node, and that node.
     left: float = inf
     node_name: str = ""
 
@@ -86,7 +86,7 @@ class _Trace(Struct):
 
 
 class PodTraces:
-    """Owner of the traces that have not ended, by UID."""
+    """Owns the unfinished traces by UID."""
 
     def __init__(
         self,
@@ -97,14 +97,14 @@ class PodTraces:
         clock: Callable[[], float],
         now: Callable[[], datetime],
     ) -> None:
-        """So many pods of a million are traced."""
+        """`per_million` is the number of traced pods per million."""
         self._spans = spans
         self._below = (per_million << 32) // _MILLION
         self._counts = counts
         self._clock = clock
         self._now = now
         self._traces: dict[str, _Trace] = {}
-        #: UIDs of those that have left, in the order in which they did.
+        #: UIDs of pods that have left the queue, in this order.
         self._left: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -113,14 +113,14 @@ class PodTraces:
     # ---- waits
 
     def queued(self, queue: str, event: str, entry: QueuedPodInfo[PodInfo]) -> None:
-        """As `QueueRecorder.incoming`."""
+        """Record a wait, as `QueueRecorder.incoming`."""
         trace = self._traces.get(entry.uid)
         if trace is None:
-            # Those that are not traced are only asked about once.
+            # A pod is considered for tracing only once.
             if event != _NEW or (trace := self._new(entry.pod)) is None:
                 return
         elif self._left.pop(entry.uid, _ABSENT) is None:
-            # Its bind came to nothing after all.
+            # The bind failed after all.
             trace.left, trace.node_name = inf, ""
         name = "gated" if entry.gating_plugin else _QUEUES[queue]
         attributes: dict[str, Any] = {"scheduling.event": event}
@@ -129,7 +129,7 @@ class PodTraces:
         trace.waits.append(_Wait(name, self._clock(), attributes))
 
     def waits_for_session(self, pod: PodInfo) -> None:
-        """A pod of the batch scheduler waits, or still does."""
+        """Record that a pod of the batch scheduler waits or still waits."""
         if pod.uid not in self._traces and (trace := self._new(pod)) is not None:
             trace.waits.append(_Wait("session", trace.first, {}))
 
@@ -147,7 +147,7 @@ class PodTraces:
     # ---- attempts
 
     def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
-        """As `BinderObserver.bound`. It belongs to the attempt that ends next."""
+        """Record a bind, as `BinderObserver.bound`. It belongs to the attempt that ends next."""
         trace = self._traces.get(pod.uid)
         if trace is not None:
             now = self._clock()
@@ -156,7 +156,7 @@ class PodTraces:
     def attempted(
         self, pod: PodInfo, result: str, started: float, plugins: Collection[str], message: str
     ) -> None:
-        """An attempt ended without a bind."""
+        """Record that an attempt ended without a bind."""
         trace = self._traces.get(pod.uid)
         if trace is not None:
             attributes: dict[str, Any] = {"scheduling.result": result, "scheduling.message": message}
@@ -172,7 +172,7 @@ class PodTraces:
             self._end(trace, "scheduled", self._clock(), node_name)
 
     def _attempt(self, trace: _Trace, started: float, attributes: Attributes, problem: str = "") -> None:
-        # The pod may be queued anew before its attempt is reported.
+        # The pod may be queued again before its attempt is reported.
         waits = [each for each in trace.waits if each.since <= started]
         trace.waits = trace.waits[len(waits) :]
         ended = max(started, trace.waits[0].since if trace.waits else self._clock())
@@ -214,7 +214,7 @@ class PodTraces:
     # ---- ends
 
     def left(self, uid: str, node_name: str) -> None:
-        """The pod no longer waits: the watch shows it on a node, or that it is gone or going."""
+        """Record that the pod no longer waits: the watch shows it on a node, or deleted or terminating."""
         trace = self._traces.get(uid)
         if trace is None:
             return
@@ -225,8 +225,10 @@ class PodTraces:
             self._end(trace, "deleted", trace.left)
 
     def _expire(self, before: float) -> None:
-        """End those that left earlier, and of which nothing was heard since: others have bound them, or a bind of ours
-        of which no answer has come."""
+        """End the traces of pods that left earlier without any news since.
+
+        Such pods were bound by others, or by a bind of ours without response.
+        """
         while self._left:
             trace = self._traces[next(iter(self._left))]
             if trace.left > before:
@@ -247,7 +249,7 @@ class PodTraces:
         self._spans.end(self._root(trace), trace.at(at), attributes)
 
     def close(self) -> None:
-        """The process ends, and others go on with the pods that wait."""
+        """End all traces with the process; other processes continue with the waiting pods."""
         self._expire(inf)
         now = self._clock()
         for trace in list(self._traces.values()):
@@ -255,7 +257,7 @@ class PodTraces:
 
 
 class TracedQueueRecorder(QueueRecorder):
-    """Also has pods traced."""
+    """A recorder that also traces pods."""
 
     def __init__(self, metrics: Metrics, traces: PodTraces, *, clock: Callable[[], float]) -> None:
         super().__init__(metrics, clock=clock)
@@ -267,7 +269,7 @@ class TracedQueueRecorder(QueueRecorder):
 
 
 class TracedObserver(FastPathObserver):
-    """Also has pods traced."""
+    """An observer that also traces pods."""
 
     def __init__(
         self, metrics: Metrics, traces: PodTraces, *, clock: Callable[[], float], policy: str
@@ -283,7 +285,7 @@ class TracedObserver(FastPathObserver):
 
     def outraced(self, pod: PodInfo, started: float) -> None:
         super().outraced(pod, started)
-        self._traces.attempted(pod, "conflict", started, (), "other pods took the nodes that it was to go to")
+        self._traces.attempted(pod, "conflict", started, (), "other pods took its candidate nodes")
 
     def bound(self, outcome: Enum, seconds: float, pod: PodInfo, node_name: str) -> None:
         super().bound(outcome, seconds, pod, node_name)

@@ -1,4 +1,4 @@
-"""The metrics of a webhook of admission. Labels are paths that it serves and words of closed sets."""
+"""The metrics of an admission webhook. Labels are its paths, and values of closed sets."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from agent_scheduler.telemetry.process import ProcessMetrics
 from agent_scheduler.telemetry.series import exponential
 
-#: What becomes of a review: see `docs/metrics.md`.
+#: The results of a review: see `docs/metrics.md`.
 RESULTS = ("allowed", "patched", "denied", "unreadable", "not_ready", "failed")
 
-#: From a pod of which nothing is wanted to a queue among ten thousand.
+#: From a pod without changes to a queue among ten thousand.
 _REVIEW_SECONDS = exponential(0.00001, 2, 14)
 
 
 class WebhookMetrics(ProcessMetrics):
-    """Owner of every family of the process. An attribute is named as its metric, without prefix.
+    """Owns every family of the process. An attribute has the name of its metric without prefix.
 
-    `read` of a family is given the process (`process.webhook.WebhookProcess`), at each scrape.
+    `read` of a family receives the process (`process.webhook.WebhookProcess`) at each scrape.
     """
 
     def __init__(self, *, version: str) -> None:
@@ -25,24 +25,24 @@ class WebhookMetrics(ProcessMetrics):
         make = self.families
         self.webhook_reviews_total = make.counter(
             "agent_scheduler_webhook_reviews_total",
-            "Admission reviews, by what became of them.",
+            "Admission reviews, by result.",
             "path",
             "result",
         )
         self.webhook_review_duration_seconds = make.histogram(
             "agent_scheduler_webhook_review_duration_seconds",
-            "Duration of deciding on an admission review, from its body to that of the answer.",
+            "Duration of an admission review, from its request body to the response body.",
             "path",
             bounds=_REVIEW_SECONDS,
         )
         make.gauge(
             "agent_scheduler_webhook_certificate_expiry_timestamp_seconds",
-            "When the serving certificate ends, if it is one that the webhook made itself.",
+            "When the serving certificate expires, if the webhook created it.",
             read=lambda of: of.certificate_expiry if of.certificate_expiry else {},
         )
 
     def serve(self, paths: Iterable[str]) -> None:
-        """Has all series of `paths`, so that none begins with a value."""
+        """Create all series of `paths`, so that each begins at 0."""
         for path in paths:
             for result in RESULTS:
                 self.webhook_reviews_total.labels(path, result)

@@ -1,2 +1,1 @@
-"""What a webhook of admission has beside its reviews: its certificate, those who are to trust it, and its picture of
-the cluster."""
+"""The admission webhook's certificate, its trusted authorities, and its view of the cluster."""

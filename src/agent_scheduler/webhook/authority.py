@@ -1,8 +1,8 @@
-"""Certificates that a webhook makes for itself: an authority, and a serving certificate that it has signed.
+"""Creates a webhook's own certificates: an authority, and a serving certificate signed by it.
 
-Pure but for keys and serial numbers, which are random. Both are renewed when a third of their life is left. A new
-authority signs nothing for `SETTLED`, in which everybody who trusts the old one comes to trust it, too; the old one is
-trusted until it ends. So at no moment is there a certificate that somebody does not trust yet.
+Pure except for keys and serial numbers, which are random. Both are renewed in the last third of their lifetime. A new
+authority signs nothing for `SETTLED`, so that all clients can start to trust it; the old one is trusted until it
+expires. So every certificate is trusted when it comes into use.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 AUTHORITY_LIFE: Final = timedelta(days=365)
 CERTIFICATE_LIFE: Final = timedelta(days=90)
 SETTLED: Final = timedelta(hours=1)
-#: For clocks that are behind.
+#: Allows for slow clocks.
 _BEFORE: Final = timedelta(minutes=5)
 
 _AUTHORITY: Final = "agent-scheduler webhook authority"
 _PEM: Final = serialization.Encoding.PEM
 _UNUSED: Final = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
 
-#: Keys of the Secret, those of a Secret of the type kubernetes.io/tls among them.
+#: Keys of the Secret, including those of the type kubernetes.io/tls.
 _TRUSTED, _AUTHORITY_KEY, _CERTIFICATE, _KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
 
 class UnusableCertificates(ValueError):
-    """Data of a Secret that are not those of this module. The message says what is wrong."""
+    """The Secret contains data of another kind. The message says what is wrong."""
 
 
 class Held(NamedTuple):
-    """PEM texts. `trusted` are the authorities, the newest first, which `authority_key` belongs to."""
+    """PEM texts. `trusted` has the authorities, the newest first; `authority_key` is the key of the first one."""
 
     trusted: tuple[bytes, ...]
     authority_key: bytes
@@ -47,12 +47,12 @@ class Held(NamedTuple):
 
     @property
     def bundle(self) -> bytes:
-        """What clients have to trust."""
+        """The certificates that clients must trust."""
         return b"".join(self.trusted)
 
 
 def renewed(held: Held | None, hosts: Sequence[str], now: datetime) -> Held | None:
-    """What takes the place of `held`, or None if nothing is due. `hosts`: names and addresses of the server."""
+    """Return the replacement of `held`, or None if nothing is due. `hosts` are names and addresses of the server."""
     trusted = [_loaded(each) for each in held.trusted] if held is not None else []
     trusted = [each for each in trusted if each.not_valid_after_utc > now]
     if held is None or not trusted or _is_due(trusted[0], now):
@@ -69,19 +69,19 @@ def renewed(held: Held | None, hosts: Sequence[str], now: datetime) -> Held | No
 
 
 def expiry(held: Held) -> float:
-    """When the serving certificate ends, in seconds since 1970."""
+    """Return when the serving certificate expires, in seconds since 1970."""
     return _loaded(held.certificate).not_valid_after_utc.timestamp()
 
 
 def to_data(held: Held) -> dict[str, str]:
-    """As the `data` of a Secret."""
+    """Return the `data` of a Secret."""
     parts = (held.bundle, held.authority_key, held.certificate, held.key)
     names = (_TRUSTED, _AUTHORITY_KEY, _CERTIFICATE, _KEY)
     return {name: b64encode(part).decode() for name, part in zip(names, parts, strict=True)}
 
 
 def from_data(data: Mapping[str, str]) -> Held | None:
-    """None for a Secret that holds nothing. Raises UnusableCertificates."""
+    """Read the `data` of a Secret; None if it is empty. Raises UnusableCertificates."""
     names = (_TRUSTED, _AUTHORITY_KEY, _CERTIFICATE, _KEY)
     if not any(data.get(name) for name in names):
         return None
@@ -91,7 +91,7 @@ def from_data(data: Mapping[str, str]) -> Held | None:
         for owner, owned in ((trusted[0], authority_key), (_loaded(certificate), key)):
             private = serialization.load_pem_private_key(owned, None)
             if owner.public_key() != private.public_key():
-                raise UnusableCertificates("a key is not that of its certificate")
+                raise UnusableCertificates("a key does not match its certificate")
     except KeyError as error:
         raise UnusableCertificates(f"there is no {error.args[0]}") from None
     except (ValueError, TypeError) as error:
@@ -142,11 +142,11 @@ def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certifica
 def _signed(
     authority: x509.Certificate, authority_key: bytes, hosts: Sequence[str], now: datetime
 ) -> tuple[bytes, bytes]:
-    """A certificate for `hosts`, and its key."""
+    """Create a certificate for `hosts` with its key."""
     signing = serialization.load_pem_private_key(authority_key, None)
     assert isinstance(signing, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
-    # Beyond the authority's own end it would be worth nothing.
+    # A certificate is invalid once its authority has expired.
     life = min(CERTIFICATE_LIFE, authority.not_valid_after_utc - now)
     identifier = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     certificate = (
@@ -187,7 +187,7 @@ def _unsigned(
 
 
 def _name(text: str) -> x509.Name:
-    # A common name has 64 characters at most; who the certificate is for is said by its alternatives.
+    # A common name is limited to 64 characters; the alternative names contain the hosts.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 

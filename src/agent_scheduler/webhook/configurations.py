@@ -1,4 +1,4 @@
-"""Writes whom to trust into the webhook's own configurations: `caBundle` of each of their webhooks."""
+"""Writes the trusted authorities into the webhook's own configurations, as the `caBundle` of each of their webhooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _API: Final = "/apis/admissionregistration.k8s.io/v1"
 MUTATING: Final = f"{_API}/mutatingwebhookconfigurations"
 VALIDATING: Final = f"{_API}/validatingwebhookconfigurations"
 
-#: Seconds that the write of one may take.
+#: The time limit of a write in seconds.
 _PATIENCE: Final = 10.0
 _LOG_SECONDS: Final = 300.0
 
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Configurations:
-    """`paths`: of those that are kept. All replicas write the same, as one Secret says it."""
+    """Writes the configurations at `paths`. All replicas write the same content, taken from one Secret."""
 
     def __init__(self, transport: Transport, *, paths: Sequence[str], timing: Timing) -> None:
         self._transport = transport
@@ -38,13 +38,14 @@ class Configurations:
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
 
     async def publish(self, bundle: bytes) -> bool:
-        """Have each that there is trust `bundle` (PEM), where it does not yet. False if another call may do more."""
+        """Make every existing configuration trust `bundle` (PEM). Return false if another call may achieve more."""
         text, is_done = b64encode(bundle).decode(), True
         for path in self._paths:
             failure = await self._write(path, text)
-            # Another call does not help one that is not there, which is told of when it is made, nor a right.
+            # Another call does not help if the configuration is missing, whose creation the watch reports, or a
+            # permission is.
             is_done &= failure is None or not (failure.retryable or is_conflict(failure))
-            # Somebody else has changed it, maybe to this.
+            # Another client has changed it, possibly to the same content.
             problem = "" if failure is None or is_conflict(failure) else str(failure)
             held_back = self._once.admit(path) if problem else None
             if held_back is not None:
@@ -54,7 +55,7 @@ class Configurations:
         return is_done
 
     async def _write(self, path: str, bundle: str) -> Failure | None:
-        """Why it does not trust the bundle now."""
+        """Write the bundle if it differs. Return the failure, if any."""
         failure, response = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
         if response is None:
             return failure
@@ -80,6 +81,6 @@ class Configurations:
 
 
 def configuration_paths(*, mutating: str, validating: str) -> tuple[str, ...]:
-    """Of the configurations of these names; an empty one is none."""
+    """Return the paths of the configurations with these names; an empty name means none."""
     named = ((MUTATING, mutating), (VALIDATING, validating))
     return tuple(f"{collection}/{segment(name)}" for collection, name in named if name)

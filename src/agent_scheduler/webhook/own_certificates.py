@@ -1,9 +1,9 @@
-"""Keeps the certificates that a webhook makes for itself, the same for all replicas, in a Secret.
+"""Keeps a webhook's own certificates, shared by all replicas, in a Secret.
 
-What counts is what the Secret says. Each replica looks at it when it is told of a change, and every `PERIOD`, as time
-makes certificates due; it renews in it what is due, has its authorities written where they are to be trusted, and
-presents the certificate. A write names the version that it was made for, so that of several only one gets through, and
-the others take what that has written.
+The Secret is authoritative. Each replica checks it after every change, and every `PERIOD`, since certificates become
+due over time. A check renews in it what is due, publishes its authorities, and presents the certificate. A write
+names the version it is based on, so only one of several simultaneous writes succeeds, and the other replicas use its
+result.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from agent_scheduler.telemetry.logs import OncePer, get_logger
 
 from .authority import Held, UnusableCertificates, from_data, renewed, to_data
 
-#: Seconds between two looks at the Secret of which nothing is told, and after one that has left something to be done.
+#: Seconds between two checks without a change, and after an incomplete check.
 PERIOD: Final = 60.0
 _AGAIN: Final = 5.0
-#: Looks that may follow one another at once, and a second after that: others may write the same objects all the time.
+#: Checks allowed in a burst, and per second after it, because other clients may write the same objects all the time.
 _AT_ONCE: Final = 10
 _A_SECOND: Final = 1 / _AGAIN
-#: As whom the Secret is made. It is made empty, as the manifest makes it, so that several replicas may do it at once;
-#: to apply it is the one way to make it that roles can limit to its name.
+#: The field manager. The Secret is created empty, as by the manifest, so several replicas may do it simultaneously.
+#: Server-side apply is the only way of creating it that a role can limit to its name.
 _APPLY: Final = "application/apply-patch+yaml"
 _AS: Final = "?fieldManager=agent-scheduler-webhook&force=true"
-#: Seconds that one look may take, and writes that may be lost to others in it.
+#: The time limit of a check in seconds, and its limit of conflicts with other writers.
 _PATIENCE: Final = 30.0
 _CONFLICTS: Final = 5
 _LOG_SECONDS: Final = 300.0
@@ -47,17 +47,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Found(NamedTuple):
-    """The Secret as it is; `uid` is empty if there is none."""
+    """The current Secret; `uid` is empty if there is none."""
 
     uid: str = ""
     version: str = ""
     held: Held | None = None
-    #: Its keys, also such as others have put there.
+    #: Its data, including keys written by other clients.
     data: Mapping[str, Any] = MappingProxyType({})
 
 
 class OwnCertificates:
-    """Run `run`. Owner of the certificate that is presented, which is one that the Secret has, or had."""
+    """Keeps the certificates. Run `run` as a task.
+
+    The presented certificate is from the current or an earlier Secret.
+    """
 
     def __init__(
         self,
@@ -70,12 +73,14 @@ class OwnCertificates:
         publish: Callable[[bytes], Awaitable[bool]],
         timing: Timing,
     ) -> None:
-        """`hosts`: names and addresses of the server. `present` shows a certificate from now on; raises OSError.
-        `publish` has a bundle of authorities trusted, says whether it is now, and never raises."""
+        """`hosts` are names and addresses of the server. `present` starts to present a certificate; it raises OSError.
+
+        `publish` makes clients trust a bundle, returns whether they do, and never raises.
+        """
         self._transport = transport
         self._name = name
         self._namespace = namespace
-        #: Where the Secret is.
+        #: The path of the Secret.
         self.path: Final = f"/api/v1/namespaces/{segment(namespace)}/secrets/{segment(name)}"
         self._hosts = hosts
         self._present = present
@@ -87,11 +92,11 @@ class OwnCertificates:
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
 
     def changed(self) -> None:
-        """Something has changed of what is written here."""
+        """Handle a change of an object that is written here."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep them until cancelled."""
+        """Keep the certificates until cancelled."""
         while True:
             await self._pace.take()
             self._changed.clear()
@@ -101,7 +106,7 @@ class OwnCertificates:
                     await self._changed.wait()
 
     async def look(self) -> bool:
-        """Whether there is a certificate that all replicas have, and that is trusted."""
+        """Check once. Return whether all replicas have a common certificate that is trusted."""
         held = await self._agreed(self._timing.clock() + _PATIENCE)
         if held is None:
             return False
@@ -133,13 +138,13 @@ class OwnCertificates:
                 return due
             if not is_conflict(failure):
                 self._complain(f"cannot write the Secret: {failure}")
-                # It is due, and may be good for a long time yet.
+                # The old certificate is due, but may still be valid for long.
                 return found.held
-        self._complain("the Secret is written by others all the time")
+        self._complain("other clients keep writing the Secret")
         return None
 
     async def _read(self) -> _Found | None:
-        """None where it is not known."""
+        """Read the Secret; None if that fails."""
         failure, response = await send_once(
             self._transport, Send("GET", self.path, asked_at(self.path, Verb.GET))
         )
@@ -153,7 +158,7 @@ class OwnCertificates:
         try:
             held = from_data(data)
         except UnusableCertificates as error:
-            self._complain(f"the Secret holds something else, which is replaced: {error}")
+            self._complain(f"the Secret has unusable data, which is replaced: {error}")
             held = None
         metadata = secret["metadata"]
         return _Found(metadata["uid"], metadata["resourceVersion"], held, data)
@@ -170,7 +175,7 @@ class OwnCertificates:
         return patched.failure
 
     async def _make(self) -> Failure | None:
-        """Why there may be no Secret yet. Does nothing to one that is there."""
+        """Create the Secret unless it exists. Return the failure, if any."""
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",

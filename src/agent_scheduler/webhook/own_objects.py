@@ -1,4 +1,4 @@
-"""Watches the objects that the webhook writes, each by its name: its Secret, and who is to trust what that holds."""
+"""Watches the objects that the webhook writes, each by name: its Secret and its configurations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS: Final = {
 
 
 class _Object(Wire, frozen=True):
-    """That it has changed is all that is asked: who looks reads it."""
+    """An object without content: `changed` reads it when needed."""
 
     metadata: Metadata = Metadata()
 
@@ -31,7 +31,7 @@ _read = msgspec.json.Decoder(_Object).decode
 
 
 class OwnObjects:
-    """Run `watch`. `paths`: of the objects. `changed` is told of each that is made, changed or deleted."""
+    """Watches the objects at `paths`. Run `watch`. `changed` is called after each creation, change and deletion."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class OwnObjects:
         )
 
     async def watch(self) -> None:
-        """Tell of changes until cancelled."""
+        """Report changes until cancelled."""
         await self._informers.run()
 
 
@@ -61,6 +61,6 @@ def _kind(path: str, changed: Callable[[], None]) -> Kind:
     def tell(_object: _Object) -> None:
         changed()
 
-    # Roles that name the object allow no other list or watch.
+    # A role that names the object does not allow other lists and watches.
     query = {"fieldSelector": f"metadata.name={name}"}
     return Kind(_KINDS[collection.rpartition("/")[2]], collection, _read, tell, tell, query=query)

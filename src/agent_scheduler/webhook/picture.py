@@ -1,4 +1,4 @@
-"""What reviews know of the cluster: its queues, and what its namespaces say of queues."""
+"""The reviews' view of the cluster: the queues, and the queue annotations of namespaces."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from agent_scheduler.telemetry.process import ProcessMetrics
 
 
 class Picture:
-    """Owner of queues and namespaces as last seen, by name. Run `watch`."""
+    """Owns the last seen queues and namespaces by name. Run `watch`."""
 
     def __init__(self, transport: Transport, *, metrics: ProcessMetrics, timing: Timing) -> None:
         self._metrics = metrics
         self._queues: dict[str, Queue] = {}
-        #: The annotations that say something of queues, of namespaces that have them.
+        #: The queue annotations, for namespaces that have them.
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._informers = Informers(
             [
@@ -48,7 +48,7 @@ class Picture:
         return self._informers.is_synced
 
     async def watch(self) -> None:
-        """Keep the picture until cancelled."""
+        """Keep the view up to date until cancelled."""
         await self._informers.run()
 
     def _set_queue(self, found: Queue) -> None:
@@ -69,7 +69,7 @@ class Picture:
     def _delete_namespace(self, gone: Namespace) -> None:
         self._namespaces.pop(gone.metadata.name, None)
 
-    # ---- how the watches go
+    # ---- state of the watches
 
     def watched(self, kind: str, what: str) -> None:
         self._metrics.watched(kind, what)
@@ -79,5 +79,5 @@ class Picture:
             self._metrics.watch_events_total.labels(kind, change.type.value).inc()
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        # What is allowed must not be decided by what is known without that change.
+        # Reviews must not decide without this change.
         raise error

@@ -129,6 +129,11 @@ STUCK: dict[str, tuple[Does, Does, str]] = {
         lambda world: world.queue("child", parent="full"),
         "queue child does not exist",
     ),
+    "its queue becomes smaller than it": (
+        patched(queue_path("child"), {"spec": {"capability": {"cpu": "2"}}}),
+        patched(queue_path("child"), {"spec": {"capability": {"cpu": "3"}}}),
+        "queue child has too little capability left: 1 of cpu missing",
+    ),
 }
 WITHOUT_ENQUEUE = CONFIGURATION.replace("{schedulePeriod", "{actions: 'allocate, backfill', schedulePeriod")
 

@@ -91,6 +91,15 @@ async def test_a_scheduler_that_is_started_anew_keeps_the_room_for_them() -> Non
         await until(lambda: it.only_placed("j-master-0", *WORKERS))
 
 
+async def test_where_they_are_to_go_is_told_until_they_say_so() -> None:
+    async with standing_by() as it:
+        for name in WORKERS:
+            await it.patch(
+                f"/api/v1/namespaces/default/pods/{name}/status", {"status": {"nominatedNodeName": None}}
+            )
+        await until(lambda: it.stand_by_on("n1"))
+
+
 async def test_those_whose_node_goes_have_room_kept_on_another() -> None:
     async with standing_by() as it:
         await it.add_node("n2", cpu="3")

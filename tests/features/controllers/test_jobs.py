@@ -399,7 +399,7 @@ async def test_a_template_of_no_pod_is_told_and_ends_nothing(template: object) -
         if await it.items(GROUPS):
             await it.group_is("Inqueue")
         (note,) = await it.notes()
-        assert note.startswith("template of no pod: ")
+        assert note.startswith("invalid pod template: ")
         await it.patch(f"{JOBS}/j", {"spec": {"tasks": [task("a", 1)]}})
         await asyncio.sleep(REST)
         await it.group_is("Inqueue")

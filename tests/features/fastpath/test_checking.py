@@ -184,7 +184,9 @@ async def test_books_that_differ_from_what_was_watched_are_found() -> None:
         await until(lambda: fast_path.cluster.catalogue.classes)
         assert await said(fast_path) == []
         del fast_path.cluster.catalogue.classes["s"]
-        assert await said(fast_path) == ["catalogue: StorageClass s: has it otherwise than it was watched"]
+        assert await said(fast_path) == [
+            "catalogue: StorageClass s: has a different version of it than the watch"
+        ]
 
 
 @pytest.mark.parametrize("kept", ["score", "refusal"])

@@ -14,11 +14,14 @@ from agent_scheduler.engine.session.model import Job
 from agent_scheduler.engine.session.session import View
 from agent_scheduler.engine.session.settled import STRIDE, Settled
 from agent_scheduler.engine.state.batchinfo import GroupKey
+from agent_scheduler.engine.state.podinfo import Condition
 from agent_scheduler.objects import batch
 from tests.support.engine import pod_json, read_pod
 from tests.unit.engine.session.scene import finished
 
 from .test_waiting import KEY, World
+
+SAID: Condition = ("False", "QueueFull", "", 0)
 
 
 class Shown(World):
@@ -27,6 +30,7 @@ class Shown(World):
     def __init__(self) -> None:
         World.__init__(self, "a")
         self.status: batch.PodGroupStatus | None = None
+        self.conditions: dict[str, Condition] = {}
         self.leaving: set[str] = set()
         self.pictures = Pictures(
             self.cluster,
@@ -34,6 +38,7 @@ class Shown(World):
             scheduler_name="volcano",
             default_queue="default",
             status_of=lambda group: self.status or group.status,
+            condition_of=lambda pod: self.conditions.get(pod.uid, pod.condition),
             said=dict,
             is_leaving=self.leaving.__contains__,
             malformed=lambda *_: None,
@@ -89,8 +94,9 @@ def test_what_has_changed_is_looked_at_again(happens: Callable[[Shown], object])
         lambda world: world.cluster.ledger.assume(world.cluster.pods["p"], 0),
         lambda world: world.leaving.add("r"),
         lambda world: setattr(world, "status", batch.PodGroupStatus(phase="Inqueue")),
+        lambda world: world.conditions.update(p=SAID),
     ],
-    ids=["being bound", "being evicted", "status being written"],
+    ids=["being bound", "being evicted", "status being written", "condition being written"],
 )
 def test_what_is_known_but_not_shown_keeps_a_group_from_standing(happens: Callable[[Shown], object]) -> None:
     """What comes of it may be shown by no other object."""
@@ -98,6 +104,16 @@ def test_what_is_known_but_not_shown_keeps_a_group_from_standing(happens: Callab
     happens(world)
     first = world.view()
     assert not world.view(first).settled
+
+
+def test_a_pod_says_what_was_said_last_and_not_what_a_late_watch_shows() -> None:
+    """A session that found what the watch shows to be true would leave what was written meanwhile as it is."""
+    world = Shown()
+    world.conditions["p"] = SAID
+    assert {pod.uid: pod.condition for pod in world.view().pods[KEY]} == {"p": SAID, "r": None}
+    world.waiting.groups.delete_group(world.waiting.groups.groups[KEY].object)  # type: ignore[arg-type]
+    ((_, waiting),) = world.view().lost.values()
+    assert [pod.condition for pod in waiting] == [SAID]
 
 
 def test_a_pod_without_a_group_stands_while_it_is_the_same() -> None:

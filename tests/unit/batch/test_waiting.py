@@ -247,7 +247,7 @@ def test_a_status_that_is_not_what_was_decided_is_due() -> None:
     status = batch.PodGroupStatus(phase="Inqueue")
     assert world.is_due
     result = GroupResult(group=group, status=status, write=True, tasks={}, verdict=None)
-    assert finished(world.waiting.decided([result])) is None
+    assert finished(world.waiting.decided([result], {})) is None
     world.group(version=2, phase="Inqueue")
     assert not world.is_due
     world.group(version=3, phase="Running")

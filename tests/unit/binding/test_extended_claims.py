@@ -216,7 +216,7 @@ async def test_a_claim_that_somebody_has_given_other_devices_is_not_written() ->
     assert world.devices.assume_in_memory(POD.uid, world.in_memory.claim_spec, world.in_memory.allocation)
     result = {"request": "r", "driver": "d", "pool": "n1", "device": "gpu-0"}
     world.show({**found(FIRST, "uid-c"), "status": {"allocation": {"devices": {"results": [result]}}}})
-    assert await world.write() == f"resourceclaim default/{FIRST} has been changed by somebody else"
+    assert await world.write() == f"resourceclaim default/{FIRST} has been changed by another client"
     assert world.asked == [("POST", FIRST)]
 
 

@@ -82,7 +82,7 @@ async def test_a_member_that_was_changed_or_whose_node_is_gone_does_not_stand() 
         world.pod("x", cpu="500m")
         world.cluster.delete_node(members[1].result.placement.candidates[0].node_name)
         assert world.commit(members, 1) == {
-            "x": "it wants something else by now",
+            "x": "its requirements have changed",
             "y": f"node {members[1].result.placement.candidates[0].node_name} is gone",
         }
 
@@ -100,7 +100,7 @@ async def test_members_that_keep_one_another_away_are_judged_one_beside_the_othe
             result=beside._replace(placement=CandidateNodes((nodes[0],)), cls=beside.pod.cls, filters=())
         )
         refused = world.commit([members[0], second], 2)
-        assert refused["y"] == f"InterPodAffinity refuses node {nodes[0].node_name} by now"
+        assert refused["y"] == f"InterPodAffinity now refuses node {nodes[0].node_name}"
         assert not world.placed and not world.ledger.columns.terms
         assert world.commit(members, 2) == {}
         assert sorted(world.placed) == ["x", "y"] and contradictions(world.ledger) == []
@@ -174,7 +174,7 @@ async def test_what_a_group_reserves_in_vain_is_given_back() -> None:
         plugin.taken.clear()
         plugin.taken["somebody"] = members[1].result.placement.candidates[0].node_name
         refused = world.commit(members, 2)
-        assert "no longer to be had" in refused["y"] and set(plugin.taken) == {"somebody"}
+        assert "no longer has the devices or volumes" in refused["y"] and set(plugin.taken) == {"somebody"}
         assert not world.placed
 
 

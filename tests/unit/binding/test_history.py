@@ -113,7 +113,7 @@ def test_words_that_nobody_was_refused_with_lately_are_not_kept(world: World) ->
 
 def test_a_pod_whose_nodes_went_to_others_has_an_attempt_that_says_so(world: World) -> None:
     world.history.outraced("a", started=world.now - 2)
-    assert world.told("a") == [("conflict", "other pods took the nodes that it was to go to")]
+    assert world.told("a") == [("conflict", "other pods took its candidate nodes")]
     assert world.history.of("a")[0].seconds == 2
 
 

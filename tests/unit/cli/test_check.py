@@ -58,7 +58,7 @@ async def test_it_says_that_nothing_differs_or_every_difference(capsys: pytest.C
             assert await check("--server", url) == 0
             *_, said = capsys.readouterr().out.splitlines()
             assert said.startswith("0 differences among ") and said.endswith("this scheduler leads")
-            assert "the kept answers for 1 classes of pods" in said
+            assert "the cached answers for 1 pod classes" in said
             (uid,) = fast_path.cluster.pods
             fast_path.queue.delete(uid)
             assert await check("--server", url) == 1
@@ -136,5 +136,5 @@ def test_kept_answers_are_counted_beside_objects() -> None:
     checked = {"Node": 1, "Pod": 2, "ClassView": 3}
     found = {"differences": [], "unsettled": [], "not_listed": {}, "checked": checked, "leading": True}
     assert list(rendered(found)) == [
-        "0 differences among 3 objects and the kept answers for 3 classes of pods; this scheduler leads"
+        "0 differences among 3 objects and the cached answers for 3 pod classes; this scheduler leads"
     ]

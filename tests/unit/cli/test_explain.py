@@ -39,7 +39,7 @@ async def test_json_is_the_page_as_it_is(capsys: Capture) -> None:
 
 async def test_an_unknown_pod_is_one_line_and_exit_code_1(capsys: Capture) -> None:
     page = {"pod": "ns/p", "place": "unknown", "why": "it does not exist"}
-    told = "agent-scheduler explain: pod ns/p is not known: it does not exist\n"
+    told = "agent-scheduler explain: pod ns/p is unknown: it does not exist\n"
     assert await run(capsys, Answer(404, page)) == (1, "", told)
     code, out, err = await run(capsys, Answer(404, page), "-o", "json")
     assert (code, json.loads(out), err) == (1, page, told)
@@ -49,7 +49,7 @@ async def test_a_scheduler_that_cannot_tell_is_one_line_and_exit_code_2(capsys: 
     code, out, err = await run(capsys, Answer(503, b"not\nyet\n"))
     assert (code, out) == (2, "")
     assert err.startswith("agent-scheduler explain: http://127.0.0.1:")
-    assert err.endswith("cannot tell: 503 not yet\n")
+    assert err.endswith("answered: 503 not yet\n")
     assert err.count("\n") == 1
 
 
@@ -68,7 +68,7 @@ async def test_a_group_is_asked_about_by_its_name(capsys: Capture) -> None:
         assert await asyncio.to_thread(main, line) == 1
     assert [(each.path, each.query) for each in server.requests] == [("/debug/explain", {"podgroup": "ns/g"})]
     shown = capsys.readouterr()
-    assert shown.err == f"agent-scheduler explain: podgroup/ns/g is not known: {page['why']}\n"
+    assert shown.err == f"agent-scheduler explain: podgroup/ns/g is unknown: {page['why']}\n"
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ async def test_a_pod_is_explained_without_a_scheduler_and_nothing_is_written(
         await cluster.add_pod("small")
         before = cluster.api.store.rv
         code, out, _ = await afresh("default/large")
-        assert code == 0 and "decided afresh by this command" in out
+        assert code == 0 and "decided by this command" in out
         assert "0/1 nodes are available: 1 Insufficient cpu." in out
         code, out, _ = await afresh("default/small")
         assert code == 0 and "It fits on 1 of 1 nodes." in out
         assert (await afresh("default/nobody"))[0] == 1
         code, _, err = await afresh("podgroup/default/g")
-        assert code == 2 and "explains pods" in err
+        assert code == 2 and "explains only pods" in err
         file = tmp_path / "scheduler.yaml"
         file.write_text("{apiVersion: agent-scheduler/v1, kind: Other}", encoding="utf-8")
         code, _, err = await afresh(f"default/small --config {file}")
@@ -106,4 +106,4 @@ async def test_a_pod_is_explained_without_a_scheduler_and_nothing_is_written(
 
 async def test_a_configuration_is_of_use_without_a_scheduler_alone(capsys: Capture) -> None:
     assert await asyncio.to_thread(main, ["explain", "default/p", "--config", "f"]) == 2
-    assert "--config: is of use with --from-cluster alone" in capsys.readouterr().err
+    assert "--config: needs --from-cluster" in capsys.readouterr().err

@@ -93,9 +93,9 @@ def test_jobs_are_listed_with_vcctls_columns(shell: Shell) -> None:
 
 
 def test_a_list_says_nothing_where_there_are_no_jobs(shell: Shell) -> None:
-    told = "agent-scheduler job list: there are no such jobs in namespace default\n"
+    told = "agent-scheduler job list: there are no matching jobs in namespace default\n"
     assert shell("list")[0::2] == (0, told)
-    assert "there are no such jobs in any namespace" in shell("list -A")[2]
+    assert "there are no matching jobs in any namespace" in shell("list -A")[2]
 
 
 def test_jobs_of_all_namespaces_of_a_scheduler_or_with_labels_can_be_asked_for(shell: Shell) -> None:
@@ -126,7 +126,7 @@ def test_programs_get_json_and_yaml_alike(shell: Shell) -> None:
 
 def test_a_job_is_made_of_flags(shell: Shell) -> None:
     line = "run --name j --image img --replicas 3 -m 2 --requests cpu=2,memory=1Gi"
-    assert shell(line) == (0, "job default/j is made\n", "")
+    assert shell(line) == (0, "job default/j was created\n", "")
     found = shell.whole("j")["job"]["spec"]
     assert (found["minAvailable"], found["schedulerName"], found["queue"]) == (2, "volcano", "default")
     (only,) = found["tasks"]
@@ -152,8 +152,8 @@ def test_flags_have_vcctls_usual_values(shell: Shell) -> None:
 def test_a_job_is_made_of_a_file_or_input(shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = job("of-file", task("m", 1), task("w", 2, dependsOn={"name": ["m"]}))
     file.write_text("---\n" + yaml.safe_dump(body))
-    assert shell(f"run -f {file}") == (0, "job default/of-file is made\n", "")
-    assert shell(f"run -f {file} --name again") == (0, "job default/again is made\n", "")
+    assert shell(f"run -f {file}") == (0, "job default/of-file was created\n", "")
+    assert shell(f"run -f {file} --name again") == (0, "job default/again was created\n", "")
     del body["metadata"]["name"]
     body["metadata"]["generateName"] = "some-"
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(body)))
@@ -172,9 +172,12 @@ def test_a_job_is_made_of_a_file_or_input(shell: Shell, file: Path, monkeypatch:
         ("--name j -R cpu", "--requests cpu: found 'cpu'; allowed: each resource once, as NAME=AMOUNT"),
         ("--name j -R cpu=1,cpu=2", "found 'cpu=2'; allowed: each resource once"),
         ("--name j -L cpu=x", "--limits cpu=x: cpu: invalid quantity 'x'"),
-        ("-f FILE -i x -m 1", "--image, --min: of no use with --filename"),
+        ("-f FILE -i x -m 1", "--image, --min: not allowed with --filename"),
         ("-f /no/such", "--filename /no/such: No such file or directory"),
-        ("-f FILE -n elsewhere", "--namespace elsewhere: the job's is default; leave one of the two out"),
+        (
+            "-f FILE -n elsewhere",
+            "--namespace elsewhere: the job's namespace is default; remove one of the two",
+        ),
     ],
 )
 def test_a_job_that_cannot_be_made_is_one_line(shell: Shell, file: Path, line: str, told: str) -> None:
@@ -188,7 +191,7 @@ def test_a_job_that_cannot_be_made_is_one_line(shell: Shell, file: Path, line: s
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: [", "is no YAML"),
+        ("a: [", "not valid YAML"),
         ("", "found 0 objects; allowed: one Job"),
         ("- 1", "found None of None; allowed: kind Job"),
         (
@@ -196,7 +199,7 @@ def test_a_job_that_cannot_be_made_is_one_line(shell: Shell, file: Path, line: s
             "found Job of batch/v1; allowed: kind Job of apiVersion batch.volc",
         ),
         ("{VOLCANOS, kind: Job}", "metadata.name is missing; give one with --name"),
-        ("{VOLCANOS, kind: Job, metadata: 1}", "metadata is no object"),
+        ("{VOLCANOS, kind: Job, metadata: 1}", "metadata is not an object"),
     ],
 )
 def test_a_file_that_is_no_job_is_told(shell: Shell, file: Path, text: str, told: str) -> None:
@@ -207,23 +210,23 @@ def test_a_file_that_is_no_job_is_told(shell: Shell, file: Path, text: str, told
 
 def test_a_name_that_is_taken_is_told(shell: Shell) -> None:
     shell.add(job("j"))
-    told = "job default/j is there already; delete it first, or give another --name"
+    told = "job default/j already exists; delete it first, or use another --name"
     assert shell("run --name j") == (2, "", f"agent-scheduler job run: {told}\n")
 
 
 def test_what_the_api_server_refuses_is_told_as_it_says_it(shell: Shell) -> None:
     code, _, err = shell("run --name j -n no-such")
-    assert code == 2 and "job no-such/j cannot be made: 404" in err
+    assert code == 2 and "job no-such/j cannot be created: 404" in err
     assert 'namespaces "no-such" not found' in err
     shell.faulty({"error": {"status": 503}}, "jobs")
     code, _, err = shell("run --name j")
-    assert code == 2 and "job default/j cannot be made: 503" in err and err.count("\n") == 1
+    assert code == 2 and "job default/j cannot be created: 503" in err and err.count("\n") == 1
 
 
 def test_an_answer_that_is_lost_makes_one_job(shell: Shell) -> None:
     lost = {"match": {"resource": "jobs", "verbs": ["create"]}, "count": 1, "fault": {"lose": {}}}
     shell.cluster.inject({"rules": [lost]})
-    assert shell("run --name j") == (0, "job default/j is made\n", "")
+    assert shell("run --name j") == (0, "job default/j was created\n", "")
     assert shell.names() == ["j"]
 
 
@@ -232,10 +235,10 @@ def test_an_answer_that_is_lost_makes_one_job(shell: Shell) -> None:
 
 @pytest.mark.parametrize("action", ["describe", "suspend", "resume", "delete"])
 def test_a_job_that_there_is_not_is_told(shell: Shell, action: str) -> None:
-    told = "there is no job j in namespace default; those that there are: agent-scheduler job list"
+    told = "there is no job j in namespace default; list the jobs with: agent-scheduler job list"
     expected = f"agent-scheduler job {action}: {told} --namespace default\n"
     assert shell(f"{action} --name j") == (2, "", expected)
-    told = f"which job? allowed: agent-scheduler job {action} JOB"
+    told = f"the job's name is missing; allowed: agent-scheduler job {action} JOB"
     assert shell(action) == (2, "", f"agent-scheduler job {action}: {told}\n")
     assert "found a and --name b; allowed: one of the two" in shell(f"{action} a -N b")[2]
     assert "job 'a,b': a lowercase RFC 1123 subdomain" in shell(f"{action} a,b")[2]
@@ -251,7 +254,7 @@ def test_a_cluster_without_the_kind_is_told_what_to_install(capsys: Capture) -> 
 
 def test_a_job_is_deleted(shell: Shell) -> None:
     shell.add(job("j"), job("k"))
-    assert shell("delete j") == (0, "job default/j is deleted\n", "")
+    assert shell("delete j") == (0, "job default/j was deleted\n", "")
     assert shell.names() == ["k"]
 
 
@@ -260,7 +263,7 @@ def test_what_cannot_be_read_of_a_job_is_said_and_the_rest_shown(shell: Shell) -
     shell.faulty({"error": {"status": 403}}, "pods", "events", "podgroups")
     code, out, err = shell("describe j")
     assert code == 0
-    assert [line.split(" cannot be shown: ")[0] for line in err.splitlines()] == [
+    assert [line.split(" cannot be read: ")[0] for line in err.splitlines()] == [
         f"agent-scheduler job describe: {what}" for what in ("pods", "the PodGroup", "events")
     ]
     assert "Pods:" not in out and "Events:" not in out
@@ -305,13 +308,13 @@ async def test_a_job_is_suspended_and_resumed_by_commands_that_go_with_it(ordere
     assert (await run("run --name j --replicas 2"))[0] == 0
     await ordered.let_in()
     await ordered.until_pods("j-default0-0", "j-default0-1")
-    told = "job default/j is Pending; there is something to resume of: Aborted, Aborting"
+    told = "job default/j is Pending; resume is allowed in: Aborted, Aborting"
     assert await run("resume j") == (2, "", f"agent-scheduler job resume: {told}\n")
-    assert await run("suspend j") == (0, "job default/j is told to suspend (Command AbortJob)\n", "")
+    assert await run("suspend j") == (0, "job default/j: requested to suspend (Command AbortJob)\n", "")
     await ordered.until_phase("Aborted")
     await ordered.until_pods()
     assert (await run("suspend j"))[0] == 2
-    assert (await run("resume j"))[1] == "job default/j is told to resume (Command ResumeJob)\n"
+    assert (await run("resume j"))[1] == "job default/j: requested to resume (Command ResumeJob)\n"
     await ordered.until_phase("Pending")
     assert [each["retryCount"] for each in json.loads((await run("list -o json"))[1])["jobs"]] == [1]
     await ordered.until_no_commands()

@@ -92,7 +92,7 @@ def test_who_may_not_read_pods_is_shown_the_queues(show: Command, cluster: Embed
     refused = {"match": {"resource": "pods"}, "fault": {"error": {"status": 403}}}
     cluster.inject({"rules": [refused]})
     code, out, err = show("agents")
-    assert code == 0 and "gated pods cannot be shown" in err and "\n" not in err[:-1]
+    assert code == 0 and "gated pods cannot be read" in err and "\n" not in err[:-1]
     assert out.splitlines()[1].split()[-2:] == ["?", "?"]
     assert json.loads(show("agents -o json")[1])["queues"][0]["gatedPods"] is None
 
@@ -121,7 +121,7 @@ def test_a_part_of_the_tree_can_be_asked_for(show: Command) -> None:
 
 
 def test_a_queue_that_there_is_not_is_told_with_those_that_there_are(show: Command) -> None:
-    told = "there is no queue team; there are agents, default, lost, root, teams, that, this, training"
+    told = "queue team does not exist; found: agents, default, lost, root, teams, that, this, training"
     assert show("team") == (2, "", f"agent-scheduler queues: {told}\n")
 
 

@@ -27,7 +27,7 @@ def guarded(request: Request) -> Action:
     """A page that asks for a token and takes one."""
     if request.headers.get("authorization") == f"Bearer {TOKEN}":
         return Answer(200, PAGE)
-    return Answer(401, b"a bearer token that the API server accepts is needed\n")
+    return Answer(401, b"a bearer token that the API server accepts is required\n")
 
 
 def tls(folder: Path) -> tuple[ssl.SSLContext, Path]:
@@ -51,13 +51,15 @@ async def test_the_page_is_asked_for_by_the_pods_name_and_without_credentials() 
 async def test_a_given_token_is_shown_wherever_the_page_is() -> None:
     async with serving(guarded) as server:
         assert await ask("ns/p", Ways(server=server.url, token=TOKEN)) == PAGE
-        with pytest.raises(Unreachable, match=r"401 a bearer token .* is needed; give a token with --token"):
+        with pytest.raises(Unreachable, match=r"401 a bearer token .* is required; use --token"):
             await ask("ns/p", Ways(server=server.url, token="wrong"))
 
 
 async def test_the_contexts_token_is_not_sent_over_http(tmp_path: Path) -> None:
     async with serving(guarded) as server:
-        with pytest.raises(Unreachable, match="asks for a token, and none is sent over http"):
+        with pytest.raises(
+            Unreachable, match="requires a token; over http only one given with --token is sent"
+        ):
             await ask("ns/p", Ways(server=server.url, kubeconfig=kubeconfig(tmp_path, token=TOKEN)))
     assert [request.headers.get("authorization") for request in server.requests] == [None]
 
@@ -91,18 +93,18 @@ async def test_a_context_without_a_token_says_so(tmp_path: Path) -> None:
     async with serving(guarded, tls=context) as server:
         file = kubeconfig(tmp_path, username="u", password="p")
         ways = Ways(server=server.url, certificate_authority=authority, kubeconfig=file)
-        with pytest.raises(Unreachable, match=r"context c of .* has none; give one with --token"):
+        with pytest.raises(Unreachable, match=r"context c of .* has none; use --token"):
             await ask("ns/p", ways)
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (Answer(503, b"pods have not been listed yet; ask again soon\n"), "503 pods have not been listed"),
-        (Answer(403, b"may not get the non-resource URL /debug/explain\n"), "403 may not get"),
-        (Answer(404, b"there is no such page\n"), "404 there is no such page; is it a scheduler that has"),
+        (Answer(503, b"pods have not been listed yet; try again soon\n"), "503 pods have not been listed"),
+        (Answer(403, b"not allowed to get the non-resource URL /debug/explain\n"), "403 not allowed to get"),
+        (Answer(404, b"there is no such page\n"), "404 there is no such page; does this scheduler have"),
         (Answer(200, b"<html>"), "200 <html>"),
-        (Answer(200, {"kind": "PodList"}), "cannot tell: 200"),
+        (Answer(200, {"kind": "PodList"}), "answered: 200"),
     ],
 )
 async def test_what_is_not_the_page_is_told_in_one_line(answer: Answer, message: str) -> None:
@@ -214,11 +216,11 @@ async def test_the_lease_may_have_another_name_and_namespace(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (api(holder=""), f"{NAMED} is held by nobody: no scheduler leads"),
+        (api(holder=""), f"{NAMED} has no holder: no scheduler is leading"),
         (
             api(holder="laptop_1"),
-            f"{NAMED} is held by laptop, which is no pod of that namespace: a scheduler outside the cluster is named "
-            "with --server, which is http://127.0.0.1:10251 on its own host",
+            f"{NAMED} is held by laptop, which is not a pod of that namespace; for a scheduler outside the cluster use "
+            "--server, by default http://127.0.0.1:10251 on its own host",
         ),
         (
             lambda _: Answer(404, b"default backend - 404"),
@@ -226,13 +228,13 @@ async def test_the_lease_may_have_another_name_and_namespace(tmp_path: Path) -> 
         ),
         (lambda _: status(404, "NotFound", "no"), f"{NAMED} does not exist"),
         (lambda _: status(403, "Forbidden", "it is forbidden"), "cannot be read: 403 it is forbidden"),
-        (lambda _: Answer(200, b"<html>"), "cannot be read: the answer is no object"),
+        (lambda _: Answer(200, b"<html>"), "cannot be read: the response is not an object"),
         (api(pod={"metadata": {"name": LEADER}}), "has no readiness probe at /readyz"),
         (
             api(proxied=status(403, "Forbidden", "no pods/proxy")),
-            "the API server cannot tell: 403 no pods/proxy",
+            "the API server answered: 403 no pods/proxy",
         ),
-        (api(proxied=Answer(401, b"a token is needed\n")), "401 a token is needed; give a token with"),
+        (api(proxied=Answer(401, b"a token is needed\n")), "401 a token is needed; use --token"),
     ],
 )
 async def test_every_step_that_fails_says_which_it_was(tmp_path: Path, script: Script, message: str) -> None:

@@ -229,12 +229,12 @@ async def test_shards_that_are_all_somebody_elses_would_be_left_alone(shell: She
     await shell.it.add_nodes(1)
     await shell.it.add_shard("all", [], ours=False)
     out = await shell.shows(f"plan --scheduler-configs {ALL}")
-    assert "configured, and somebody else's: left alone" in out
-    assert out.endswith("every configured shard belongs to somebody else: nothing would be written\n")
+    assert "configured, but owned by another controller: unchanged" in out
+    assert out.endswith("every configured shard is owned by another controller: nothing would be written\n")
 
 
 async def test_without_a_config_map_the_dry_run_says_what_it_goes_by(shell: Shell) -> None:
-    head = f"by the default shards, for there is no ConfigMap {NAMESPACE}/{NAME}"
+    head = f"by the default shards, because there is no ConfigMap {NAMESPACE}/{NAME}"
     assert (await shell.shows("plan")).splitlines()[0] == head
 
 
@@ -261,9 +261,15 @@ async def test_a_cluster_without_the_kind_or_an_answer_is_told_in_one_line(shell
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (["plan", "--nodes"], "plan: has no --nodes and no -o wide; allowed: -o table, -o json, -o yaml"),
-        (["plan", "-o", "wide"], "plan: has no --nodes and no -o wide; allowed: -o table, -o json, -o yaml"),
-        (["--sharding-config", "f"], "--sharding-config: is of no use without plan"),
+        (
+            ["plan", "--nodes"],
+            "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml",
+        ),
+        (
+            ["plan", "-o", "wide"],
+            "plan: does not support --nodes and -o wide; allowed: -o table, -o json, -o yaml",
+        ),
+        (["--sharding-config", "f"], "--sharding-config: needs plan"),
         (["plan", "--sharding-config", "/no/f"], "--sharding-config /no/f: No such file or directory"),
     ],
 )

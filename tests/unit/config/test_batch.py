@@ -125,7 +125,7 @@ def test_the_section_is_checked_as_the_file_is_and_has_a_name_of_its_own() -> No
 
 def test_a_setting_that_both_the_section_and_the_file_give_is_refused(tmp_path: Path) -> None:
     told = problem(load_files, tmp_path, SHIPPED, config=HEADER + "batch: {actions: allocate}\n")
-    assert "batch.actions: is given beside --scheduler-conf" in told
+    assert "batch.actions: is set here and in the file of --scheduler-conf" in told
 
 
 def test_a_missing_file_is_told_by_its_flag() -> None:

@@ -66,9 +66,9 @@ def test_a_refused_pod_is_tried_again_after_the_time_that_the_flag_says() -> Non
     ("words", "told"),
     [
         (["--secure-port", "10259"], "--secure-port: the server speaks HTTP without a certificate; give "),
-        (["--secure-port", "1", "--port", "2"], "--secure-port: --port says the same; give one of them"),
+        (["--secure-port", "1", "--port", "2"], "--secure-port: --port is the same setting; use one of them"),
         (["-v", "much"], "--v: found 'much'; allowed: a whole number"),
-        (["-v", "4", "--log-level", "info"], "--v: --log-level says the same; give one of them"),
+        (["-v", "4", "--log-level", "info"], "--v: --log-level is the same setting; use one of them"),
         (["--logging-format", "xml"], "--logging-format: found 'xml'; allowed: json, text"),
         (["--feature-gates=NoSuchGate=true"], "--feature-gates: unknown gate 'NoSuchGate'"),
     ],

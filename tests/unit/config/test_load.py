@@ -131,8 +131,8 @@ def test_a_pod_whose_namespace_cannot_be_told_has_to_be_given_it(tmp_path: Path)
         return load(run_arguments(*words), environ=environ, namespace_file=tmp_path / "none")
 
     assert problem(loaded) == (
-        "leaderElection.resourceNamespace: is not given, and cannot be told: in this pod neither $POD_NAMESPACE nor "
-        "the service account's namespace file says it; give it, the same for all replicas"
+        "leaderElection.resourceNamespace: is missing and unknown: in this pod neither $POD_NAMESPACE nor "
+        "the service account's namespace file exists; set it, identically for all replicas"
     )
     assert loaded("--leader-elect-resource-namespace", "here").leader_election.resource_namespace == "here"
     assert not loaded("--leader-elect=false").leader_election.leader_elect
@@ -169,11 +169,11 @@ def test_what_was_loaded_can_be_shown_and_loaded_again(run: Load) -> None:
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--leader-elect-lease-duration", "how long a lease is good for (default: 15s)"),
-        ("--kube-api-qps", "binds a second; 0: no limit (default: 0)"),
+        ("--leader-elect-lease-duration", "the duration of a lease (default: 15s)"),
+        ("--kube-api-qps", "binds per second; 0: no limit (default: 0)"),
         ("--port", "port of the HTTP server; 0: none (default: 10251)"),
         ("--tls-private-key-file", "PEM file of the certificate's key"),
-        ("--scheduler-sharding-name", "name of the NodeShard (default: the scheduler's)"),
+        ("--scheduler-sharding-name", "name of the NodeShard (default: the scheduler's name)"),
     ],
 )
 def test_a_flag_says_the_default_of_its_setting(flag: str, said: str) -> None:
@@ -239,7 +239,7 @@ MISTAKES = {
     "leaderElection.leaseDuration: 10s": "found 10s; allowed: more than",
     "leaderElection.leaseDuration: 15500ms": "must be whole seconds",
     "leaderElection.retryPeriod: 0s": "must be above 0s",
-    "clientConnection.burst: 5": "is of no use while qps is 0",
+    "clientConnection.burst: 5": "has no effect while qps is 0",
     "statusWrites.qps: -1": "found the number -1; allowed: a number, 0 or more",
     "featureGates.SchedulerPopFromBackofQ: true": "unknown gate; did you mean SchedulerPopFromBackoffQ?",
     "featureGates.SchedulerPopFromBackoffQ: maybe": "found 'maybe'; allowed: true, false",
@@ -277,10 +277,10 @@ MISTAKES_BESIDE_OTHERS = {
     "profiles: [{pluginConfig: [{args: {}}]}]": "profiles[0].pluginConfig[0].name: is missing",
     "workerCount: 1\nworkerCount: 2": "f.yaml:4: the key 'workerCount' was given already on line 3",
     "serving: {port: 1, port: 2}": "f.yaml:3: the key 'port' was given already on line 3",
-    "workerCount: [": "f.yaml:4: not usable YAML",
-    "workerCount: !!python/object:os.system {}": "f.yaml:3: not usable YAML",
-    "---\nworkerCount: 1": "not usable YAML",
-    "workerCount: 2001-99-99": "f.yaml: not usable YAML",
+    "workerCount: [": "f.yaml:4: invalid YAML",
+    "workerCount: !!python/object:os.system {}": "f.yaml:3: invalid YAML",
+    "---\nworkerCount: 1": "invalid YAML",
+    "workerCount: 2001-99-99": "f.yaml: invalid YAML",
 }
 
 
@@ -299,7 +299,7 @@ def test_a_mistake_beside_others_or_of_the_whole_file_is_told(text: str, expecte
             "SchedulerConfiguration is read after three changes",
         ),
         ("- 1", "f:1: found a list; allowed: an object with"),
-        ("[" * 5000, "not usable YAML"),
+        ("[" * 5000, "invalid YAML"),
     ],
 )
 def test_what_is_no_configuration_is_told(text: str, expected: str) -> None:
@@ -312,7 +312,7 @@ MISTAKES_IN_FLAGS = {
     "--port 65536": "--port: found the number 65536; allowed: a whole number from 0 to 65535",
     "--kube-api-qps many": "--kube-api-qps: found 'many'; allowed: a number, 0 or more",
     "--kube-api-qps nan": "--kube-api-qps: found the number nan",
-    "--kube-api-burst 5": "--kube-api-burst: is of no use while qps is 0",
+    "--kube-api-burst 5": "--kube-api-burst: has no effect while qps is 0",
     "--kube-api-qps 5 --kube-api-burst 0": "--kube-api-burst: found the number 0",
     "--log-level loud": "--log-level: found 'loud'; allowed: debug, error, info, warning",
     "--leader-elect=perhaps": "--leader-elect: found 'perhaps'; allowed: true, false",
@@ -324,7 +324,7 @@ MISTAKES_IN_FLAGS = {
         "SchedulerPreQueueingHints"
     ),
     "--no-leader-elect --leader-elect-lease-duration 20s": (
-        "--leader-elect-lease-duration: does nothing without leader election"
+        "--leader-elect-lease-duration: has no effect without leader election"
     ),
     "--leader-elect --leader-elect-renew-deadline 20s": (
         "leaderElection.leaseDuration: found 15s; allowed: more than renewDeadline (20s)"
@@ -357,7 +357,7 @@ def test_an_endpoint_that_is_no_url_is_told_with_its_line(url: str) -> None:
 @pytest.mark.parametrize("text", ["{}", "{endpoint: 'http://c:4318'}", "{samplingRatePerMillion: 0}"])
 def test_a_section_by_which_no_pod_is_traced_says_so(text: str) -> None:
     (said,) = warnings(f"tracing: {text}\n")
-    assert "tracing.samplingRatePerMillion: is 0 or not given" in said
+    assert "tracing.samplingRatePerMillion: is 0 or missing" in said
 
 
 def test_a_password_of_an_endpoint_is_not_shown() -> None:
@@ -377,5 +377,5 @@ def test_a_name_for_a_file_with_several_profiles_is_refused(run: Load) -> None:
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
+    with pytest.raises(ConfigurationError, match="not UTF-8 text"):
         load(argparse.Namespace(config=str(file)))

@@ -28,13 +28,13 @@ profiles: [{percentageOfNodesToScore: 5}]
 """
     )
     assert told == [
-        "f.yaml:4: percentageOfNodesToScore: has no effect: every node is looked at for every pod",
-        "f.yaml:5: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount",
-        "f.yaml:6: delayCacheUntilActive: has no effect: a standby keeps its view of the cluster, to take over at "
-        "once",
+        "f.yaml:4: percentageOfNodesToScore: has no effect: every node is checked for every pod",
+        "f.yaml:5: parallelism: has no effect: a cycle evaluates all nodes together; see workerCount",
+        "f.yaml:6: delayCacheUntilActive: has no effect: a standby keeps its view of the cluster, to take over "
+        "immediately",
         "f.yaml:7: enableProfiling: has no effect: no profiling is served",
         "f.yaml:8: enableContentionProfiling: has no effect: no profiling is served",
-        "f.yaml:10: profiles[0].percentageOfNodesToScore: has no effect: every node is looked at for every pod",
+        "f.yaml:10: profiles[0].percentageOfNodesToScore: has no effect: every node is checked for every pod",
         "f.yaml:9: clientConnection.contentType: has no effect: requests are JSON",
     ]
 
@@ -58,7 +58,7 @@ def test_each_warning_is_given_once_though_flags_are_laid_over_the_file(tmp_path
     told: list[str] = []
     load(run_arguments("--config", str(file), "--port", "1"), warn=told.append)
     assert told == [
-        f"{file}:3: parallelism: has no effect: a cycle looks at all nodes at once; see workerCount"
+        f"{file}:3: parallelism: has no effect: a cycle evaluates all nodes together; see workerCount"
     ]
 
 

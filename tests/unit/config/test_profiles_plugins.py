@@ -165,7 +165,7 @@ def test_a_configuration_with_a_broken_plugin_is_refused(install: Install, code:
 def test_two_distributions_with_one_name_are_told_apart(install: Install) -> None:
     install("mine", PLAIN, entry("Mine", "mine:registration"))
     install("other", PLAIN, entry("Mine", "other:registration"))
-    assert "plugin Mine is brought by both" in refusal(ENABLED.format("Mine"))
+    assert "plugin Mine is provided by both" in refusal(ENABLED.format("Mine"))
 
 
 def test_a_broken_plugin_that_no_profile_names_breaks_nothing(install: Install) -> None:

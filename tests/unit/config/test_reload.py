@@ -218,7 +218,7 @@ def test_what_is_refused_when_it_is_applied_is_not_in_effect(world: World) -> No
 def test_a_key_without_effect_is_told_again(world: World) -> None:
     world.becomes("parallelism: 3\n")
     assert [warning.partition(": ")[2] for warning in world.warnings] == [
-        "parallelism: has no effect: a cycle looks at all nodes at once; see workerCount"
+        "parallelism: has no effect: a cycle evaluates all nodes together; see workerCount"
     ]
 
 

@@ -141,7 +141,7 @@ MISTAKES = {
     "schedulerConfigs:\n": "sharding.yaml:1: schedulerConfigs: is missing; allowed: a list",
     "schedulerConfigs: []": "schedulerConfigs: found an empty list; allowed: at least one shard",
     "schedulerConfigs: {a: 1}": "schedulerConfigs: found an object; allowed: a list",
-    "schedulerConfigs: [": "sharding.yaml:2: not usable YAML",
+    "schedulerConfigs: [": "sharding.yaml:2: invalid YAML",
     "- a": "sharding.yaml:1: found a list; allowed: an object with",
     "schedulerConfig: []": "schedulerConfig: unknown key; did you mean schedulerConfigs?",
     "schedulerConfigs:\n- type: x": "sharding.yaml:2: schedulerConfigs[0].name: is missing",
@@ -185,7 +185,7 @@ MISTAKES = {
         "arguments.resources.cpu.min: found the number 0.7; allowed: at most max (0.6)"
     ),
     rate("minCPUUtil: 0, resources: {cpu: {min: 0.7}}"): (
-        "arguments.resources.cpu: is said by minCPUUtil and maxCPUUtil, too; allowed: one of both"
+        "arguments.resources.cpu: is also set by minCPUUtil and maxCPUUtil; allowed: one of both"
     ),
     policy("warmup", "{warmupLabel: ''}"): "arguments.warmupLabel: found ''; allowed: a label key",
     policy("warmup", "{warmupLabelValue: true}"): "warmupLabelValue: found true; allowed: a string",
@@ -197,13 +197,13 @@ MISTAKES = {
     limit("minNodes: 3, maxNodes: 2"): "arguments.maxNodes: found the number 2; allowed: 0",
     policy("node-limit", "[]"): "policies[0].arguments: found a list; allowed: an object",
     one("policies: [{name: node-limit, arguments: {maxNodes: 2}}]\nminNodes: 1"): (
-        "minNodes: is said by the policy node-limit, too; allowed: one of both"
+        "minNodes: is also set by the policy node-limit; allowed: one of them"
     ),
     one("".join(["policies:", LIMIT.format("maxNodes: 2"), LIMIT.format("minNodes: 3")])): (
         "policies: found minNodes 3 and maxNodes 2"
     ),
     one("cpuUtilizationMin: 0.1\narguments: {minCPUUtil: 0.2}"): (
-        "cpuUtilizationMin: is said by arguments.minCPUUtil, too; allowed: one of both"
+        "cpuUtilizationMin: is also set by arguments.minCPUUtil; allowed: one of them"
     ),
     FEW + "leftover: b": "leftover: found 'b'; allowed: none, or one of the shards: a",
     FEW + "shardSyncPeriod: 60": "shardSyncPeriod: found the number 60; allowed: a duration",

@@ -117,7 +117,7 @@ def test_without_predicates_only_the_room_of_a_node_counts() -> None:
     for text in (conf("nodeorder"), switched_off):
         assert not filters(text) & set(PREDICATES)
         assert {"NodeResourcesFit", "NodeName"} <= filters(text)
-        assert "predicates is not among the plugins, or off" in " ".join(warnings(text))
+        assert "predicates is missing or off" in " ".join(warnings(text))
         pre_enqueue = [plugin.name for plugin in the_profile(text).pre_enqueue]
         assert pre_enqueue == ["SchedulingGates", "GangScheduling"]
 
@@ -193,7 +193,7 @@ def test_the_candidates_of_allocate_are_ours() -> None:
     text = conf("predicates", configurations=more)
     assert load_text(text).candidate_node_count == 7
     assert warnings(text) == [
-        "configurations[0].arguments.predicateErrorCacheEnable: has no effect: answers are always kept from pod to pod"
+        "configurations[0].arguments.predicateErrorCacheEnable: has no effect: results are always cached across pods"
     ]
 
 
@@ -207,9 +207,9 @@ def test_what_is_about_jobs_alone_is_read_with_a_warning() -> None:
     )
     alone = "has no effect: a profile has no jobs and queues; its pods are tried by priority, then age"
     assert [warning.partition(": has no effect")[0] for warning in warnings(text)] == [
-        "actions: enqueue has no effect: every pod is tried as it comes",
+        "actions: enqueue has no effect: every pod is tried on arrival",
         "actions: backfill has no effect: pods without requests are tried like all others",
-        "tiers[0].plugins[1].name: conformance has no effect: pods of kube-system are spared by their priority alone",
+        "tiers[0].plugins[1].name: conformance has no effect: only their priority protects pods of kube-system",
         f"tiers[0].plugins[2].name: drf {alone}",
         f"tiers[0].plugins[3].name: overcommit {alone}",
         "tiers[0].plugins[5].arguments.predicate.CacheEnable",
@@ -280,7 +280,7 @@ MISTAKES = {
     conf(configurations=[{"name": "allocate", "arguments": {"candidates": 4}}]): (
         "configurations[0].arguments.candidates: unknown key"
     ),
-    conf(profiles=[{"schedulerName": "a"}]): "profiles: is given beside actions and tiers of Volcano",
+    conf(profiles=[{"schedulerName": "a"}]): "profiles: is set together with Volcano's actions and tiers",
     conf(workerCounts=3): "workerCounts: unknown key; did you mean workerCount?",
 }
 

@@ -197,5 +197,5 @@ def test_a_kind_that_two_ask_for_is_watched_once_and_told_to_both() -> None:
     both.set("x")
     both.delete("y")
     assert told == ["one set x", "two set x", "one delete y", "two delete y"]
-    with pytest.raises(ValueError, match="A is asked for in two ways"):
+    with pytest.raises(ValueError, match="A is watched in two ways"):
         merged([kind("A", "one"), kind("A", "two", query={"fieldSelector": "x"})])

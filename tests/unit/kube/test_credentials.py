@@ -51,7 +51,7 @@ async def test_a_token_file_that_is_spoiled_leaves_the_last_good_token_in_use_an
         for _ in range(3):
             time.now += 61
             assert await source.headers() == {"Authorization": "Bearer one"}
-        assert [log["event"] for log in logs] == ["token_file_unusable"]
+        assert [log["event"] for log in logs] == ["token file unusable"]
         assert str(file) in logs[0]["error"] and "lines" not in logs[0]["error"]
         file.write_bytes(b"three")
         time.now += 6

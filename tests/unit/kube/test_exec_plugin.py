@@ -146,7 +146,7 @@ async def test_who_needs_a_token_waits_for_it_no_longer_than_it_wants_and_does_n
     )
     source = plugin.source()
     transport = Http1Transport(Endpoint("http://127.0.0.1:1", headers=source.headers))
-    with pytest.raises(NotSent, match="no credentials were to be had in time"):
+    with pytest.raises(NotSent, match="no credentials were available in time"):
         await transport.request("POST", "/", body=b"{}", timeout=0.05)
     gate.touch()
     assert await source.headers() == {"Authorization": "Bearer one"}

@@ -287,7 +287,7 @@ async def test_a_process_that_was_stopped_amid_a_write_does_not_send_it_when_it_
     async def write() -> None:
         PROCESS.set("leader")
         fenced = FencedTransport(transport, lambda: now() < until)
-        with pytest.raises(NotSent, match="may not write any more"):
+        with pytest.raises(NotSent, match="may no longer write"):
             await fenced.request("POST", "/bind", body=b"{}", timeout=60)
 
     async with client(network, headers=headers, connect_timeout=60) as transport:
@@ -306,10 +306,10 @@ async def test_credentials_that_never_come_end_a_request_at_its_deadline_and_not
 
     network, began = Network(), now()
     async with client(network, headers=never, connect_timeout=7) as transport:
-        with pytest.raises(NotSent, match="no credentials were to be had in time"):
+        with pytest.raises(NotSent, match="no credentials were available in time"):
             await post(transport)
         assert now() - began == pytest.approx(5)
-        with pytest.raises(NotSent, match="no credentials were to be had in time"):
+        with pytest.raises(NotSent, match="no credentials were available in time"):
             async with transport.stream("/", read_timeout=60):
                 pass
         assert now() - began == pytest.approx(5 + 7) and network.written == []

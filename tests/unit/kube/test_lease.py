@@ -463,7 +463,7 @@ async def test_work_that_cannot_be_stopped_in_time_is_an_error_that_ends_the_pro
             with suppress(asyncio.CancelledError):
                 await release.wait()
 
-    with pytest.raises(LeadershipOverrun, match="goes on although its lease has ended"):
+    with pytest.raises(LeadershipOverrun, match="continues although its lease has ended"):
         async with leading(leases, stopping=stubborn) as led:
             began = led.time.now
             leases.fault = lambda _request: Reset()
@@ -535,11 +535,11 @@ async def test_a_refused_request_is_one_warning_that_says_what_and_where(
     with capture_logs() as lines:
         async with leading(leases, waits=False, config=config):
             await asyncio.sleep(120)
-    lines = [line for line in lines if line["log_level"] == "warning" and line["event"] != "lease_lost"]
+    lines = [line for line in lines if line["log_level"] == "warning" and line["event"] != "lease lost"]
     assert [f"{line['verb']} {line['error'][:3]}" for line in lines] == told
     where = {"namespace": "kube-system", "name": "agent-scheduler", "namespace_from": "$POD_NAMESPACE"}
     for line in lines:
-        assert line["event"] == "lease_request_failed" and line.items() >= where.items()
+        assert line["event"] == "lease request failed" and line.items() >= where.items()
 
 
 async def test_no_request_of_a_leader_may_take_longer_than_its_right_lasts() -> None:

@@ -501,7 +501,7 @@ async def test_a_line_that_is_no_event_is_asked_for_again(line: bytes) -> None:
         async with world.run():
             await world.after(("added", "a", "12"), ("added", "b", "13"), ("added", "c", "14"))
             assert world.watched_from() == ["11", "12"]
-    assert len([log for log in logs if log["event"] == "malformed_object"]) == 1
+    assert len([log for log in logs if log["event"] == "malformed object"]) == 1
 
 
 async def test_an_object_that_cannot_be_decoded_is_reported_once_and_leaves_the_last_good_version() -> None:
@@ -513,7 +513,7 @@ async def test_an_object_that_cannot_be_decoded_is_reported_once_and_leaves_the_
         async with world.run():
             await world.watching(3)
             assert world.names == {"a": "10", "b": "13"}
-    assert len([log for log in logs if log["event"] == "malformed_object"]) == 1
+    assert len([log for log in logs if log["event"] == "malformed object"]) == 1
     assert world.counts["malformed"] == 2
 
 

@@ -359,3 +359,15 @@ async def test_what_an_earlier_process_has_written_is_written_again_where_the_wa
         bench.writer.seen(POD, OTHER, "8")
         await eventually(lambda: bench.counts.get("written") == 1)
         assert bench.messages() == [UNFIT.message]
+
+
+async def test_what_is_said_last_is_known_until_the_watch_shows_it_or_has_had_the_time_to() -> None:
+    async with writing(_answer("7")) as bench:
+        assert bench.writer.unseen(POD, "6") is None
+        bench.writer.report(POD, UNFIT)
+        assert bench.writer.unseen(POD, "6") == UNFIT
+        assert await bench.writer.drain(5) == 0
+        seen = {version: bench.writer.unseen(POD, version) for version in ("6", "7", "8")}
+        assert seen == {"6": UNFIT, "7": None, "8": None}
+        bench.time.now += 31
+        assert bench.writer.unseen(POD, "6") is None

@@ -156,7 +156,7 @@ async def test_a_new_certificate_beside_the_old_key_is_not_used_and_told_of_once
                     warm.abort()
                     made.transport._pool.release(warm)
                 assert await made.later(61) == "old"
-        assert [log["event"] for log in logs] == ["certificates_unusable"]
+        assert [log["event"] for log in logs] == ["certificates unusable"]
         (authority.folder / "me.key").write_bytes(new_key)
         assert await made.later(6) == "new"
 

@@ -75,7 +75,7 @@ async def test_who_is_deposed_before_the_first_byte_does_not_write(waits_for: st
             leading = False
         leading = leading and waits_for == "nothing"
         held.set()
-        with pytest.raises(NotSent, match="may not write any more"):
+        with pytest.raises(NotSent, match="may no longer write"):
             await write
         if waits_for == "a connection of the pool":
             await reading

@@ -52,8 +52,8 @@ NAMES = "job, podgroup, queue, sharding"
 DURATION = "allowed: a duration above 0, such as 500ms, 15s or 5m"
 #: Of the last flag of a line, unless another is named.
 MISTAKES = {
-    "": f"--enable: no controller is named; allowed: {NAMES}",
-    "--enable ,": f"no controller is named; allowed: {NAMES}",
+    "": f"--enable: no controller is specified; allowed: {NAMES}",
+    "--enable ,": f"no controller is specified; allowed: {NAMES}",
     "--enable shrading": f"unknown controller 'shrading'; did you mean sharding? allowed: {NAMES}",
     f"{SHARDING} --shard-sync-period 5": f"found '5'; {DURATION}",
     f"{SHARDING} --shard-sync-period 0s": f"found '0s'; {DURATION}",
@@ -64,7 +64,7 @@ MISTAKES = {
         "stops before another may start"
     ),
     f"{SHARDING} --no-leader-elect --leader-elect-retry-period 1s": (
-        "does nothing without leader election; leave it out"
+        "has no effect without leader election; remove it"
     ),
     f"{SHARDING} --bind-address here": "found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
     "--enable podgroup --scheduler-name a,b": "found 'a,b'; allowed: a scheduler's name",

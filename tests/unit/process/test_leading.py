@@ -86,7 +86,7 @@ async def test_who_cannot_do_the_work_gives_the_leases_back_and_tries_again_late
     it = Leading(CannotLead("no list of pods"), CannotLead("no list of nodes"), None)
     await it.lead(stands_back=True)
     assert it.seen == [*NONE, *ONCE, "stands back", *ONCE, "stands back", *ONCE]
-    given_back = "leases given back"
+    given_back = "leases released"
     assert it.log.problems == [(given_back, "no list of pods"), (given_back, "no list of nodes")]
 
 

@@ -312,4 +312,4 @@ async def test_a_variable_that_the_library_refuses_ends_the_start(
     tracing()
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100000")
     said = await refusal(tmp_path, capsys)
-    assert said.startswith("agent-scheduler run: tracing: a variable OTEL_* of the environment is no good: ")
+    assert said.startswith("agent-scheduler run: tracing: an environment variable OTEL_* is invalid: ")

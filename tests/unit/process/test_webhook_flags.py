@@ -58,11 +58,11 @@ def test_flags_say_something_else(tmp_path: Path) -> None:
 def test_a_certificate_that_is_given_is_not_made() -> None:
     found = settings("--tls-cert-file c --tls-private-key-file k --service-name s")
     assert found.certificate is None
-    assert found.warnings == ("--service-name beside --tls-cert-file: it makes no certificate",)
+    assert found.warnings == ("--service-name beside --tls-cert-file: the webhook creates no certificate",)
 
 
 MISTAKES = {
-    "--port 0": "found 0; allowed: a port from 1 to 65535, as all it does is to serve",
+    "--port 0": "found 0; allowed: a port from 1 to 65535",
     "--port 70000": "found the number 70000; allowed: a whole number from 0 to 65535",
     "--bind-address here": "found 'here'; allowed: an IP address; 0.0.0.0 or :: for all",
     "--tls-cert-file c": (
@@ -88,13 +88,13 @@ def test_wrong_input_is_told_by_its_flag_and_what_is_allowed(line: str, told: st
 
 
 def test_without_a_namespace_there_is_no_place_for_the_secret() -> None:
-    expected = "--certificate-secret: its namespace cannot be told: the test; give it in $POD_NAMESPACE"
+    expected = "--certificate-secret: its namespace is unknown: the test; set $POD_NAMESPACE"
     assert settings.problem(namespace="") == expected
 
 
 def test_without_the_library_a_certificate_has_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_flags, "find_spec", lambda name: None)
-    assert "install agent-scheduler[webhook], or give a certificate" in settings.problem()
+    assert "install agent-scheduler[webhook], or provide a certificate" in settings.problem()
     assert settings("--tls-cert-file c --tls-private-key-file k").certificate is None
 
 

@@ -165,7 +165,7 @@ async def test_more_viewers_than_there_may_be_are_told_so(monkeypatch: pytest.Mo
     async with served(Figures()) as (session, base):
         answers = [await session.get(f"{base}/ui/stream") for _ in range(3)]
         assert [answer.status for answer in answers] == [200, 200, 429]
-        assert await answers[2].text() == "2 viewers look at the console already\n"
+        assert await answers[2].text() == "2 viewers already use the console\n"
         for answer in answers:
             answer.close()
 

@@ -71,7 +71,7 @@ Attempts        3
 Decision
   0/5 nodes are available: 5 Insufficient cpu.
 
-What refuses nodes
+Plugins that refuse nodes
   PLUGIN            REFUSES  ALONE  REASONS
   NodeAffinity      2        0      2 no match
   NodeResourcesFit  5        3      5 Insufficient cpu, 1 Too many pods
@@ -80,7 +80,7 @@ What refuses nodes
   PLUGIN            NODE  MISSING
   NodeResourcesFit  n1    cpu: 2 more (wants 6, 4 of 4 is free)
 
-What would wake it
+Events that trigger a retry
   PLUGIN        EVENTS
   NodeAffinity  NodeAdd, NodeUpdateLabel
   Closed        nothing
@@ -100,7 +100,7 @@ def test_a_pod_that_fits_is_shown_with_its_best_nodes() -> None:
     ]
     decision = {"nodes": 4, "feasible": 2, "message": "", "plugins": [], "best": best, "held": ["n1"]}
     shown = render({"pod": "ns/p", "place": "active", "decision": decision})
-    assert "It fits on 2 of 4 nodes. Room is held there for pods that are nominated: n1." in shown
+    assert "It fits on 2 of 4 nodes. Nominated pods reserve room there: n1." in shown
     assert (
         """\
 Best nodes
@@ -122,7 +122,7 @@ def test_a_pod_of_another_scheduler_is_short() -> None:
     shown = render({"pod": "ns/p", "place": "not_ours", "why": "its schedulerName is 'x'", "leading": False})
     assert shown == (
         "Pod    ns/p\nPlace  not ours\nWhy    its schedulerName is 'x'\n"
-        "Note   this replica stands by and decides nothing\n"
+        "Note   this replica is on standby and makes no decisions\n"
     )
 
 
@@ -134,7 +134,7 @@ def test_a_plugin_that_failed_is_told() -> None:
 def test_only_headings_are_bold_and_only_if_asked_for() -> None:
     assert "\x1b" not in render(REFUSED)
     bold = render(REFUSED, bold=True)
-    assert "\x1b[1mWhat refuses nodes\x1b[0m\n" in bold
+    assert "\x1b[1mPlugins that refuse nodes\x1b[0m\n" in bold
     assert bold.replace("\x1b[1m", "").replace("\x1b[0m", "") == render(REFUSED)
 
 
@@ -184,12 +184,12 @@ def test_a_gang_shows_which_minimum_is_short_on_what_and_how_near_it_is() -> Non
         shown
         == """\
 PodGroup         ns/train
-Place            waiting: sessions of the batch scheduler look at it
+Place            waiting: sessions of the batch scheduler consider it
 One of its pods  ns/train-0
 
 Gang
   It waits for room in a queue, and no node would help: queue team has too little capability left: 1 of cpu missing
-  2 of its pods had a node, and gave it up as the gang was not complete.
+  2 of its pods had a node, and lost it because the gang was incomplete.
   Phase Inqueue, priority 100; pods: 3 Pending, 1 Running.
   MINIMUM OF   NEEDS  HAS  MISSING
   group        4      1    3
@@ -200,11 +200,11 @@ Queues
   QUEUE  STATE  CAPABILITY        DESERVED  USED   MISSING
   team   Open   cpu=4,memory=8Gi  -         cpu=2  cpu=1
 
-What nodes said
+Refusals by nodes
   PODS  SUCH AS  MESSAGE
   1     train-0  0/2 nodes are unavailable: 2 Insufficient cpu.
 
-What the session said that ended 2026-11-21T09:50:00Z
+Messages of the session that ended at 2026-11-21T09:50:00Z
   Unschedulable: 3/4 tasks in gang unschedulable
 """
     )

@@ -138,7 +138,7 @@ ALLOWED = "allowed: a whole number from 1 to 1000\n"
         ("/readyz/nothing", 404, "readyz has no check 'nothing'\n"),
         ("/debug/explain?pod=ns/p", 503, "not listed yet\n"),
         ("/debug/explain?podgroup=g", 400, "podgroup: found 'g'; allowed: NAMESPACE/NAME\n"),
-        ("/debug/explain?podgroup=a/b&pod=a/b", 400, "one of pod and podgroup is enough\n"),
+        ("/debug/explain?podgroup=a/b&pod=a/b", 400, "found pod and podgroup; allowed: one of them\n"),
         ("/debug/explain?pod=a/b&x=3", 400, "unknown parameter 'x'; allowed: pod, podgroup, output\n"),
         *(
             (f"/debug/queue?limit={limit}", 400, f"limit: found '{limit}'; {ALLOWED}")
@@ -147,7 +147,7 @@ ALLOWED = "allowed: a whole number from 1 to 1000\n"
         ("/debug/queue?place=nowhere", 400, "place: found 'nowhere'; allowed: active, backoff\n"),
         ("/debug/queue?pod=x", 400, "unknown parameter 'pod'; allowed: limit, namespace, place\n"),
         # Without a trace, and it harms no other.
-        ("/debug/cache", 500, "this page failed; the log says why\n"),
+        ("/debug/cache", 500, "this page failed; the log has the reason\n"),
         *(
             (path, 404, NO_PAGE)
             for path in ("/", "/debug", "/debug/pprof/", "/metrics/", "/readyz/a/b", "/%2e%2e/etc/passwd")
@@ -396,7 +396,7 @@ async def test_everything_else_needs_one(guarded: Client, world: World) -> None:
     debug = [f"/debug/{page}" for page in ("queue", "cache", "explain", "check")]
     for path in ("/metrics", "/configz", *debug, "/nothing", "/livezz"):
         for headers in ({}, {"Authorization": "Basic cHJvbWV0aGV1cw=="}, {"Authorization": "Bearer "}):
-            told = "a bearer token that the API server accepts is needed\n"
+            told = "a bearer token that the API server accepts is required\n"
             assert await guarded.get(path, **headers) == (401, told)
             assert guarded.headers["WWW-Authenticate"] == "Bearer"
         assert world.tokens.asked == []
@@ -411,7 +411,7 @@ async def test_a_token_is_taken_from_either_header_and_is_good_for_its_pages_alo
             for token in ("prometheus", "tenant", "guessed", "late", "unasked")
         }
         assert list(answers.values()) == [200, 403, 401, 429, 503]
-        told = "may not get the non-resource URL /configz\n"
+        told = "not allowed to get the non-resource URL /configz\n"
         assert await guarded.get("/configz", **{header: f"{scheme}prometheus"}) == (403, told)
     await guarded.get("/metrics", Authorization="Bearer late")
     assert guarded.headers["Retry-After"] == "1"

@@ -141,8 +141,8 @@ def test_what_is_written_is_read_again() -> None:
         ({"tls.crt": "!"}, "base64"),
         ({"tls.crt": base64.b64encode(b"no PEM").decode()}, "PEM"),
         ({"ca.crt": ""}, "PEM"),
-        ({"tls.key": to_data(made())["tls.key"]}, "a key is not that of its certificate"),
-        ({"ca.key": to_data(made())["ca.key"]}, "a key is not that of its certificate"),
+        ({"tls.key": to_data(made())["tls.key"]}, "a key does not match its certificate"),
+        ({"ca.key": to_data(made())["ca.key"]}, "a key does not match its certificate"),
     ],
 )
 def test_what_does_not_belong_together_is_not_used(changed: dict[str, str | None], expected: str) -> None:

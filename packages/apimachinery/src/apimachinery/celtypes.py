@@ -1,7 +1,7 @@
-"""Quantities, versions, and the functions that Kubernetes adds to CEL, on the values that stand for them there: bytes.
+"""Quantities, versions and Kubernetes' functions in CEL, where quantities and versions are represented as bytes.
 
-They say what their counterparts in k8s.io/apiserver/pkg/cel/library do. An argument that has no meaning raises
-ValueError, which is an error of the expression.
+They correspond to k8s.io/apiserver/pkg/cel/library. An invalid argument raises ValueError, which is an error of the
+expression.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _semver: Final = re.compile(
     r"(?:-((?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?"
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
 ).fullmatch
-#: What may be made a version: a leading v, missing parts, leading zeros.
+#: What `normalize` accepts as a version: a leading v, missing parts, leading zeros.
 _loose: Final = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?([-+].*)?", re.DOTALL).fullmatch
 
 
 class Function(NamedTuple):
-    """Types are the words of `types_of`."""
+    """A function. Types are the keys of `types_of`."""
 
     name: str
     parameters: tuple[str, ...]
@@ -35,8 +35,10 @@ class Function(NamedTuple):
 
 
 def types_of(kind: Any) -> dict[str, Any]:
-    """By the words for them in a `Function`, the types of the CEL library, of which `kind` is the class; it is loaded
-    only where there are expressions. `opaque` is for quantities, versions and others that the library has no type for.
+    """Return the CEL library's types by their names in a `Function`. `kind` is the library's class.
+
+    It is loaded only if there are expressions. `opaque` is for quantities, versions and others without a library
+    type.
     """
     return {
         "any": kind.DYN,
@@ -95,7 +97,7 @@ def _sum(one: bytes, other: bytes | int, sign: int) -> bytes:
 
 
 def version_value(text: str, *, normalize: bool = False) -> bytes | None:
-    """None for what is none. Build metadata is no part of it: versions that differ in nothing else are equal."""
+    """Return a version, or None for invalid text. Build metadata is ignored, also in comparisons."""
     match = _semver(_normal(text) if normalize else text)
     if match is None:
         return None
@@ -126,7 +128,7 @@ def _numbers(value: bytes) -> tuple[int, int, int]:
 
 
 def _rank(value: bytes) -> tuple[Any, ...]:
-    """As semver.org compares: a version that comes before a release is less than that."""
+    """Return a sort key as defined by semver.org: a pre-release comes before its release."""
     before = value.split(b"-", 1)[1].decode() if b"-" in value else ""
     parts = [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in before.split(".") if before]
     return (*_numbers(value), not before, parts)
@@ -204,7 +206,7 @@ FUNCTIONS: Final = (
 
 
 def hashable(does: Callable[..., Any]) -> Callable[..., Any]:
-    """`does`, for a library that gives bytearrays where bytes are declared: these cannot be hashed."""
+    """Wrap `does` for a library that passes unhashable bytearrays as bytes."""
 
     def call(*given: Any) -> Any:
         return does(*(bytes(each) if isinstance(each, bytearray) else each for each in given))

@@ -1,7 +1,7 @@
-"""Plain data to configuration structs and back, with errors that say where, what was found and what is allowed.
+"""Converts plain data to configuration structs and back.
 
-The types of the structs are the only schema: bounds, choices and allowed keys of an error are read from them, so
-an error cannot disagree with what is accepted.
+Errors name the place, the value and what is allowed. The types of the structs are the only schema: errors take bounds,
+choices and allowed keys from them, so an error always agrees with what is accepted.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from apimachinery.errors import Invalid, Path, found
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
-#: Takes the place of something that was read and has no effect, and why.
+#: Receives the path of an ineffective value, and the reason.
 Warn = Callable[[Path, str], None]
 
 
 def silent(path: Path, message: str) -> None:
-    """A `Warn` for those who were warned before."""
+    """Ignore a warning; for repeated reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """A key that files of others have in the place of a struct, which has none of that name."""
+    """A key of a foreign format that the struct of that place does not have."""
 
     reason: str
-    #: Refused, because leaving it out would change what happens; otherwise read with a warning.
+    #: Rejected because ignoring it would change the behavior; otherwise it is read with a warning.
     refused: bool = False
-    #: Values that ask for what happens anyway: nothing is said of these.
+    #: Values that request the existing behavior anyway, without a warning.
     harmless: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How to read: which foreign keys are known, and who is told of those without effect."""
+    """The options for reading a file: the known foreign keys, and the receiver of warnings about them."""
 
     foreign: Mapping[type[msgspec.Struct], Mapping[str, ForeignKey]] = field(default_factory=dict)
     warn: Warn = silent
@@ -53,7 +53,7 @@ _PLAIN = Reading()
 
 
 class Setting(NamedTuple):
-    """One setting: the section that has it, where it is in the whole, its type and its default."""
+    """A setting: its section, its path in the configuration, its type and its default."""
 
     section: type[msgspec.Struct]
     path: tuple[str, ...]
@@ -69,19 +69,19 @@ def _shape(cls: type[msgspec.Struct]) -> schema.StructType:
 
 
 def fields(cls: type[msgspec.Struct]) -> Mapping[str, schema.Type]:
-    """The keys that `cls` has in a file, with their types."""
+    """Return the keys of `cls` in a file with their types."""
     return {field.encode_name: field.type for field in _shape(cls).fields}
 
 
 def extra(kind: schema.Type) -> Mapping[str, Any]:
-    """What is noted beside a type (`Meta.extra`)."""
+    """Return the extra information of a type (`Meta.extra`)."""
     if isinstance(kind, schema.UnionType):
         return next(extra(other) for other in kind.types if not isinstance(other, schema.NoneType))
     return kind.extra or {} if isinstance(kind, schema.Metadata) else {}
 
 
 def settings(cls: type[msgspec.Struct], at: tuple[str, ...] = ()) -> Iterator[Setting]:
-    """Every setting of `cls` and of its sections; a list is one setting."""
+    """Yield every setting of `cls` and of its sections; a list is one setting."""
     for each in _shape(cls).fields:
         path, bare = (*at, each.encode_name), _bare(each.type)
         if isinstance(bare, schema.StructType):
@@ -98,10 +98,10 @@ def decode(
     reading: Reading = _PLAIN,
     onto: StructT | None = None,
 ) -> StructT:
-    """Raises `Invalid` for the first value that cannot be used.
+    """Decode plain data. Raises `Invalid` for the first invalid value.
 
-    A null is as good as a key that is not there, as in Kubernetes' own files. What `value` leaves out is as in
-    `onto`, or has its default.
+    A null counts as a missing key, as in Kubernetes' own files. Missing values are taken from `onto`, or have their
+    default.
     """
     made = _struct(value, _shape(cls), path, reading, onto)
     assert isinstance(made, cls)
@@ -109,12 +109,12 @@ def decode(
 
 
 def decode_value(value: object, kind: schema.Type, path: Path) -> Any:
-    """One value of the type that `fields` gave. Raises `Invalid`."""
+    """Decode one value of a type from `fields`. Raises `Invalid`."""
     return _decode(value, kind, path, _PLAIN)
 
 
 def parse_scalar(text: str, kind: schema.Type) -> object:
-    """A flag's text as the plain value that a file would have; `decode_value` judges it."""
+    """Return a flag's text as the plain value of a file; `decode_value` checks it."""
     match _bare(kind):
         case schema.BoolType():
             return {"true": True, "false": False}.get(text.lower(), text)
@@ -129,7 +129,7 @@ def parse_scalar(text: str, kind: schema.Type) -> object:
 
 
 def encode(value: object, kind: schema.Type | None = None) -> Any:
-    """Plain data, as a file would have it."""
+    """Return plain data as in a file."""
     if isinstance(value, msgspec.Struct):
         shape = _shape(type(value))
         return {field.encode_name: encode(getattr(value, field.name), field.type) for field in shape.fields}
@@ -143,12 +143,12 @@ def encode(value: object, kind: schema.Type | None = None) -> Any:
 
 
 def unknown_key(key: object, allowed: Iterable[str]) -> str:
-    """The message for a key that is not one of `allowed`."""
+    """Return the message for a key that is not one of `allowed`."""
     return "unknown key; " + suggest(str(key), allowed)
 
 
 def suggest(word: str, allowed: Iterable[str]) -> str:
-    """`did you mean X? allowed: X, Y`."""
+    """Return `did you mean X? allowed: X, Y`."""
     names = sorted(allowed)
     if not names:
         return "allowed: none"
@@ -158,7 +158,7 @@ def suggest(word: str, allowed: Iterable[str]) -> str:
 
 
 def _bare(kind: schema.Type) -> schema.Type:
-    """Without annotations and without the alternative of null."""
+    """Return the type without annotations and without null."""
     if isinstance(kind, schema.Metadata):
         return _bare(kind.type)
     if isinstance(kind, schema.UnionType):
@@ -203,7 +203,7 @@ def _decode(value: object, kind: schema.Type, path: Path, reading: Reading) -> A
             return _number(value, bare, path)
         case schema.AnyType():
             return value
-    # Of arguments of a plugin from elsewhere, whose types are its own.
+    # Arguments of an external plugin, which defines its own types.
     raise Invalid(
         path, f"has the type {type(bare).__name__.removesuffix('Type')}, which cannot be configured"
     )
@@ -239,7 +239,7 @@ def _struct(
     try:
         return shape.cls(**given)
     except ValueError as error:
-        # A rule between fields. Its error may say where.
+        # A rule between fields. Its error may contain a path.
         raise Invalid((*path, *getattr(error, "path", ())), str(error)) from None
 
 
@@ -267,7 +267,7 @@ def _duration(value: object, path: Path) -> float:
 
 
 def _quantity(value: object, path: Path) -> str | int | float:
-    """As it stands there; whether a text is one is for whoever knows the resource."""
+    """Return the quantity unchanged; its validity depends on the resource."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     raise Invalid(path, f"found {found(value)}; allowed: a quantity such as 500m, 2 or 1Gi")

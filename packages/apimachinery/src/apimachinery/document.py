@@ -1,4 +1,4 @@
-"""One YAML document that remembers on which line each of its values stands."""
+"""A YAML document that remembers the line of each value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from apimachinery.errors import ConfigurationError, Path
 
 
 class Document:
-    """The data of a YAML text, and the lines of its parts."""
+    """The data of a YAML text with the lines of its parts."""
 
     def __init__(self, text: str, *, source: str) -> None:
-        """Raises ConfigurationError for what is no YAML, for several documents, and for a key given twice."""
+        """Parse the text. Raises ConfigurationError for invalid YAML, several documents, and duplicate keys."""
         self.source = source
         try:
             loader = yaml.CSafeLoader(text)
@@ -27,13 +27,13 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = f":{mark.line + 1}" if mark else ""
-            raise ConfigurationError(f"{source}{line}: not usable YAML: {error.problem}") from None
+            raise ConfigurationError(f"{source}{line}: invalid YAML: {error.problem}") from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            # ValueError: a scalar that looks like a date and is none. RecursionError: nested too deeply.
-            raise ConfigurationError(f"{source}: not usable YAML: {error}") from None
+            # ValueError: a scalar that looks like a date but is invalid. RecursionError: nested too deeply.
+            raise ConfigurationError(f"{source}: invalid YAML: {error}") from None
 
     def where(self, path: Path) -> str:
-        """`file:line` of the value at `path`, or of the nearest part around it."""
+        """Return `file:line` of the value at `path`, or of the closest existing parent."""
         node = self._root
         line = 0 if node is None else node.start_mark.line
         for step in path:
@@ -53,12 +53,12 @@ def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:
 
 
 def _refuse_duplicates(root: yaml.Node, source: str) -> None:
-    """YAML forbids a key twice; PyYAML keeps the last one, silently dropping what an operator wrote."""
+    """Reject duplicate keys: YAML forbids them, but PyYAML silently keeps the last one."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        # An alias is the anchor's own node: visiting each once keeps a nest of aliases linear.
+        # An alias is the node of its anchor: visiting each node once keeps nested aliases linear.
         if id(node) in seen:
             continue
         seen.add(id(node))
@@ -79,5 +79,5 @@ def _refuse_duplicates(root: yaml.Node, source: str) -> None:
 
 
 def text_of(data: Any) -> str:
-    """Plain data as a file's text."""
+    """Return plain data as YAML text."""
     return yaml.safe_dump(data, sort_keys=False)

@@ -1,4 +1,4 @@
-"""Durations as Go writes them (`1m30s`), in files of settings and in annotations."""
+"""Durations in Go's format (`1m30s`), for settings and annotations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WHOLE = re.compile(f"(?:{_PART.pattern})+")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. As Go's `time.ParseDuration`, without negative ones. Raises ValueError."""
+    """Return seconds, as Go's `time.ParseDuration` without negative durations. Raises ValueError."""
     if text == "0":
         return 0.0
     if not _WHOLE.fullmatch(text):
@@ -19,7 +19,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """As Go prints it: `5m0s`, `1.5s`, `100ms`. Seconds are exact to the nanosecond."""
+    """Format as Go does: `5m0s`, `1.5s`, `100ms`. Seconds are exact to the nanosecond."""
     if seconds == 0:
         return "0s"
     if seconds < 1:

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said once: where, what was found, what is allowed."""
+"""Errors of a configuration: the place, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ Path = tuple[str | int, ...]
 
 
 class ConfigurationError(ValueError):
-    """The configuration cannot be used. The message is complete: a caller prints it and exits with status 2."""
+    """The configuration is invalid. The message is complete: a caller prints it and exits with status 2."""
 
 
 class Invalid(ValueError):
-    """A value that cannot be used, by its path; `load` adds the file and line, or the flag, it came from."""
+    """An invalid value with its path; `load` adds the file and line, or the flag."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{show(path)}: {message}" if path else message)
@@ -19,7 +19,7 @@ class Invalid(ValueError):
 
 
 def show(path: Path) -> str:
-    """`profiles[0].schedulerName`."""
+    """Format a path as `profiles[0].schedulerName`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -30,7 +30,7 @@ def show(path: Path) -> str:
 
 
 def found(value: object) -> str:
-    """A value as an error quotes it."""
+    """Format a value as quoted in errors."""
     match value:
         case None:
             return "nothing (null)"

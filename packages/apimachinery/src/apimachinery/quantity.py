@@ -1,8 +1,7 @@
 """Kubernetes quantities as exact integers.
 
-The ledger counts in int64: CPU in millicores, everything else in whole units. A fraction that does not fit the
-unit is rounded up, as apimachinery's `Quantity.Value` and `MilliValue` do, so that a request is never taken
-for less than it is.
+The ledger counts in int64: CPU in millicores, everything else in whole units. Fractions of a unit are rounded up, as
+in apimachinery's `Quantity.Value` and `MilliValue`, so that a request is never underestimated.
 """
 
 from __future__ import annotations
@@ -11,28 +10,28 @@ import re
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-#: The largest amount an int64 column holds. Larger quantities are clamped to it, as `Quantity` does.
+#: The largest amount in an int64 column. Larger quantities are clamped to it, as in `Quantity`.
 MAX_INT64 = 2**63 - 1
 
-#: One unit in the smallest part that a quantity distinguishes.
+#: One unit in nano units, the smallest that a quantity distinguishes.
 UNIT = 10**9
 
-#: Suffix to exponent, of 10 and of 2.
+#: Suffix -> exponent of 10 or 2.
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
-#: Python refuses to read integers much longer than this, for their cost is quadratic.
+#: Python rejects much longer integers, since parsing them has quadratic cost.
 _MAX_DIGITS = 1000
-#: Beyond this a power of ten makes the amount the largest or the least, whatever `_MAX_DIGITS` digits it has.
+#: Above this power of ten the amount is the maximum or minimum, whatever its `_MAX_DIGITS` digits.
 _MAX_POWER = _MAX_DIGITS + 100
 
 _FORM = re.compile(r"([+-]?)([0-9]*)(\.[0-9]*)?([eEinumkKMGTP]*[-+]?[0-9]*)")
-#: As many digits as an int64 may have, which is what Go reads an exponent into.
+#: The digits of an int64, which is Go's type for an exponent.
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,19})")
 
 
 class QuantityError(ValueError):
-    """A text that is not a quantity. `part` is what is wrong with it: its form, its number or its suffix."""
+    """A text is not a quantity. `part` is the invalid part: form, number or suffix."""
 
     def __init__(self, text: str, part: Literal["form", "number", "suffix"]) -> None:
         super().__init__(
@@ -43,14 +42,14 @@ class QuantityError(ValueError):
 
 
 class Quantity(NamedTuple):
-    """An amount in billionths of a unit, rounded away from zero, and how it was written (`resource.Format`)."""
+    """An amount in billionths of a unit, rounded away from zero, and its format (`resource.Format`)."""
 
     nano: int
     format: Literal["DecimalSI", "BinarySI", "DecimalExponent"]
 
 
 def parse(text: str) -> Quantity:
-    """Reads a quantity as `resource.ParseQuantity` does. Raises `QuantityError`."""
+    """Parse a quantity as `resource.ParseQuantity` does. Raises `QuantityError`."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise QuantityError(text, "form")
@@ -80,9 +79,9 @@ def _nano(digits: int, decimals: int, suffix: str, exponent: int | None) -> int:
 
 
 def canonical(amount: Quantity) -> str:
-    """As apimachinery writes it (`Quantity.String`): the largest suffix of its format that leaves a whole number.
+    """Format as apimachinery does (`Quantity.String`): the largest suffix of its format that leaves a whole number.
 
-    An amount that was written with a binary suffix is written without one if it is below 1024, or not whole.
+    An amount with a binary suffix has none in the result if it is below 1024 or not whole.
     """
     nano = amount.nano
     if nano == 0:
@@ -106,36 +105,36 @@ _DECIMAL_SUFFIXES: Final = {exponent: suffix for suffix, exponent in DECIMAL.ite
 
 @lru_cache(maxsize=16384)
 def _scaled(text: str, part: int) -> int:
-    """The amount in parts of `part` billionths, rounded away from zero."""
+    """Return the amount in parts of `part` billionths, rounded away from zero."""
     nano = parse(text).nano
     amount = min(-(-abs(nano) // part), MAX_INT64)
     return amount if nano >= 0 else -amount
 
 
 def value(quantity: str | int | float) -> int:
-    """Whole units, rounded up: `"1500m"` is 2, `"1Ki"` is 1024. Raises `QuantityError`."""
+    """Return whole units, rounded up: `"1500m"` is 2, `"1Ki"` is 1024. Raises `QuantityError`."""
     return _scaled(quantity if type(quantity) is str else _number(quantity), UNIT)
 
 
 def milli_value(quantity: str | int | float) -> int:
-    """Thousandths, rounded up: `"0.5"` is 500, `"1"` is 1000. Raises `QuantityError`."""
+    """Return thousandths, rounded up: `"0.5"` is 500, `"1"` is 1000. Raises `QuantityError`."""
     return _scaled(quantity if type(quantity) is str else _number(quantity), UNIT // 1000)
 
 
 def _number(quantity: object) -> str:
-    # The API takes bare numbers, too. A bool is an int to Python; as text it is refused like any other.
+    # The API accepts bare numbers, too. A bool is an int in Python; its text is rejected like any other.
     if not isinstance(quantity, str | int | float):
         raise QuantityError(repr(quantity), "form")
     return repr(quantity) if not isinstance(quantity, str) else quantity
 
 
 def resource_value(resource: str, quantity: str | int | float) -> int:
-    """The amount of `resource` in the ledger's unit: millicores for cpu, whole units for all else."""
+    """Return the amount of `resource` in the ledger's unit: millicores for cpu, whole units for others."""
     return milli_value(quantity) if resource == "cpu" else value(quantity)
 
 
 def text_of(resource: str, amount: int) -> str:
-    """An amount in the ledger's units as people write it: `1500m`, `2`, `1.5Gi`. Bytes are rounded to a tenth."""
+    """Format an amount in the ledger's units as `1500m`, `2` or `1.5Gi`. Bytes are rounded to a tenth."""
     if resource == "cpu":
         return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
     if resource not in ("memory", "ephemeral-storage") and not resource.startswith("hugepages-"):

@@ -1,4 +1,4 @@
-"""RFC 3339 times as the Kubernetes API writes them: in UTC, with whole seconds or exactly six digits of them."""
+"""RFC 3339 times in the format of the Kubernetes API: UTC with whole seconds or exactly six decimal digits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _THREE_DIGITS = tuple(f"{number:03d}" for number in range(1000))
 
 
 class _Second:
-    """A whole second: when it starts, the text of that, and the microseconds from 1970 to it."""
+    """A second: its start, the text of that, and the microseconds since 1970."""
 
     __slots__ = ("micros", "start", "text")
 
@@ -20,10 +20,10 @@ class _Second:
 
 
 class _Stamps:
-    """Owner of the second of the time that was written last.
+    """Owns the second of the last formatted time.
 
-    Most times are written just after it, and to write one all anew takes several microseconds, several times a pod.
-    It is replaced as a whole, so threads do not disturb each other.
+    Most times are in the same second, and formatting one completely takes several microseconds, several times per
+    pod. The second is replaced as a whole, so threads do not interfere.
     """
 
     __slots__ = ("_second",)
@@ -32,7 +32,7 @@ class _Stamps:
         self._second = _Second(_EPOCH)
 
     def stamp(self, moment: datetime) -> tuple[int, str]:
-        """The microseconds since 1970, and the text as `micro_time_text` gives it. `moment` knows its offset."""
+        """Return the microseconds since 1970, and the text of `micro_time_text`. `moment` must be time zone aware."""
         second = self._second
         since = moment - second.start
         if since.days or since.seconds:
@@ -47,10 +47,10 @@ micro_stamp = _Stamps().stamp
 
 
 def micro_time_text(moment: datetime) -> str:
-    """`metav1.MicroTime`: `2026-01-01T00:00:00.000000Z`. `moment` knows its offset."""
+    """Format a `metav1.MicroTime`: `2026-01-01T00:00:00.000000Z`. `moment` must be time zone aware."""
     return micro_stamp(moment)[1]
 
 
 def time_text(moment: datetime) -> str:
-    """`metav1.Time`: `2026-01-01T00:00:00Z`; parts of a second are cut off. `moment` knows its offset."""
+    """Format a `metav1.Time`: `2026-01-01T00:00:00Z`, truncated to seconds. `moment` must be time zone aware."""
     return f"{micro_stamp(moment)[1][:-8]}Z"

@@ -1,9 +1,9 @@
-"""A Kubernetes API server over real HTTP, for tests of clients, demos and benchmarks.
+"""A Kubernetes API server over HTTP, for tests of clients, demos and benchmarks.
 
     with EmbeddedCluster(nodes=3) as cluster:
         ...  # a client of cluster.url or cluster.kubeconfig
 
-README.md of the distribution embedded-kubernetes describes the rest.
+See the README of the distribution embedded-kubernetes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MODULES = {"ClusterError": "errors", "EmbeddedCluster": "embedded", "User": "au
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first access: a program that uses one module of this package, such as the flags of the command, does
-    # not need the server and its libraries.
+    # Imported lazily, so that a user of one module, such as a command's flags, does not load the server and its
+    # libraries.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

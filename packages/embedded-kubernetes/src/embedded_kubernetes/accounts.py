@@ -1,7 +1,7 @@
-"""Gives every namespace its `default` service account, and gives it again when it is deleted.
+"""Creates the `default` service account of every namespace, also after it was deleted.
 
-As pkg/controller/serviceaccount does in a real cluster, so that `kubectl create token default` and role bindings
-find what they name. The ConfigMap kube-root-ca.crt is left out: no container runs here that could mount it.
+Follows pkg/controller/serviceaccount, so that `kubectl create token default` and role bindings work. The ConfigMap
+kube-root-ca.crt is not created, because no container here could mount it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEFAULT = "default"
 
 
 class ServiceAccounts(Controller):
-    """The default service accounts of one server."""
+    """The controller of default service accounts."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -48,5 +48,5 @@ class ServiceAccounts(Controller):
     def _see(self, namespace: str) -> None:
         registry = self._api.registry
         if registry.namespace(namespace) is not None and namespace not in registry.terminating:
-            # None if the name is taken: it is there.
+            # `create` does nothing if the account exists.
             self._api.create(SERVICE_ACCOUNTS, {"metadata": {"name": DEFAULT, "namespace": namespace}})

@@ -1,9 +1,9 @@
-"""Server-side apply, and the record of who owns which field.
+"""Server-side apply and field ownership.
 
-An apply states the whole intent of one manager (KEP-555): fields it sets become its own, fields that it set
-before and no longer sets go unless others own them, and a field that another manager owns with another value is a
-conflict unless forced. Every other write is recorded as an update: what it changed becomes its manager's. The
-algorithm is structured-merge-diff's `merge.Updater`; entries, identifiers and messages are those of
+An apply states the whole intent of one manager (KEP-555). Fields that it sets become its own. Fields that it set
+before and no longer sets are removed unless others own them. A field that another manager owns with another value is
+a conflict unless the apply is forced. Every other write is recorded as an update, whose manager owns what it changed.
+The algorithm is `merge.Updater` of structured-merge-diff; entries, identifiers and messages are those of
 apimachinery's `managedfields`.
 """
 
@@ -20,12 +20,12 @@ from .resource import Object, Resource
 from .typed import EMPTY, FieldSet, Path, below, decode, encode, show, with_parents
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-#: Who owns what existed before anything was recorded.
+#: The manager of fields that existed before ownership was recorded.
 _BEFORE_FIRST_APPLY = "before-first-apply"
-#: Where updates end when too many managers made them, and how many are kept apart.
+#: The manager of the oldest updates beyond the limit, and the limit.
 _ANCIENT, _MAX_UPDATERS = "ancient-changes", 10
 
-#: What nobody owns: the server sets it, or it names the object.
+#: Fields without owner: the server sets them, or they identify the object.
 _STRIPPED: FieldSet = frozenset(
     {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
     | {
@@ -46,7 +46,7 @@ _STRIPPED: FieldSet = frozenset(
 
 
 class _Manager(NamedTuple):
-    """Who owns fields: an applier is one whatever version it used, an updater is one for each version."""
+    """The owner of fields. The identity of an applier ignores the version; that of an updater includes it."""
 
     name: str
     operation: str
@@ -87,10 +87,10 @@ def apply(
     now: str,
     subresource: str = "",
 ) -> Object:
-    """The object that follows from applying `config`, with its managedFields; equal to `live` if nothing changes.
+    """Apply a configuration; return the resulting object with its managedFields, equal to `live` if nothing changes.
 
-    Arguments are not changed. Raises 409 with a FieldManagerConflict cause for each field that another manager
-    owns with another value, and 500 (as the real server does) for a configuration that its type does not allow.
+    Arguments are not changed. Raises 409 with a FieldManagerConflict cause for each field that another manager owns
+    with another value, and, as kube-apiserver, 500 for a configuration that does not match its type.
     """
     root = _root(resource)
     config = _typed(config, resource, root)
@@ -140,9 +140,9 @@ def track(
     now: str,
     subresource: str = "",
 ) -> None:
-    """Record in `new`, in place, that `manager` made of `old` what it is; `old` is None for a create.
+    """Record in `new`, in place, that `manager` changed `old` to `new`; `old` is None for a create.
 
-    Managed fields that `new` carries count, so that a client may rewrite them; else those of `old` do.
+    The managed fields of `new` take precedence over those of `old`, so that a client can rewrite them.
     """
     root = _root(resource)
     managed = _read(new) or _read(old)
@@ -164,10 +164,11 @@ def track(
 
 
 def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource: Resource | None) -> Object:
-    """`config` over `live` by the type's topology, without an owner: what a mutation of a policy applies.
+    """Merge `config` into `live` by the type's topology, without ownership, for a policy's mutation.
 
-    `kind` is group, version and kind; `resource` is None for what is not stored. Raises ValueError for a configuration
-    that its type does not allow, or that sets what is replaced as a whole, which might take away what it does not know.
+    `kind` is group, version and kind; `resource` is None for a kind that is not stored. Raises ValueError for a
+    configuration that does not match its type, or that sets an atomic field, because replacing it could drop values
+    that the policy does not know.
     """
     group, version, name = kind
     model = source.model_name(group, version, name)
@@ -198,12 +199,12 @@ def overlaid(live: Object, config: Object, kind: tuple[str, str, str], resource:
 
 
 def _listed(errors: list[str]) -> str:
-    """As ValidationErrors of structured-merge-diff."""
+    """Return errors in the form of structured-merge-diff's ValidationErrors."""
     return errors[0] if len(errors) == 1 else "\n".join(["errors:", *(f"  {error}" for error in errors)])
 
 
 def only_times_differ(new: Object, old: Object) -> bool:
-    """Whether a write would do nothing but move the times in managedFields: then it does nothing at all."""
+    """Return whether a write would only change times in managedFields. Such a write is skipped."""
     entries, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if not entries or not before or len(entries) != len(before):
         return False
@@ -222,7 +223,7 @@ def _root(resource: Resource) -> source.Type:
 
 
 def _typed(config: Object, resource: Resource, root: source.Type) -> Object:
-    """A copy of the configuration with canonical values, or the refusal of what its type does not know."""
+    """Return a copy of the configuration with canonical values; raise if it does not match its type."""
     copy: Object = orjson.loads(orjson.dumps(config))
     metadata = copy.get("metadata")
     if isinstance(metadata, dict):
@@ -248,7 +249,7 @@ def _typed(config: Object, resource: Resource, root: source.Type) -> Object:
 
 
 def _subset(fields: FieldSet, subresource: str) -> FieldSet:
-    """What a write through a subresource can touch: status writes set status, the others all else."""
+    """Return the fields that a write through a subresource may own: status for `status`, all others otherwise."""
     status = below(fields, [("f:status",)])
     if subresource == "status":
         return status | below(fields, [("f:metadata",)])
@@ -256,7 +257,7 @@ def _subset(fields: FieldSet, subresource: str) -> FieldSet:
 
 
 def _compare(old: Object, new: Object, root: source.Type) -> tuple[FieldSet, FieldSet]:
-    """The paths that `new` adds or changes, and those that it has no more."""
+    """Return the paths that `new` adds or changes, and those that it removes."""
     before, after = typed.leaves(old, root, maps=True), typed.leaves(new, root, maps=True)
     ignored = ("f:metadata", "f:managedFields")
     changed = frozenset(
@@ -268,7 +269,7 @@ def _compare(old: Object, new: Object, root: source.Type) -> tuple[FieldSet, Fie
 
 
 def _disown(managed: Managed, paths: FieldSet, *, but: _Manager) -> None:
-    """Take fields that changed or went from everybody else; who is left with none is no manager."""
+    """Remove changed or removed fields from all other managers, and managers that have no fields left."""
     for key, entry in list(managed.items()):
         if key == but.identity() or not (entry.fields & paths):
             continue
@@ -282,7 +283,7 @@ def _disown(managed: Managed, paths: FieldSet, *, but: _Manager) -> None:
 def _not_by_kubectl(
     conflicts: list[tuple[_Manager, Path]], live: Object, root: source.Type, manager: str
 ) -> list[tuple[_Manager, Path]]:
-    """The conflicts that stand when kubectl takes over what it applied from the client's side before."""
+    """Return the conflicts that remain when kubectl takes over fields from its client-side apply."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(_LAST_APPLIED)
     if manager != "kubectl" or not text:
         return conflicts
@@ -295,7 +296,7 @@ def _not_by_kubectl(
 
 
 def _refresh_last_applied(result: Object, live: Object, config: Object, manager: str) -> None:
-    """Keep the client-side annotation true while kubectl applies from the server's side."""
+    """Update kubectl's client-side annotation on its server-side apply."""
     annotations = (live.get("metadata") or {}).get("annotations") or {}
     if manager == "kubectl" and _LAST_APPLIED in annotations:
         metadata = dict(result["metadata"])
@@ -318,7 +319,7 @@ def _conflict(conflicts: list[tuple[_Manager, Path]]) -> ApiError:
 
 
 def _read(obj: Object | None) -> Managed:
-    """The managers of an object. Entries that are no fieldsV1 are passed over."""
+    """Return the managers of an object. Entries of other types than FieldsV1 are ignored."""
     managed: Managed = {}
     for entry in ((obj or {}).get("metadata") or {}).get("managedFields") or ():
         if not isinstance(entry, dict) or entry.get("fieldsType", "FieldsV1") != "FieldsV1":
@@ -338,7 +339,7 @@ def _read(obj: Object | None) -> Managed:
 
 
 def _cap(managed: Managed) -> None:
-    """Fold the oldest updaters into one, so that the record stays small."""
+    """Merge the oldest updaters into one, to bound the size of managedFields."""
     updaters = sorted(
         (entry for entry in managed.values() if entry.manager.operation == "Update"),
         key=lambda entry: entry.time,
@@ -351,7 +352,7 @@ def _cap(managed: Managed) -> None:
 
 
 def _written(obj: Object, managed: Managed) -> Object:
-    """The object with its managers in a server's order: appliers first, then by time and name."""
+    """Return the object with its managers in kube-apiserver's order: appliers first, then by time and name."""
     entries = sorted(
         managed.values(),
         key=lambda entry: (entry.manager.operation, entry.time, entry.manager),

@@ -1,6 +1,6 @@
-"""The embedded cluster put together: store, API, simulated nodes and kubelets, controllers and server.
+"""Assembles the embedded cluster: store, API, simulated nodes and kubelets, controllers and server.
 
-The command `embedded-kubernetes` and `EmbeddedCluster` both get their server here.
+Both the command `embedded-kubernetes` and `EmbeddedCluster` use it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from .store import Store, random_uids
 
 
 class Running(NamedTuple):
-    """A cluster that answers at `url`.
+    """A cluster that serves at `url`.
 
-    `authority` is the certificate to trust, in PEM, empty without TLS, and `token` the administrator's, empty where
-    nobody is asked for one. `loaded` is how many objects were loaded at the start.
+    `authority` is the CA certificate in PEM, empty without TLS. `token` is the administrator's, empty without
+    authentication. `loaded` counts the objects that were loaded at the start.
     """
 
     api: Api
@@ -52,12 +52,12 @@ class Running(NamedTuple):
     loaded: int
 
     def kubeconfig(self, token: str | None = None) -> Object:
-        """With this cluster as its only context, for the administrator or for whose token is given."""
+        """Return a kubeconfig for the administrator or for the user of `token`."""
         return kubeconfig(self.url, authority=self.authority, token=self.token if token is None else token)
 
 
 def kubeconfig(url: str, *, authority: bytes = b"", token: str = "") -> Object:
-    """A kubeconfig with this cluster as its only context."""
+    """Return a kubeconfig with this cluster as its only context."""
     cluster: dict[str, str] = {"server": url}
     if authority:
         cluster["certificate-authority-data"] = b64encode(authority).decode()
@@ -73,7 +73,7 @@ def kubeconfig(url: str, *, authority: bytes = b"", token: str = "") -> Object:
 
 
 def write_kubeconfig(file: File, config: Object) -> None:
-    """Writes the file whole, as JSON, which is YAML too, and readable by its owner alone: it may hold a token.
+    """Write the file atomically as JSON, which is also YAML, readable only by its owner because it may have a token.
 
     Raises `SettingError`.
     """
@@ -90,7 +90,7 @@ def write_kubeconfig(file: File, config: Object) -> None:
 
 
 def options_of(settings: Settings) -> Options:
-    """How the server is to decide. Raises `SettingError` for a file that cannot be used."""
+    """Return the options of authentication and authorization. Raises `SettingError` for an unusable file."""
     tokens = {**_tokens(settings.token_auth_file), **settings.users}
     only_token = not settings.rbac and settings.token_auth_file is None and not settings.users
     if settings.token:
@@ -138,12 +138,11 @@ async def running(
     disturb: Disturb | None = None,
     grace: float = 2.0,
 ) -> AsyncIterator[Running]:
-    """The cluster of these settings, until the block is left; its kubeconfig is written then, if it is to be.
+    """Run the cluster of these settings until the block exits; write its kubeconfig if that is set.
 
-    `observer` is told of every request, beside the audit log. `disturb` decides on faults; the setting `faults` is its
-    caller's. In the end, answers may take `grace` seconds. A fault of a controller ends the block.
-
-    Raises `ClusterError` if the cluster cannot start.
+    `observer` receives every request, in addition to the audit log. `disturb` decides on faults; the caller reads the
+    setting `faults`. At the exit, responses may take `grace` seconds. An error of a controller ends the block. Raises
+    `ClusterError` if the cluster cannot start.
     """
     options = options_of(settings)
     scaler_token = secrets.token_urlsafe(24)
@@ -187,7 +186,7 @@ async def running(
 
 
 def _controllers(api: Api, settings: Settings, scaler_token: str) -> list[Controller]:
-    """What a real cluster has beside its API server and scheduler."""
+    """Return the controllers that a real cluster has besides its API server and scheduler."""
     started = controller_list.start(api, settings.controller_names(), kubelets=settings.kubelets)
     if settings.kubelets:
         started.append(kubelet.Kubelets(api.store))
@@ -206,7 +205,7 @@ def _controllers(api: Api, settings: Settings, scaler_token: str) -> list[Contro
 
 
 def _audit_file(file: File) -> IO[bytes]:
-    """Open, and readable by its owner alone."""
+    """Open the file for appending, readable only by its owner."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:

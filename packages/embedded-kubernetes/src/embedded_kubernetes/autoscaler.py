@@ -1,11 +1,11 @@
-"""A simulated autoscaler: adds nodes for pods that say `Unschedulable`, and takes away those that stay empty.
+"""A simulated autoscaler: adds nodes for unschedulable pods and removes nodes that stay empty.
 
-    PodScheduled False, reason Unschedulable ──> `scale_up.scale_up` ──> a node on its way ──> POST node
+    PodScheduled False, reason Unschedulable ──> `scale_up.scale_up` ──> an upcoming node ──> POST node
     a node without pods for `idle` seconds ──> taint ToBeDeletedByClusterAutoscaler ──> DELETE, if it is still empty
 
-It is a client of the API like any other: it watches pods and nodes, writes nodes and events, and has a user and a role
-of its own. Conditions of other reasons (`SchedulingGated`, `QueueFull`) are none of its business, as with Cluster
-Autoscaler and Karpenter.
+It is an ordinary client of the API: it watches pods and nodes, writes nodes and events, and has its own user and
+role. Like Cluster Autoscaler and Karpenter, it ignores conditions with other reasons (`SchedulingGated`,
+`QueueFull`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _COMPONENT: Final = "cluster-autoscaler"
 _NAMESPACE: Final = "kube-system"
 USER: Final = User(account_name(_NAMESPACE, _COMPONENT), groups=(*account_groups(_NAMESPACE), AUTHENTICATED))
 
-#: Seconds between two looks at those that wait, so that a burst of pods is looked at together.
+#: The interval of scans of pending pods in seconds, so that a burst of pods is decided together.
 SCAN_SECONDS: Final = 1.0
-#: Between the taint and the deletion: what was on its way to the node has arrived by then.
+#: Seconds between taint and deletion, in which pods that were being bound to the node arrive.
 _DRAIN_SECONDS: Final = 2.0
 _FINAL: Final = ("Succeeded", "Failed")
 _BITE: Final = 256 * 1024
@@ -48,7 +48,7 @@ _RULES: Final = (
 
 
 def install_role(api: Api) -> None:
-    """The autoscaler's service account may do what it does, and nothing else."""
+    """Create the service account's role with the permissions that the autoscaler uses."""
     rbac, kind = "rbac.authorization.k8s.io", "ClusterRole"
     named = {"metadata": {"name": _COMPONENT}}
     api.create((rbac, "clusterroles"), {**named, "rules": list(_RULES)})
@@ -59,32 +59,35 @@ def install_role(api: Api) -> None:
 
 @dataclass(slots=True)
 class _Node:
-    """A node that is there."""
+    """An existing node."""
 
     seen: Object
-    #: Of the group that made it; empty for others.
+    #: The group that created it; empty for other nodes.
     group: str
     was_ready: bool = False
-    #: When the last pod left it, or when it came.
+    #: The time when the last pod left it, or when it was created.
     empty_since: float = 0.0
-    #: When it is deleted, if it stays empty.
+    #: The time of its deletion if it stays empty.
     deleted_at: float = inf
 
 
 @dataclass(slots=True)
 class _Picture:
-    """What the watches have shown. Invariant: a pod that is alive and has a node, or is nominated to one, is in the
-    book of that node; one that says Unschedulable is in `waiting`."""
+    """The state observed by the watches.
+
+    Invariant: a running or pending pod that is bound or nominated to a node is in that node's book; an unschedulable
+    pod is in `waiting`.
+    """
 
     nodes: dict[str, _Node] = field(default_factory=dict)
     books: dict[str, NodeBook] = field(default_factory=dict)
-    #: UID of a pod -> the node in whose book it is.
+    #: The node whose book has the pod, by the pod's UID.
     places: dict[str, str] = field(default_factory=dict)
     waiting: dict[str, Pending] = field(default_factory=dict)
 
 
 class Autoscaler(Controller):
-    """Of one server. Owner of the nodes that are on their way."""
+    """The autoscaler of one server. It owns the upcoming nodes."""
 
     def __init__(
         self,
@@ -94,7 +97,11 @@ class Autoscaler(Controller):
         authorization: str | None = None,
         kubelets: bool = True,
     ) -> None:
-        """`authorization`: of its requests, where the server asks for it. `kubelets`: whether they are played."""
+        """Create the autoscaler, which opens its watches at the first `advance`.
+
+        `authorization` is the header of its requests, if the server authenticates. With `kubelets`, its nodes get
+        simulated kubelets.
+        """
         self._api = api
         self._groups = groups
         self._by_name = {group.name: group for group in groups}
@@ -102,15 +109,15 @@ class Autoscaler(Controller):
         self._kubelets = kubelets
         self._picture = _Picture()
         self._watches: tuple[Stream, Stream] | None = None
-        #: (Time at which the node is there, its group), in no order.
+        #: The upcoming nodes: creation time and group, unordered.
         self._upcoming: list[tuple[float, NodeGroup]] = []
         self._numbers: Counter[str] = Counter()
-        #: Nodes that pods wait to go to, by the last look.
+        #: Nodes that pending pods are expected to use, as of the last scan.
         self._awaited: set[str] = set()
-        #: When those that wait are looked at next; infinite if nothing has changed since.
+        #: The time of the next scan; infinite if nothing has changed.
         self._scan_at = 0.0
         self._scanned_at = -inf
-        #: Writes that webhooks are asked about.
+        #: Writes that wait for webhooks.
         self._asked: set[asyncio.Future[Response]] = set()
 
     # -- the API
@@ -130,7 +137,10 @@ class Autoscaler(Controller):
         return self._api.handle(request)
 
     def _write(self, method: str, path: str, body: Object, *, kind: str = "json") -> int:
-        """The status of the answer; 202 for one that webhooks are asked about first, whose end the watch shows."""
+        """Return the status of the response.
+
+        202 if webhooks have to be called first, whose outcome the watch delivers.
+        """
         answer = self._ask(method, path, body, kind=kind)
         assert not isinstance(answer, Stream)
         if isinstance(answer, Response):
@@ -141,7 +151,7 @@ class Autoscaler(Controller):
         return 202
 
     def _watch(self) -> tuple[Stream, Stream] | None:
-        """Watches that begin with what is there; None as long as one is refused."""
+        """Open watches that begin with the existing objects; None if any is refused."""
         opened: list[Stream] = []
         for kind in ("nodes", "pods"):
             answer = self._ask("GET", f"/api/v1/{kind}?watch=true")
@@ -155,13 +165,13 @@ class Autoscaler(Controller):
         return nodes, pods
 
     def close(self) -> None:
-        """Stops watching: the next `advance` begins with what is there then."""
+        """Close the watches. The next `advance` opens new ones."""
         for stream in self._watches or ():
             stream.watcher.close()
         self._watches = None
 
     def _see(self) -> bool:
-        """Takes in what the watches have. False: there are none."""
+        """Apply pending watch events. Returns false if there are no watches."""
         if self._watches is not None and any(stream.watcher.drained for stream in self._watches):
             self.close()
         if self._watches is None:
@@ -178,7 +188,7 @@ class Autoscaler(Controller):
                         see(event["type"], event["object"])
         return True
 
-    # -- what is there
+    # -- state
 
     def _now(self) -> float:
         return self._api.store.clock()
@@ -224,15 +234,15 @@ class Autoscaler(Controller):
             self._scan_soon()
 
     def _touch(self, name: str) -> None:
-        """The node's pods have changed."""
+        """Note that the node's pods changed."""
         node = self._picture.nodes.get(name)
         if node is not None:
             node.empty_since = self._now()
 
-    # -- what is done
+    # -- decisions
 
     def advance(self, *, most: int = 64) -> float | None:
-        """Looks at all that is due, whatever `most` says: a decision is about all pods that wait."""
+        """Do everything that is due. `most` is ignored, because one decision is about all pending pods."""
         if not self._see():
             return self._now() + SCAN_SECONDS
         now = self._now()
@@ -257,7 +267,7 @@ class Autoscaler(Controller):
         self._scan_soon()
 
     def _bins(self) -> list[Bin]:
-        """Where pods may go: nodes that take any, and those on their way, which are as their group says."""
+        """Return the bins for pods: schedulable nodes, and upcoming ones with the shape of their group."""
         found = []
         for name, node in self._picture.nodes.items():
             spec = node.seen.get("spec") or {}
@@ -265,7 +275,7 @@ class Autoscaler(Controller):
             if node.deleted_at != inf or spec.get("unschedulable"):
                 continue
             if not node.was_ready and group is not None:
-                # It will be what its group says once its kubelet has reported.
+                # Its kubelet has not reported yet; assume the shape of its group.
                 found.append(Bin(name, group.labels_of(name), group.taints, book))
             else:
                 labels = node.seen["metadata"].get("labels") or {}
@@ -307,11 +317,11 @@ class Autoscaler(Controller):
             "reportingComponent": _COMPONENT,
             "reportingInstance": "",
         }
-        # Events are told best effort: the namespace may be on its way out.
+        # Events are best effort, because the namespace may be terminating.
         self._write("POST", f"/api/v1/namespaces/{pod.namespace}/events", event)
 
     def _scale_down(self, now: float) -> float:
-        """Returns when to look again."""
+        """Taint and delete empty nodes; return the time of the next check."""
         again = inf
         for name, node in [*self._picture.nodes.items()]:
             group = self._by_name.get(node.group)
@@ -342,7 +352,7 @@ class Autoscaler(Controller):
         return again
 
     def _taint(self, node: _Node, *, leaves: bool) -> None:
-        """Whether or not the node is to take pods. A conflict shows with the next look: it is not deleted before."""
+        """Add or remove the deletion taint. On a conflict, the next scan retries before anything is deleted."""
         spec = node.seen.get("spec") or {}
         taints = [taint for taint in spec.get("taints") or () if taint["key"] != TO_BE_DELETED]
         if leaves:

@@ -1,7 +1,7 @@
-"""POST of a Binding: a pod gets its node.
+"""Handles POST of a Binding, which assigns a pod to a node.
 
-Follows `BindingREST` of pkg/registry/core/pod: a bind is checked for the pod's UID, its deletion, an existing node and
-gates; never for capacity, nor for the node's existence.
+Follows `BindingREST` of pkg/registry/core/pod: it checks the pod's UID, deletion, existing node and gates, but
+neither capacity nor the existence of the node.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .store import HEAD, Record
 from .subresources import DONE, NODES, PODS, body_of, review_below, set_condition
 
 BINDING = Below(subresource="binding", kind=Kind("", "v1", "Binding"))
-#: Labels of a node that a bind copies to its pod (PodTopologyLabelsAdmission, on since 1.35).
+#: Node labels that a bind copies to the pod (PodTopologyLabelsAdmission, enabled since 1.35).
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 def bind(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
-    """POST of a Binding: to a pod's `binding`, or, with `name` empty, to the namespace's `bindings`."""
+    """Handle the POST of a Binding to a pod's `binding`, or to a namespace's `bindings` if `name` is empty."""
     dry = request.dry_run("CreateOptions") if request.query else False
     obj = body_of(request, kind="Binding", versions=("v1",))
     own = obj["metadata"].get("namespace") or namespace
@@ -45,7 +45,7 @@ def bind(registry: Registry, served: Served, namespace: str, name: str, request:
 
 
 def _label(registry: Registry, binding: Object) -> None:
-    """Give a Binding the labels of its node's place, by which webhooks see them (PodTopologyLabels)."""
+    """Copy the node's topology labels to the Binding, where webhooks see them (PodTopologyLabels)."""
     target = binding.get("target")
     name = target.get("name") if isinstance(target, dict) else None
     node = registry.store.tables[NODES].records.get(name or "")
@@ -65,7 +65,7 @@ async def _bind_reviewed(
 
 
 def _bound_to(binding: Object, name: str) -> tuple[str, str]:
-    """The pod and the node that a Binding names."""
+    """Return the names of the pod and the node in a Binding."""
     given = binding["metadata"].get("name") or ""
     if name and given != name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -90,7 +90,7 @@ def _bind(registry: Registry, served: Served, binding: Object, key: str, node: s
 
 
 class _Pieces(msgspec.Struct):
-    """The parts of a stored pod, as they are encoded."""
+    """The encoded parts of a stored pod."""
 
     metadata: msgspec.Raw
     spec: msgspec.Raw
@@ -98,18 +98,18 @@ class _Pieces(msgspec.Struct):
 
 
 _pieces = msgspec.json.Decoder(_Pieces).decode
-#: What comes before the version where a stored object's metadata begins.
+#: The offset of the version's number in stored metadata.
 _VERSION_AT = len(HEAD) - len(b'{"metadata":')
 
 
 def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, annotations: Any) -> None:
-    """Store the pod as bound. Binds are too many to decode and encode whole pods for them."""
+    """Store the pod as bound, without decoding all of it, because binds are frequent."""
     now, store = registry.now(), registry.store
     field = served.table.field_names.index("spec.nodeName")
     pieces = _pieces(old.data)
     metadata, spec = bytes(pieces.metadata), bytes(pieces.spec)
     if old.deleting or old.fields[field] or b'"schedulingGates":[{' in spec:
-        # Nearly always refused; and if not (the words stood in some other field), the whole pod is at hand.
+        # Usually this raises; if the text was in some other field, the bind continues.
         assign(orjson.loads(old.data), node=node, now=now)
     labels = old.labels
     target = store.tables[NODES].records.get(node)
@@ -139,13 +139,13 @@ def _store_bound(registry: Registry, served: Served, old: Record, node: str, *, 
 
 
 def status_of(pod: Record) -> Object:
-    """The status of a stored pod; nothing else of it is decoded."""
+    """Return the status of a stored pod without decoding the rest."""
     status: Object = orjson.loads(bytes(_pieces(pod.data).status))
     return status
 
 
 def with_status(pod: Record, rv: int, status: Object) -> Record:
-    """The next version of a pod, with another status in which no value differs that selectors read."""
+    """Return the next version of a pod with another status, which must not change fields that selectors use."""
     pieces = _pieces(pod.data)
     metadata = bytes(pieces.metadata)[_VERSION_AT + len(str(pod.rv)) :]
     data = b'%b%d%b,"spec":%b,"status":%b}' % (HEAD, rv, metadata, bytes(pieces.spec), orjson.dumps(status))
@@ -158,14 +158,14 @@ def _topology(labels: dict[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _scheduled(status: bytes, now: str) -> bytes:
-    """`set_scheduled` on an encoded status. The pods of a burst have one status, and a second has many of them."""
+    """Apply `set_scheduled` to an encoded status. Cached, because the pods of a burst have equal statuses."""
     decoded: Object = orjson.loads(status)
     set_scheduled(decoded, now=now)
     return orjson.dumps(decoded)
 
 
 def _target(target: Any) -> str:
-    """The node that a Binding names. What its validation finds wrong is a 500 without a reason, as recorded."""
+    """Return the node in a Binding. As recorded from kube-apiserver, a validation error is a 500 without reason."""
     if target is None:
         target = {}
     if not isinstance(target, dict):
@@ -197,7 +197,7 @@ def _check_preconditions(old: Record, metadata: Object) -> None:
 
 
 def assign(pod: Object, *, node: str, now: str) -> None:
-    """Put `pod` on `node`, in place. Raises the 409 of a pod that may not be bound."""
+    """Assign `pod` to `node` in place. Raises 409 if the pod cannot be bound."""
     metadata, spec = pod["metadata"], pod["spec"]
     name = metadata["name"]
     why = ""
@@ -214,6 +214,6 @@ def assign(pod: Object, *, node: str, now: str) -> None:
 
 
 def set_scheduled(status: Object, *, now: str) -> None:
-    """Set the condition PodScheduled, in place; what node the pod was to get is no longer said."""
+    """Set the condition PodScheduled in place and remove the nomination."""
     status.pop("nominatedNodeName", None)
     set_condition(status, {"type": "PodScheduled", "status": "True"}, now=now)

@@ -1,7 +1,7 @@
-"""Request bodies to objects: media types, names of kinds, unknown fields.
+"""Decodes request bodies.
 
-The refusals before any rule of the kind runs, in a real server's order: media type (415), syntax, kind and
-version (400), then the schema's unknown fields by `fieldValidation` and its types (400).
+Errors before the kind's own validation have kube-apiserver's order: media type (415), syntax, kind and version (400),
+unknown fields by `fieldValidation` and types (400).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def _yaml(body: bytes, kind: str) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         document = yaml.load(body, Loader=loader)  # noqa: S506  a safe loader
-        # YAML has dates and keys that JSON has not; a round trip leaves what JSON can say.
+        # YAML has dates and non-string keys; the round trip reduces the document to JSON.
         return orjson.loads(orjson.dumps(document))
     except (yaml.YAMLError, TypeError, RecursionError) as error:
         raise bad_request(f"error converting YAML to JSON for {kind}: {error}") from None
 
 
 def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
-    """The body as plain JSON values. Raises 415 or 400."""
+    """Return the body as JSON values. Raises 415 or 400."""
     if may_be_yaml or request.content_type != "application/json":
         media = media_type(request)
         if may_be_yaml or media in _YAML_TYPES:
@@ -58,7 +58,7 @@ def parse(request: Request, kind: str, *, may_be_yaml: bool = False) -> Any:
 
 
 def of_kind(body: Any, kind: str) -> Object:
-    """The body, if it is an object that names no other kind. Raises 400."""
+    """Return the body if it is an object of this kind or without kind. Raises 400."""
     if isinstance(body, dict) and body.get("kind", kind) == kind:
         return body
     shown = body.get("kind") if isinstance(body, dict) else type(body).__name__
@@ -66,7 +66,7 @@ def of_kind(body: Any, kind: str) -> Object:
 
 
 def check_names(obj: Any, resource: Resource) -> Object:
-    """That the object is of the expected kind. A built-in kind may leave both names out."""
+    """Check that the object is of the expected kind. Bodies of built-in kinds may omit kind and version."""
     if not isinstance(obj, dict):
         raise bad_request(
             f"the object provided is unrecognized (must be of type {resource.kind}): it is not a JSON object"
@@ -78,7 +78,7 @@ def check_names(obj: Any, resource: Resource) -> Object:
         missing = "Kind" if not kind else "apiVersion"
         raise bad_request(f"Object '{missing}' is missing in the body sent for {resource.kind}")
     if kind and kind != resource.kind:
-        # Words of a real server's decoder, which tries to convert one Go type into another.
+        # The wording of kube-apiserver's decoder, which attempts a conversion between Go types.
         shown, target = str(version or resource.api_version), resource.group or "core"
         raise bad_request(
             f'{kind} in version "{shown}" cannot be handled as a {resource.kind}: converting '
@@ -96,9 +96,9 @@ def check_names(obj: Any, resource: Resource) -> Object:
 def check_fields(
     request: Request, obj: Object, resource: Resource, known: Object | None = None
 ) -> tuple[tuple[str, str], ...]:
-    """Drop unknown fields; the answer is the Warning headers due. Raises 400 under fieldValidation=Strict.
+    """Drop unknown fields; return Warning headers for them. Raises 400 if fieldValidation is Strict.
 
-    `known` is the stored object, if `obj` holds parts of it.
+    `known` is the stored object, if `obj` shares parts with it.
     """
     unknown = schema.check(resource, obj, known)
     mode = request.parameters.get("fieldValidation", "") if request.parameters else ""
@@ -116,16 +116,15 @@ def check_fields(
 
 
 def decode(request: Request, resource: Resource) -> tuple[Object, tuple[tuple[str, str], ...]]:
-    """The object that a create or an update sends, with the Warning headers due."""
+    """Return the object in the body of a create or update, and Warning headers."""
     obj = check_names(parse(request, resource.kind), resource)
     return obj, check_fields(request, obj, resource)
 
 
 def delete_options(request: Request) -> Object:
-    """DeleteOptions from the body, or from the query where there is none.
+    """Return the DeleteOptions in the body, or in the query if there is no body.
 
-    A body that is no DeleteOptions is a 500 without a reason: a real server does not classify what its decoder
-    says of it.
+    A malformed body is a 500 without reason, because kube-apiserver does not classify this error.
     """
     options: Object = {}
     if request.body:

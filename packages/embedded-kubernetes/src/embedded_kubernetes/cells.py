@@ -1,7 +1,7 @@
-"""What stands in the cells of built-in kinds' tables, as kube-apiserver's internal printers have it.
+"""The cells of built-in kinds in tables, as in kube-apiserver's internal printers.
 
-`FILTERS` show the value that a path found, `CELLS` are made of a whole object, `event_row` is all cells of an event,
-`pod_row` those of a pod, as `printPod` has them: readiness, the one word of status, restarts.
+`FILTERS` format the value at a path. `CELLS` compute a cell from the whole object. `event_row` and `pod_row` compute
+all cells of an event or a pod.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Restarts(NamedTuple):
     last: str = ""
 
     def plus(self, status: Object) -> _Restarts:
-        """Canonical times order as texts do."""
+        """Add a container status. Canonical times compare as strings."""
         finished = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt") or ""
         return _Restarts(self.times + status.get("restartCount", 0), max(self.last, finished))
 
@@ -58,7 +58,7 @@ def pod_row(pod: Object, now: str) -> tuple[list[Any], list[Object]]:
 
 
 def _summary(spec: Object, status: Object) -> tuple[str, int, int, _Restarts]:
-    """The status word, ready and all containers, and the restarts that count."""
+    """Return the status column, the numbers of ready and of all containers, and the restarts to display."""
     reason = status.get("reason") or status.get("phase", "")
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
@@ -130,7 +130,7 @@ def _gates(spec: Object, status: Object) -> str:
 
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
-#: How many addresses or ports a cell shows.
+#: The number of addresses or ports in a cell.
 _SHOWN = 3
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
@@ -144,8 +144,7 @@ def _few(values: list[str], none: str) -> str:
     return joined(values[:_SHOWN], none) + more
 
 
-#: A filter is given the value that was found or None, or the list of those found by a path with `*`; its argument;
-#: now.
+#: A filter takes the value (None if missing; a list for a path with `*`), its argument, and the current time.
 FILTERS: dict[str, Callable[[Any, str, str], Any]] = {
     "or": lambda value, otherwise, now: value or otherwise,
     "text": lambda value, otherwise, now: otherwise if value is None else str(value),
@@ -335,7 +334,7 @@ def _param_ref(obj: Object, now: str) -> str:
     return f"{reference.get('namespace') or '*'}/{name}" if reference else "<unset>"
 
 
-#: A cell is given the object, and its argument or, if it has none, the present.
+#: A cell takes the object, and its argument or else the current time.
 CELLS: dict[str, Callable[[Object, str], Any]] = {
     "node_status": _node_status,
     "node_roles": _node_roles,
@@ -370,7 +369,7 @@ CELLS: dict[str, Callable[[Object, str], Any]] = {
 
 
 def event_row(event: Object, now: str) -> tuple[list[Any], list[Object]]:
-    # The two APIs name the same fields differently.
+    # The two APIs have different names for the same fields.
     about = event.get("involvedObject") or event.get("regarding") or {}
     source = event.get("source") or event.get("deprecatedSource") or {}
     first = event.get("firstTimestamp") or event.get("deprecatedFirstTimestamp") or event.get("eventTime")

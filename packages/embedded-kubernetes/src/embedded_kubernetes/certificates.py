@@ -1,7 +1,7 @@
-"""Certificates for `cluster --tls`: an authority of the moment, and a server certificate signed by it.
+"""Certificates for `cluster --tls`: a temporary certificate authority, and a server certificate signed by it.
 
-Made anew at every start and never written to disk, except the authority's certificate, which the kubeconfig
-carries. The authority's key is dropped as soon as it has signed.
+They are generated at every start. Only the authority's certificate is written to disk, in the kubeconfig. The
+authority's key is discarded after signing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from .server import tls_context
 
-#: Long enough for any demo, short enough that a leaked key is soon worthless.
+#: Long enough for a demo, and short enough to limit the damage of a leaked key.
 LIFETIME = timedelta(days=7)
 
 
 class Certificates(NamedTuple):
-    """PEM texts: what clients must trust, and what the server shows and proves."""
+    """PEM texts: the authority that clients trust, and the server's certificate and key."""
 
     authority: bytes
     certificate: bytes
@@ -45,7 +45,7 @@ def _alternative(host: str) -> x509.GeneralName:
 
 
 def make_certificates(hosts: Iterable[str], *, now: float) -> Certificates:
-    """Certificates for a server reached by any of `hosts` (names or addresses). `now` is seconds since 1970."""
+    """Generate certificates for a server at `hosts` (names or addresses). `now` is seconds since 1970."""
     start = datetime.fromtimestamp(now, UTC) - timedelta(minutes=5)
     end = start + LIFETIME
     authority_key = ec.generate_private_key(ec.SECP256R1())
@@ -95,8 +95,8 @@ def make_certificates(hosts: Iterable[str], *, now: float) -> Certificates:
 
 
 def server_context(certificates: Certificates) -> ssl.SSLContext:
-    """A TLS context that serves with these certificates."""
-    # The ssl module reads keys from files only; the folder is readable by the owner alone and goes at once.
+    """Return the server's TLS context with these certificates."""
+    # The ssl module reads keys from files only. The folder is readable only by its owner and deleted immediately.
     with tempfile.TemporaryDirectory() as folder:
         chain, key = Path(folder, "server.pem"), Path(folder, "key.pem")
         chain.write_bytes(certificates.certificate)

@@ -1,7 +1,7 @@
-"""Flags and main function of the command `embedded-kubernetes`: an API server with simulated nodes, in one process.
+"""Flags and main function of the command `embedded-kubernetes`: an API server with simulated nodes in one process.
 
-For trying a scheduler, kubectl or a controller without a cluster: real HTTP (or TLS), simulated kubelets, and
-nodes of one shape that are ready from the start. Everything is in memory and gone with the process.
+It is for trying out a scheduler, kubectl or a controller without a cluster. It serves HTTP or HTTPS, with simulated
+kubelets and ready nodes of one shape. All state is in memory.
 """
 
 from __future__ import annotations
@@ -19,16 +19,23 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's flags. Errors are reported under the name of `parser`."""
+    """Add the command's flags. Errors are reported under the name of `parser`."""
     parser.set_defaults(program=parser.prog)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8001, help="0 takes a free one (default: %(default)s)")
-    parser.add_argument("--nodes", type=int, default=10, metavar="N", help="(default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8001,
+        help="0 selects a free port (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=10, metavar="N", help="number of nodes (default: %(default)s)"
+    )
     parser.add_argument("--node-cpu", default="32", metavar="QUANTITY", help="(default: %(default)s)")
     parser.add_argument("--node-memory", default="128Gi", metavar="QUANTITY", help="(default: %(default)s)")
     parser.add_argument("--node-pods", default="110", metavar="N", help="(default: %(default)s)")
     parser.add_argument(
-        "--node-gpus", default="0", metavar="N", help="of nvidia.com/gpu (default: %(default)s)"
+        "--node-gpus", default="0", metavar="N", help="nvidia.com/gpu of each node (default: %(default)s)"
     )
     parser.add_argument(
         "--node-resource", action="append", default=[], metavar="NAME=QUANTITY",
@@ -45,30 +52,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--device-attach-seconds", type=float, metavar="SECONDS",
-        help="devices have to be attached to their node once they are allocated (binding conditions), "
-        "which takes so long (default: they need not be)",
+        help="allocated devices have to be attached to their node first (binding conditions), which takes "
+        "this time (default: they need not be attached)",
     )  # fmt: skip
-    parser.add_argument("--kubeconfig-out", type=Path, metavar="FILE", help="write a kubeconfig, once ready")
+    parser.add_argument(
+        "--kubeconfig-out", type=Path, metavar="FILE", help="write a kubeconfig when the cluster is ready"
+    )
     parser.add_argument(
         "--kubelets",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="play the nodes' kubelets: without, bound pods stay Pending (default: on)",
+        help="simulate the nodes' kubelets; without them, bound pods stay Pending (default: on)",
     )
     parser.add_argument(
         "--controllers", default="*", metavar="LIST",
-        help="what runs beside the API server, as for kube-controller-manager: '*' for all, or names, a - before those "
-        "that are not to run, such as '*,-resourceclaim-controller' (default: %(default)s)",
+        help="controllers to run, as for kube-controller-manager: '*' for all, names, and names with a leading - to "
+        "exclude, such as '*,-resourceclaim-controller' (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--autoscaler", action="append", default=[], metavar="RULE",
-        help="add nodes of this shape for pods that say Unschedulable, and take empty ones away, such as "
+        help="add nodes of this shape for unschedulable pods and remove empty ones, such as "
         "cpu=8,memory=32Gi,pods=110,nvidia.com/gpu=1,label:pool=gpu,taint:gpu=yes:NoSchedule,name=gpu,max=10,delay=5,"
-        "idle=30; may be repeated, and the first that a pod fits counts",
+        "idle=30; may be repeated, and the first shape that fits a pod is used",
     )  # fmt: skip
     parser.add_argument(
         "--runtime-config", default="", metavar="LIST",
-        help="alpha versions that are served besides, as for kube-apiserver: scheduling.k8s.io/v1alpha2=true",
+        help="alpha versions to serve, as for kube-apiserver: scheduling.k8s.io/v1alpha2=true",
     )  # fmt: skip
     parser.add_argument(
         "--load", type=Path, nargs="+", action="extend", default=[], metavar="FILE",
@@ -76,21 +85,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--tls", action=argparse.BooleanOptionalAction,
-        help="serve HTTPS with a certificate made for this run (default: on with RBAC: kubectl sends no token without)",
+        help="serve HTTPS with a generated certificate (default: on with RBAC; kubectl sends no tokens over HTTP)",
     )  # fmt: skip
     _add_access(parser)
     parser.add_argument(
         "--faults", type=Path, metavar="FILE",
-        help="answer with the faults of this YAML or JSON file, see docs/faults.md; for tests of clients",
+        help="inject the faults of this YAML or JSON file into responses, see docs/faults.md; for tests of clients",
     )  # fmt: skip
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
-    """Who may do what, by kube-apiserver's flags."""
+    """Add the flags of authentication and authorization, which are kube-apiserver's."""
     parser.add_argument(
         "--token", default="",
-        help="an administrator's bearer token (with RBAC, one is made unless given). Without RBAC and a token file it "
-        "is required of everybody",
+        help="an administrator's bearer token (with RBAC, one is generated by default). Without RBAC and a token file, "
+        "every request needs it",
     )  # fmt: skip
     parser.add_argument(
         "--authorization-mode",
@@ -100,22 +109,22 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--token-auth-file", type=Path, metavar="FILE",
-        help='users by their tokens: lines of token,user,uid[,"group1,group2"]',
+        help='static tokens, in lines of token,user,uid[,"group1,group2"]',
     )  # fmt: skip
     parser.add_argument(
         "--anonymous-auth", action=argparse.BooleanOptionalAction, default=True,
-        help="requests without a token are those of system:anonymous (default: on)",
+        help="allow requests without a token as user system:anonymous (default: on)",
     )  # fmt: skip
     parser.add_argument(
         "--service-account-issuer", default="", metavar="URL",
-        help="of service accounts' tokens (default: https://kubernetes.default.svc.cluster.local)",
+        help="issuer of service account tokens (default: https://kubernetes.default.svc.cluster.local)",
     )  # fmt: skip
     parser.add_argument(
         "--api-audiences", default="", metavar="LIST", help="the server's own audiences (default: the issuer)"
     )
     parser.add_argument(
         "--service-account-signing-key-file", type=Path, metavar="FILE",
-        help="RSA private key, in PEM, of service accounts' tokens (default: one that is made for this run)",
+        help="RSA private key of service account tokens, in PEM (default: a generated one)",
     )  # fmt: skip
     parser.add_argument(
         "--audit-log-path", type=Path, metavar="FILE",
@@ -124,7 +133,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serves until SIGINT or SIGTERM: 0 then, 1 if the cluster could not start, 2 for a plan of faults that is none."""
+    """Serve until SIGINT or SIGTERM. Returns 0 after a signal, 1 if the start failed, 2 for an invalid fault plan."""
     import asyncio
 
     import uvloop
@@ -152,7 +161,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """Every flag is the setting of its name. Raises `SettingError`."""
+    """Return the settings of the same names as the flags. Raises `SettingError`."""
     from .settings import Settings
 
     names = {field.name for field in fields(Settings)}
@@ -160,7 +169,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) -> None:
-    """Serves until SIGINT or SIGTERM, and tells in the end how many faults fired. Raises `ClusterError`."""
+    """Serve until SIGINT or SIGTERM, then print the number of faults that fired. Raises `ClusterError`."""
     import asyncio
     import signal
 
@@ -182,12 +191,12 @@ async def _serve(settings: Settings, plan: Plan | None, *, shows_token: bool) ->
 
 
 def _greeting(settings: Settings, cluster: Running, *, shows_token: bool) -> str:
-    also = f" and what was loaded ({cluster.loaded})" if cluster.loaded else ""
+    also = f" and loaded objects ({cluster.loaded})" if cluster.loaded else ""
     if settings.kubeconfig_out is not None:
         example = f"kubectl --kubeconfig {settings.kubeconfig_out} get nodes"
     else:
         tls = " --insecure-skip-tls-verify" if settings.serves_tls else ""
-        # One that was given is known to who gave it.
+        # The user knows a token that was given, so do not print it.
         shown = f" --token {cluster.token if shows_token else 'TOKEN'}" if cluster.token else ""
         example = f"kubectl --server {cluster.url}{tls}{shown} get nodes"
     return f"cluster ready at {cluster.url} with {settings.nodes} nodes{also}; try: {example}"

@@ -1,15 +1,14 @@
-"""What a real cluster's controller manager finishes after a delete: dependents, and contents of namespaces.
+"""Completes deletions as kube-controller-manager does: dependents of owners, and contents of namespaces.
 
-Dependents of an object that has gone are deleted once none of their owners is left (background propagation); an
-owner that waits with the finalizer `foregroundDeletion` or `orphan` has its dependents deleted or let go first;
-a namespace that is being deleted is emptied, then finalized; objects of a definition that went, go. Follows
-pkg/controller/garbagecollector and pkg/controller/namespace, without their delays.
+Dependents are deleted when their last owner is gone (background propagation). An owner with the finalizer
+`foregroundDeletion` or `orphan` stays until its dependents are deleted or orphaned. A terminating namespace is
+emptied and then finalized. Objects of a deleted definition are deleted. Follows pkg/controller/garbagecollector and
+pkg/controller/namespace, without their delays.
 
-What is made for an owner that has just gone goes, too: of as many as `_REMEMBERED` it is known that they have. Else
-only the deletion of an owner that was stored here has effects: a reference to a UID that never existed is left alone,
-where a real collector would delete the object. Subscribers only note what happened: a write from inside
-a commit would overtake that commit's event on its way to the other subscribers. `step` does the work, in small
-bites, so that emptying a large namespace holds nobody up.
+Dependents that are created after their owner's deletion are deleted as well; the last `_REMEMBERED` deleted owners
+are known. A reference to a UID that never existed is ignored, whereas the real collector would delete the object.
+Subscribers only queue jobs, because a write during a commit would overtake the commit's own event. `step` does the
+work in small portions, so that emptying a large namespace does not block the event loop.
 """
 
 from __future__ import annotations
@@ -28,33 +27,32 @@ Name = tuple[str, str]
 _Job = tuple[Literal["gone", "late", "waits", "namespace", "definition"], Name, str]
 
 _FINALIZERS = (f'"{FOREGROUND}"'.encode(), f'"{ORPHAN}"'.encode())
-#: Objects that went last.
+#: The number of deleted objects that are remembered.
 _REMEMBERED = 65_536
 
 
 class Collector:
-    """Pending jobs over one registry. `wake` is called when the first one is queued.
+    """The pending jobs of one registry. `wake` is called when the first job is queued.
 
-    With `definitions_only` it does no more than the API server itself does in a real cluster: remove the objects
-    of a definition that is deleted.
+    With `definitions_only`, it does only what kube-apiserver itself does: delete the objects of a deleted definition.
     """
 
     def __init__(self, registry: Registry, *, definitions_only: bool = False) -> None:
         self._registry = registry
         self.wake: Callable[[], None] = nobody
-        #: Jobs in order of arrival, each at most once. A job that is running has left it, so that an event
-        #: during its run queues it again.
+        #: Jobs in order of arrival, without duplicates. A running job is removed first, so that an event during its
+        #: run queues it again.
         self._jobs: dict[_Job, None] = {}
         self._running: Iterator[None] | None = None
-        #: UIDs of owners that wait for their dependents, with their places. Dropped when they go.
+        #: Owners that wait for their dependents: location by UID. Removed when the owner is gone.
         self._waiting: dict[str, tuple[Name, str]] = {}
         self._followed: set[Name] = set()
-        #: UIDs of what went last, oldest first.
+        #: UIDs of deleted objects, oldest first.
         self._gone: dict[str, None] = {}
         registry.orphaned = self._definition_gone
         #: Custom kinds whose definition is being deleted.
         self._ending: dict[Name, str] = {}
-        #: Their tables, which are followed from the first deletion on.
+        #: The tables of these kinds that have a subscription.
         self._counted: set[Name] = set()
         definitions = registry.stored(DEFINITIONS)
         definitions.table.subscribers.append(self._definition_changed)
@@ -68,7 +66,7 @@ class Collector:
         return self._running is not None or bool(self._jobs)
 
     def step(self, bites: int = 64) -> bool:
-        """Do up to `bites` writes' worth of work. True if more is left."""
+        """Do at most `bites` writes. Returns whether work is left."""
         while bites > 0:
             if self._running is None:
                 if not self._jobs:
@@ -84,12 +82,12 @@ class Collector:
         return self.busy
 
     def drain(self) -> None:
-        """Work until nothing is left."""
+        """Work until no job is left."""
         while self.step():
             pass
 
     def abandon(self) -> None:
-        """Give up the job that is running."""
+        """Abort the running job."""
         self._running = None
 
     def _add(self, job: _Job) -> None:
@@ -143,7 +141,7 @@ class Collector:
                     if name == NAMESPACES:
                         self._add(("namespace", NAMESPACES, record.name))
             elif event.type == "ADDED":
-                # A store that is restored has what went.
+                # A store that is restored has deleted objects again.
                 gone.pop(record.uid, None)
                 if not gone.keys().isdisjoint(record.owners):
                     self._add(("late", name, record.key))
@@ -176,20 +174,20 @@ class Collector:
         return self._remove_all(name, subject)
 
     def _dependents(self, uid: str) -> list[tuple[Served, str]]:
-        """Where the objects are that name this owner, in a fixed order."""
+        """Return the locations of the objects that have this owner, in a fixed order."""
         held = sorted(self._registry.store.dependents.get(uid, ()))
         known = {served.name: served for served in self._registry.tables()}
         return [(known[name], key) for name, key in held if name in known]
 
     def _owned(self, uid: str) -> Iterator[tuple[Served, Record, Object]]:
-        """The dependents that still name this owner when their turn comes, decoded."""
+        """Yield the decoded dependents that still have this owner when they are processed."""
         for served, key in self._dependents(uid):
             record = served.table.records.get(key)
             if record is not None and uid in record.owners:
                 yield served, record, served.stored.decode(record.data)
 
     def _exists(self, reference: Object, namespace: str) -> bool:
-        """Whether an owner is there. One of a kind that is not served is taken to be."""
+        """Return whether an owner exists; true if its kind is not served."""
         group, _, version = str(reference.get("apiVersion", "")).rpartition("/")
         kinds = self._registry.served.get((group, version), {})
         for served in kinds.values():
@@ -245,7 +243,7 @@ class Collector:
         yield
 
     def _delete_dependent(self, served: Served, key: str, *, owner: str) -> bool:
-        """Delete one dependent, if it is not on its way; True if the owner must wait for it."""
+        """Delete one dependent unless that is in progress; return whether the owner has to wait for it."""
         record = served.table.records.get(key)
         if record is None:
             return False
@@ -255,7 +253,7 @@ class Collector:
             for reference in metadata.get("ownerReferences", ())
         )
         if "deletionTimestamp" not in metadata:
-            # What has dependents of its own waits for these, and its owner with it (`attemptToDeleteItem`).
+            # A dependent with dependents of its own is deleted in the foreground, too (`attemptToDeleteItem`).
             policy = "Foreground" if self._registry.store.dependents.get(record.uid) else "Background"
             _, gone = delete_record(self._registry, served, record, {"propagationPolicy": policy})
             return blocks and not gone
@@ -285,7 +283,7 @@ class Collector:
                 if served.name == PODS:
                     node = served.stored.decode(record.data)["spec"].get("nodeName", "")
                     if node not in nodes.records:
-                        options["gracePeriodSeconds"] = 0  # no kubelet will ever report that it stopped
+                        options["gracePeriodSeconds"] = 0  # no kubelet will report that it stopped
                 delete_record(self._registry, served, record, options)
                 yield
             left += served.table.remaining(namespace, "")
@@ -302,12 +300,12 @@ class Collector:
             if finalizers:
                 spec["finalizers"] = finalizers
             if unchanged and not may_go(owner, obj):
-                return  # it waits for finalizers that are not ours
+                return  # other finalizers are left
             store_released(self._registry, owner, current, obj)
             yield
 
     def _remove_all(self, name: Name, definition: str) -> Iterator[None]:
-        """Delete the objects of a custom kind, and then let its definition go."""
+        """Delete the objects of a custom kind, then release its definition."""
         served = next((served for served in self._registry.tables() if served.name == name), None)
         table = self._registry.store.tables.get(name)
         if table is not None:
@@ -317,10 +315,11 @@ class Collector:
                 if served is not None:
                     delete_record(self._registry, served, record, {})
                 else:
-                    self._registry.store.remove(name, record)  # its definition went first: nobody serves it
+                    # The definition is gone already, so the kind is not served.
+                    self._registry.store.remove(name, record)
                 yield
             if table.records:
-                return  # the last object that goes queues this job again
+                return  # the deletion of the last object queues this job again
         owner = self._registry.stored(DEFINITIONS)
         current = owner.table.records.get(definition)
         if current is None or not current.deleting:

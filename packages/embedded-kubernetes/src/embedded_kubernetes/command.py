@@ -20,5 +20,5 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves until SIGINT or SIGTERM. Returns the exit code of `cluster.main`."""
+    """Serve until SIGINT or SIGTERM; return the exit code of `cluster.main`."""
     return cluster.main(parser().parse_args(argv))

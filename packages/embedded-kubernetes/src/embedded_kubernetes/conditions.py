@@ -1,4 +1,4 @@
-"""Conditions of an object's status, as controllers set them. Pure."""
+"""Conditions in a status, as controllers set them. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ def with_condition(
     now: float,
     **more: str,
 ) -> list[Condition]:
-    """All of them with this one, whose `lastTransitionTime` is that of the last change of its status. `now` is in
-    seconds since 1970; `more` are other fields of it."""
+    """Return the conditions with this one set; its `lastTransitionTime` changes only with its status.
+
+    `now` is seconds since 1970; `more` are further fields of the condition.
+    """
     known = [*conditions]
     before = find(known, kind)
     since = (

@@ -1,4 +1,4 @@
-"""What all connections of one server share."""
+"""State that all connections of one server share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: What a client is told of an error of the server's own.
+#: The response to an internal error.
 FAULT = ApiError(500, "InternalError", "Internal error occurred: see the server's log", {})
 
 
 class Shared:
-    """What all connections of one server share."""
+    """The shared state of all connections of one server."""
 
     def __init__(self, api: Api, loop: asyncio.AbstractEventLoop, *, disturb: Disturb | None) -> None:
         self.api = api
@@ -31,7 +31,7 @@ class Shared:
         self.known = KnownRequests()
         self.connections: set[Connection] = set()
         self._closed = asyncio.Event()
-        #: Set while shutting down: answers then end their connection.
+        #: True during shutdown; responses then close their connection.
         self.closing = False
 
     def forget(self, connection: Connection) -> None:
@@ -41,15 +41,15 @@ class Shared:
 
     @staticmethod
     def outcome(task: asyncio.Task[Response]) -> Response:
-        """What a request came to that was waited for."""
+        """Return the response of a completed request; an internal error is logged."""
         error = task.exception()
         if error is None:
             return task.result()
-        _log.error("a request failed", exc_info=error)
+        _log.error("request failed", exc_info=error)
         return refusal(FAULT)
 
     async def all_closed(self) -> None:
-        """Wait until no connection is left."""
+        """Wait until all connections are closed."""
         while self.connections:
             self._closed.clear()
             await self._closed.wait()

@@ -1,7 +1,7 @@
-"""Which controllers a simulated cluster runs beside its API server, chosen by kube-controller-manager's names.
+"""Selects the controllers that run beside the API server, by the names in kube-controller-manager.
 
-A list as `kube-controller-manager --controllers` takes it: `*` for all, `name` for one, `-name` for all but it. Where
-two of its controllers are one here, either name stands for both.
+The list has the form of `kube-controller-manager --controllers`: `*` for all, `name` for one, `-name` to exclude one.
+If one controller here implements two of kube-controller-manager's, either name selects it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .workloads.deployments import Deployments
 from .workloads.jobs import Jobs
 from .workloads.replica_sets import ReplicaSets
 
-#: Names, and what they start.
+#: The names with the constructors of their controllers.
 _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
     (("disruption-controller",), lambda api: Budgets(api.registry)),
     (
@@ -37,14 +37,14 @@ _KNOWN: tuple[tuple[tuple[str, ...], Callable[[Api], Controller]], ...] = (
     (("replicaset-controller",), ReplicaSets),
     (("job-controller",), Jobs),
 )
-#: Useless without kubelets: nothing else says that a pod stopped, so none may be taken away for its node's absence.
+#: Useless without kubelets: only a kubelet reports that a pod stopped, so no pod may be removed for a missing node.
 _WITH_KUBELETS = "pod-garbage-collector-controller"
 
 NAMES = tuple(name for names, _ in _KNOWN for name in names)
 
 
 def chosen(text: str) -> frozenset[str]:
-    """The names that a list stands for. Raises ValueError for a name that nobody has."""
+    """Return the names that a list selects. Raises ValueError for an unknown name."""
     given = [part.strip() for part in text.split(",") if part.strip()]
     unknown = [part for part in given if part != "*" and part.removeprefix("-") not in NAMES]
     if unknown:
@@ -53,7 +53,7 @@ def chosen(text: str) -> frozenset[str]:
 
 
 def start(api: Api, names: frozenset[str], *, kubelets: bool) -> list[Controller]:
-    """The controllers of these names, on one server."""
+    """Start the controllers with these names on one server."""
     return [
         make(api)
         for known, make in _KNOWN

@@ -1,10 +1,9 @@
-"""What small in-process controllers have in common, and the loop that drives one.
+"""The base of in-process controllers, and the loop that runs one.
 
-A real cluster's kubelets and controller manager keep objects true that the API server only stores. Here each is a
-synchronous class over the same store: it subscribes to tables, notes what changed while the store commits (a write
-from inside a commit would overtake that commit's event on its way to the other subscribers), and does the work in
-`advance`, in short slices. `Api` has none of them, as a bare API server has none; the `cluster` command starts
-them.
+A real cluster's kubelets and controller manager act on objects that the API server only stores. Here each is a
+synchronous class on the same store. It subscribes to tables, queues keys while the store commits (a write during a
+commit would overtake that commit's event to the other subscribers), and does its work in `advance`, in short slices.
+Like a bare API server, `Api` has no controllers; the command `cluster` starts them.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from .store import Record
 
 K = TypeVar("K")
 V = TypeVar("V")
-#: Seconds for which changes are gathered after a wake.
+#: Seconds in which changes are collected after a wake.
 _GATHER = 0.01
 
 
 def nobody() -> None:
-    """The wake of a controller that no loop drives yet."""
+    """Do nothing: the initial `wake` of a controller that no loop runs."""
 
 
 class Controller(Protocol):
-    """Works on a store, on its clock. `wake` is called when there is something new to do."""
+    """Works on a store by its clock. `wake` is called when there is new work."""
 
     wake: Callable[[], None] = staticmethod(nobody)
 
     def advance(self, *, most: int = 64) -> float | None:
-        """Do up to `most` pieces of work.
+        """Do up to `most` units of work.
 
-        Returns the time (of the store's clock) at which to call again: past if more is to be done at once,
-        None if only a wake can bring anything.
+        Returns the time of the next call by the store's clock: in the past if work is left, None if only a wake
+        brings work.
         """
 
 
 class WorkQueue(dict[K, None]):
-    """Keys to look at, each once, in order of arrival."""
+    """Keys to process, without duplicates, in order of arrival."""
 
     def add(self, key: K) -> None:
         self[key] = None
@@ -49,26 +48,26 @@ class WorkQueue(dict[K, None]):
         self.update(dict.fromkeys(keys))
 
     def take(self) -> K:
-        """Take off what was noted first."""
+        """Remove and return the oldest key."""
         key = next(iter(self))
         del self[key]
         return key
 
     def work(self, most: int, see: Callable[[K], None]) -> None:
-        """Take off up to `most` of the keys that are there now, and look at each."""
+        """Process up to `most` of the keys that are present now, removing each before its call."""
         for _ in range(min(most, len(self))):
             see(self.take())
 
 
 class Index(Generic[K, V]):
-    """Which keys have which values, found both ways. Keys of a value are in the order in which they got it."""
+    """A mapping from keys to values that is indexed by value. Keys of a value are in order of insertion."""
 
     def __init__(self) -> None:
         self.by_value: dict[V, dict[K, None]] = {}
         self.by_key: dict[K, tuple[V, ...]] = {}
 
     def put(self, key: K, values: tuple[V, ...]) -> bool:
-        """From now on the key has exactly these values. True if it had any."""
+        """Set the values of a key; return whether it had any before."""
         before = self.by_key.pop(key, ())
         if before != values:
             for value in before:
@@ -87,7 +86,7 @@ class Index(Generic[K, V]):
 
 
 def reference_to(owner: Record, api_version: str, kind: str) -> Object:
-    """The owner reference by which an object controls what is made for it."""
+    """Return the controller owner reference of objects that `owner` creates."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -104,10 +103,10 @@ async def run(
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Drives a controller until cancelled. `clock` is the store's.
+    """Run a controller until cancelled. `clock` is the store's.
 
-    Work is gathered for a moment and done in slices, with the loop's other work between them: what controllers
-    do is background, and must not add to the answer time of a request.
+    Changes are collected for a short time and processed in slices between other work of the event loop, because
+    background work must not delay responses.
     """
     woken = asyncio.Event()
     controller.wake = woken.set

@@ -1,7 +1,7 @@
-"""CustomResourceDefinitions: their own rules, and the `Resource` that each of their versions adds.
+"""CustomResourceDefinitions: validation, and the `Resource` of each version.
 
-Conversion between versions is the identity (strategy None): a webhook cannot be called. Otherwise this follows
-apiextensions-apiserver: structural schemas, defaulting, pruning, the status subresource, printer columns,
+Versions are converted by strategy None, because conversion webhooks are not supported. Otherwise this follows
+apiextensions-apiserver: structural schemas, defaulting, pruning, the status subresource, printer columns and
 selectable fields.
 """
 
@@ -21,8 +21,7 @@ _GROUP = "apiextensions.k8s.io"
 
 
 def validate(crd: Object, old: Object | None = None) -> list[Cause]:
-    """The causes of a 422 for a definition, beyond its rules in `data/kinds.json`; `old` is the stored one of an
-    update."""
+    """Return the causes of a 422 beyond the rules in `data/kinds.json`. `old` is the stored definition of an update."""
     spec = crd.get("spec") or {}
     naming = spec.get("names") or {}
     causes: list[Cause] = []
@@ -42,7 +41,7 @@ def validate(crd: Object, old: Object | None = None) -> list[Cause]:
 
 
 def _check_update(spec: Object, old: Object) -> list[Cause]:
-    """What was stored must be served still."""
+    """Check that all stored versions are still listed."""
     listed = {version.get("name") for version in spec.get("versions") or ()}
     return [
         invalid(f"status.storedVersions[{index}]", stored, "must appear in spec.versions")
@@ -58,7 +57,7 @@ def _check_versions(versions: list[Object]) -> Iterator[Cause]:
         if root is not None:
             yield from _check_root(root, f"{path}.schema.openAPIV3Schema")
         for place, column in enumerate(version.get("additionalPrinterColumns") or ()):
-            # The path ends in the Go field's name, as a real server's does.
+            # As in kube-apiserver, the path ends in the name of the Go field.
             at, shown = f"{path}.additionalPrinterColumns[{place}].JSONPath", column.get("jsonPath")
             yield from _check_path(shown or "", at)
         for place, field in enumerate(version.get("selectableFields") or ()):
@@ -88,7 +87,7 @@ def _check_root(root: Mapping[str, Any], path: str) -> Iterator[Cause]:
 
 
 def _check_structural(node: Any, path: str) -> Iterator[Cause]:
-    """That every field has its type outside of any logic; else pruning could not follow the schema."""
+    """Check that every field's type is outside of logical operators, which pruning requires."""
     if not isinstance(node, dict):
         return
     free = node.get("x-kubernetes-int-or-string") or node.get("x-kubernetes-preserve-unknown-fields")
@@ -113,7 +112,7 @@ def _check_structural(node: Any, path: str) -> Iterator[Cause]:
 
 
 def established(crd: Object, now: str) -> Object:
-    """The status of a definition that is served: names accepted, versions stored so far."""
+    """Return the status of an established definition: accepted names and stored versions."""
     spec, before = crd["spec"], crd.get("status") or {}
     storage = next((version["name"] for version in spec["versions"] if version.get("storage")), "")
     stored = list(before.get("storedVersions") or ())
@@ -137,7 +136,7 @@ def _condition(kind: str, reason: str, message: str, before: Object, now: str) -
 
 
 def resource_of(crd: Object, version: str) -> Resource:
-    """The kind that a version of an established definition serves. Raises KeyError for a version it has not."""
+    """Return the resource of a version of an established definition. Raises KeyError for an unknown version."""
     spec = crd["spec"]
     found = next((one for one in spec["versions"] if one["name"] == version), None)
     if found is None:
@@ -174,7 +173,7 @@ def resource_of(crd: Object, version: str) -> Resource:
 
 
 class _Rules(NamedTuple):
-    """The strategy of one custom kind: what its writes reset, keep and check."""
+    """The strategy of a custom kind: the fields that its writes reset, keep and validate."""
 
     structural: Structural
     namespaced: bool
@@ -198,7 +197,7 @@ class _Rules(NamedTuple):
 
     @staticmethod
     def _keep_all_but_status(obj: Object, old: Object) -> None:
-        """A status write carries nothing but the status; of metadata, only what records the write itself."""
+        """Restore everything but the status and the metadata that records the write."""
         kept = {
             key: obj["metadata"][key]
             for key in ("resourceVersion", "managedFields")

@@ -1,8 +1,8 @@
-"""The structural schema of a custom resource: what it prunes, defaults, and how its lists merge.
+"""The structural schema of a custom resource: pruning, defaulting and list types.
 
-A structural schema is an OpenAPI v3 schema in which every field's type stands outside of any logic, so that
-pruning and defaulting follow from it alone (KEP-1979). Validation is in `crd_validation`. The schema is the
-definition's own JSON, walked as it is; the object of this module is immutable.
+A structural schema is an OpenAPI v3 schema in which every field's type is outside of logical operators, so that
+pruning and defaulting follow from it (KEP-1979). Validation is in `crd_validation`. The schema is the definition's
+JSON, interpreted directly; `Structural` is immutable.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Structural:
         self.root = root
 
     def prune(self, obj: Object) -> list[str]:
-        """Drop what the schema does not know, in place; returns one text a dropped field.
+        """Drop unknown fields in place; return a warning for each.
 
-        Raises a 400 `ApiError` for metadata of the wrong JSON type, which a server decodes first.
+        Raises a 400 `ApiError` for metadata of the wrong JSON type, which kube-apiserver decodes first.
         """
         unknown: list[str] = []
         kept = _decode_head(obj, unknown)
@@ -41,11 +41,14 @@ class Structural:
         return unknown
 
     def default(self, obj: Object) -> None:
-        """Fill in defaults, in place."""
+        """Set defaults in place."""
         _default(obj, self.root)
 
     def validate(self, obj: Object, old: Object | None) -> list[Cause]:
-        """The causes of a 422. What an update leaves as it was is tolerated, as CRD ratcheting does."""
+        """Return the causes of a 422.
+
+        As with CRD ratcheting, values that an update does not change are not validated.
+        """
         from .crd_validation import validate
 
         return validate(self.root, obj, old)
@@ -69,9 +72,9 @@ _DEDUCED = schema_source.Type(schema_source.RAW)
 
 
 def _decode_head(obj: Object, unknown: list[str]) -> Object:
-    """Kind, apiVersion and metadata, decoded as the real server does before it looks at any schema."""
+    """Decode kind, apiVersion and metadata, as kube-apiserver does before it applies the schema."""
     head = {name: obj[name] for name in _ROOT_FIELDS if name in obj}
-    # Any built-in kind decodes these three alike; the one that is named has a single field besides.
+    # Any built-in kind decodes these three fields in the same way. PodTemplate has only one other field.
     unknown += schema.check_kind("", "v1", "PodTemplate", head)
     return {name: head[name] for name in _ROOT_FIELDS if name in head}
 

@@ -1,7 +1,7 @@
-"""Validation of custom resources by their structural schema, worded as a real server's.
+"""Validation of custom resources by their structural schema, in kube-apiserver's wording.
 
-The checks and texts are those of kube-openapi's validator and of apiextensions' translation into field errors.
-Rules in CEL (x-kubernetes-validations) are not evaluated.
+Checks and messages are those of kube-openapi's validator and of its translation into field errors by apiextensions.
+CEL rules (x-kubernetes-validations) are not evaluated.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Steps = tuple[str | int, ...]
 
 
 class Failure(NamedTuple):
-    """One cause, and the steps from the root to the value whose change would be needed."""
+    """A cause, with the steps from the root to the invalid value."""
 
     at: Steps
     cause: Cause
 
 
 def validate(root: Node, obj: Object, old: Object | None) -> list[Cause]:
-    """The causes of a 422; those of values that the update does not change are left out."""
+    """Return the causes of a 422, except for values that the update does not change."""
     failures = list(_check(obj, {**root, "type": "object"}, ()))
     if old is not None:
         failures = [failure for failure in failures if not _unchanged(failure.at, obj, old)]
@@ -40,7 +40,7 @@ def validate(root: Node, obj: Object, old: Object | None) -> list[Cause]:
 
 
 _ABSENT = object()
-#: Value validations, which most nodes have none of.
+#: Logical operators, which most nodes lack.
 _LOGIC = frozenset(("allOf", "anyOf", "oneOf", "not"))
 
 
@@ -221,7 +221,7 @@ def _duplicates(value: list[Any], identity: Callable[[Any], Any], at: Steps) -> 
 
 
 def _check_logic(value: Any, node: Node, at: Steps) -> Iterator[Failure]:
-    """Those of `_LOGIC`."""
+    """Check the logical operators of `_LOGIC`."""
     name = _path(at)
     for branch in node.get("allOf") or ():
         failures = list(_check(value, branch, at))
@@ -244,7 +244,7 @@ def _check_logic(value: Any, node: Node, at: Steps) -> Iterator[Failure]:
 
 @lru_cache(maxsize=1024)
 def _pattern(text: str) -> re.Pattern[str] | None:
-    """The pattern in Python's dialect. None if it uses what only Go's RE2 has; then nothing is refused by it."""
+    """Return the pattern in Python's dialect; None if it needs RE2, in which case it is not checked."""
     try:
         return re.compile(text.replace(r"\z", r"\Z"), re.ASCII)
     except re.error:
@@ -267,7 +267,7 @@ _DURATION = re.compile(
 )
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
 
-#: The formats that are cheap to check; like a real server, others are ignored.
+#: Formats that are cheap to check. As in kube-apiserver, unknown formats are ignored.
 _FORMATS: dict[str, Callable[[str], bool]] = {
     "date-time": _passes(times.parse),
     "date": _passes(date.fromisoformat),

@@ -1,9 +1,8 @@
-"""Delete: grace, finalizers, preconditions, propagation, collections.
+"""Deletion: grace periods, finalizers, preconditions, propagation and collections.
 
-The rules are those of apimachinery's `rest.BeforeDelete` and of the generic registry store: a kind with grace is
-first marked (deletionTimestamp and deletionGracePeriodSeconds, generation raised) and goes at once only when the
-grace is nought; an object with finalizers stays until they are gone; a pending deletion can be shortened, never
-prolonged.
+Follows `rest.BeforeDelete` of apimachinery and the generic registry store. An object of a kind with grace is first
+marked (deletionTimestamp, deletionGracePeriodSeconds, generation) and is removed at once only if the grace period is
+0. An object with finalizers stays until they are removed. A pending deletion can be shortened but not extended.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from .views import nameless
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-#: What keeps a definition until the objects of its kind are gone.
+#: The finalizer of a definition until the objects of its kind are deleted.
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-#: Namespaces that the lifecycle admission never lets go.
+#: Namespaces that the NamespaceLifecycle admission plugin protects.
 _IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 
 
 def delete(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
-    """DELETE of one object."""
+    """Handle the DELETE of one object."""
     options = delete_options(request)
     resource = served.resource
     old = served.table.get(namespace, name)
@@ -61,7 +60,7 @@ def _deleted(served: Served, old: Record, options: Object, outcome: tuple[bytes,
         details["kind"] = served.resource.plural
         details["uid"] = old.uid
         return success(200, details)
-    # 202 tells clients of the old option that dependents are still to go.
+    # With the deprecated option, 202 means that dependents are still to be deleted.
     status = 202 if not gone and options.get("orphanDependents") is False else 200
     return Response(status, served.view.object(data))
 
@@ -69,7 +68,7 @@ def _deleted(served: Served, old: Record, options: Object, outcome: tuple[bytes,
 def _review(
     registry: Registry, served: Served, old: Record, options: Object, request: Request, *, name: str
 ) -> Review | None:
-    """This delete on its way past those who want to see it. `name` is the one that the request gave."""
+    """Return the review of this delete. `name` is the one in the request."""
     return review_of(
         registry,
         served,
@@ -86,7 +85,7 @@ def _review(
 async def _delete_shown(
     registry: Registry, served: Served, old: Record, options: Object, review: Review
 ) -> tuple[bytes, bool]:
-    """`delete_record` past those who want to see it. They see an object that was marked and goes at once twice."""
+    """Delete an object with admission. An object that is marked and then removed at once is admitted twice."""
     check_preconditions(served, old, options)
     await review.admit()
     check_current(served, old)
@@ -99,7 +98,7 @@ async def _delete_shown(
 
 
 def delete_collection(registry: Registry, served: Served, namespace: str, request: Request) -> Answer:
-    """DELETE of a collection, by selectors. The answer lists the objects as they were found."""
+    """Handle the DELETE of a collection. The response has the objects as found."""
     options = delete_options(request)
     selector = compile_selector(
         request.parameters.get("labelSelector", ""),
@@ -135,7 +134,7 @@ async def _delete_all_shown(
     options: Object,
     answer: Response,
 ) -> Response:
-    """One after another; the first refusal ends it. What changed or went meanwhile is somebody else's."""
+    """Delete the objects one after another; the first rejection ends it. Objects changed meanwhile are skipped."""
     for old, review in found:
         if served.table.records.get(old.key) is not old:
             continue
@@ -150,8 +149,10 @@ async def _delete_all_shown(
 
 
 class Marked(NamedTuple):
-    """An object on its way out. `record` is how it is stored now, `data` how it is shown. `gone`: whether it has gone,
-    None: it is to go at once, when `finish_deletion` takes it away."""
+    """An object that is being deleted: its stored record, and `data` for the response.
+
+    `gone` is whether it has been removed; None if `finish_deletion` is to remove it.
+    """
 
     record: Record
     data: bytes
@@ -159,23 +160,23 @@ class Marked(NamedTuple):
 
 
 def delete_record(registry: Registry, served: Served, old: Record, options: Object) -> tuple[bytes, bool]:
-    """Delete or mark one object. The answer is its last state, and whether it is gone."""
+    """Delete or mark one object; return its last state and whether it is gone."""
     check_preconditions(served, old, options)
     return finish_deletion(registry, served, mark_deleted(registry, served, old, options))
 
 
 def finish_deletion(registry: Registry, served: Served, marked: Marked) -> tuple[bytes, bool]:
-    """Take away what is to go at once. The answer is as that of `delete_record`."""
+    """Remove an object that is due; return the same as `delete_record`."""
     if marked.gone is not None:
         return marked.data, marked.gone
-    # Otherwise a subscriber already took it away.
+    # Otherwise a subscriber has removed it already.
     if served.table.records.get(marked.record.key) is marked.record:
         registry.store.remove(served.name, marked.record)
     return marked.data, True
 
 
 def mark_deleted(registry: Registry, served: Served, old: Record, options: Object) -> Marked:
-    """Say in an object that it is to go, if it has anything to wait for."""
+    """Mark an object for deletion if something delays its removal."""
     dry = check_delete_options(options)
     obj = served.stored.decode(old.data)
     metadata = obj["metadata"]
@@ -208,7 +209,7 @@ def mark_deleted(registry: Registry, served: Served, old: Record, options: Objec
 
 
 def check_preconditions(served: Served, old: Record, options: Object) -> None:
-    """That the object is the one that the DeleteOptions mean. Raises 409."""
+    """Check the preconditions in DeleteOptions. Raises 409."""
     wanted: dict[str, Any] = options.get("preconditions") or {}
     resource = served.resource
     for what, asked, found, perhaps in (
@@ -220,12 +221,12 @@ def check_preconditions(served: Served, old: Record, options: Object) -> None:
                 f"the {what} in the precondition ({asked}) does not match the {what} in record ({found}). The object "
                 f"might have been {perhaps}"
             )
-            # The Kind stands where other refusals have the plural: so does a real server's.
+            # As in kube-apiserver, this error has the kind instead of the plural.
             raise conflict(resource.kind, served.name[0], old.name, why)
 
 
 def _finalizers(metadata: Object, options: Object) -> list[str]:
-    """The object's finalizers with those that the propagation policy adds or takes away."""
+    """Return the finalizers after the propagation policy has added or removed some."""
     finalizers: list[str] = list(metadata.get("finalizers", ()))
     policy = options.get("propagationPolicy")
     orphan = options.get("orphanDependents")
@@ -247,7 +248,7 @@ def _mark(registry: Registry, metadata: Object, grace: int) -> None:
 
 
 def _mark_with_grace(registry: Registry, served: Served, obj: Object, options: Object) -> tuple[bool, bool]:
-    """Mark an object of a kind with grace: (changed, an earlier deletion is still pending)."""
+    """Mark an object of a kind with grace. Returns (changed, an earlier deletion is pending)."""
     metadata = obj["metadata"]
     asked: int | None = options.get("gracePeriodSeconds")
     if "deletionTimestamp" in metadata:
@@ -262,13 +263,13 @@ def _mark_with_grace(registry: Registry, served: Served, obj: Object, options: O
         metadata["deletionGracePeriodSeconds"] = asked
         return True, False
     assert served.resource.grace is not None
-    # What was asked counts only where there is something to stop.
+    # The requested period applies only if there is something to stop.
     _mark(registry, metadata, served.resource.grace(obj) if asked is None else effective_grace(obj, asked))
     return True, False
 
 
 def _terminate_definition(registry: Registry, definition: Object, finalizers: list[str]) -> list[str]:
-    """Hold a definition back until the objects of its kind are gone, and say so in its status."""
+    """Add the finalizer and the status condition of a definition that is deleted."""
     condition = {
         "type": "Terminating",
         "status": "True",
@@ -280,7 +281,7 @@ def _terminate_definition(registry: Registry, definition: Object, finalizers: li
     status["conditions"] = [*(status.get("conditions") or ()), condition]
     if CLEANUP not in finalizers:
         finalizers = [*finalizers, CLEANUP]
-    # Its registry marks it by itself: neither a grace period nor a new generation comes with that.
+    # The registry of definitions marks them itself, without grace period and generation.
     definition["metadata"]["finalizers"] = finalizers
     definition["metadata"]["deletionTimestamp"] = registry.now()
     return finalizers
@@ -289,7 +290,7 @@ def _terminate_definition(registry: Registry, definition: Object, finalizers: li
 def _delete_namespace(
     registry: Registry, served: Served, old: Record, obj: Object, *, dry: bool
 ) -> tuple[bytes, bool]:
-    """First a namespace is only marked: it goes when it is empty and `spec.finalizers` are gone."""
+    """Mark a namespace; remove it on a later call if it is empty and without finalizers."""
     metadata, spec = obj["metadata"], obj.setdefault("spec", {})
     if "deletionTimestamp" in metadata:
         if spec.get("finalizers") or metadata.get("finalizers"):
@@ -305,7 +306,7 @@ def _delete_namespace(
 
 
 def may_go(served: Served, obj: Object) -> bool:
-    """Whether an object is being deleted and has nothing left to wait for."""
+    """Return whether an object is marked for deletion and nothing delays its removal."""
     metadata = obj["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -315,7 +316,7 @@ def may_go(served: Served, obj: Object) -> bool:
 
 
 def _set_finalizers(metadata: Object, finalizers: list[str]) -> None:
-    """An object without any has no list of them."""
+    """Set the finalizers, or remove the field if there are none."""
     if finalizers:
         metadata["finalizers"] = finalizers
     else:
@@ -323,7 +324,7 @@ def _set_finalizers(metadata: Object, finalizers: list[str]) -> None:
 
 
 def release(registry: Registry, served: Served, old: Record, finalizer: str) -> Record:
-    """Take a finalizer off a stored object, which goes if that was the last thing it waited for."""
+    """Remove a finalizer from a stored object, and the object if nothing else delays its removal."""
     obj = served.stored.decode(old.data)
     metadata = obj["metadata"]
     _set_finalizers(metadata, [name for name in metadata.get("finalizers", ()) if name != finalizer])
@@ -331,7 +332,7 @@ def release(registry: Registry, served: Served, old: Record, finalizer: str) -> 
 
 
 def store_released(registry: Registry, served: Served, old: Record, obj: Object) -> Record:
-    """Store an object that lost a finalizer, or remove it if that was the last thing it waited for."""
+    """Store an object that lost a finalizer, or remove it if nothing else delays its removal."""
     if may_go(served, obj):
         return registry.store.remove(served.name, old)
     return registry.store.replace(served.name, old, obj)

@@ -1,18 +1,17 @@
-"""A simulated driver for dynamic resource allocation: publishes the devices of nodes as ResourceSlices.
+"""A simulated DRA driver, which publishes devices of nodes as ResourceSlices.
 
-Each node that has devices has a pool of its own, named after it, in as many slices as its devices need. Half of them
-are of the model `large` with 80Gi, half `small` with 40Gi; they are spread over two NUMA nodes and their PCIe roots. A
-DeviceClass of the driver's name selects them all, and lets pods ask for them as the extended resource
+Each node with devices has its own pool, named after the node, in as many slices as the devices need. Half of the
+devices are of model `large` with 80Gi, half of model `small` with 40Gi; they are spread over two NUMA nodes and their
+PCIe roots. A DeviceClass with the driver's name selects all of them, and maps the extended resource
 `agent-scheduler.io/gpu`.
 
-A pool is published anew, under the next generation, when its node is replaced or when anybody changed or removed one of
-its slices: the new slices come before the old ones go, as real drivers do it. Devices need no preparation but that they
-may have to be attached to their node; that nobody uses another's is checked by the simulated kubelets.
+A pool is published again under the next generation when its node is replaced or one of its slices is changed or
+deleted. As real drivers do, it creates the new slices before it deletes the old ones. Devices need no preparation
+except attachment. The simulated kubelets check that devices are not used twice.
 
-Devices that have to be attached name the condition `agent-scheduler.io/Attached`, and the failure condition
-`agent-scheduler.io/AttachFailed` (binding conditions, KEP-5007). The attachment of a device takes a given time from its
-allocation on; then the driver writes one of the two to the claim's status. Nothing is remembered: what is left to do
-follows from the claims, so a driver that starts later goes on.
+Devices that have to be attached have the binding condition `agent-scheduler.io/Attached` and the failure condition
+`agent-scheduler.io/AttachFailed` (KEP-5007). An attachment takes a given time from the allocation; then the driver
+writes one of the two to the claim's status. It keeps no other state, so a restarted driver continues from the claims.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ _CONDITION = f'"{ATTACHED}"'.encode()
 
 @dataclass(slots=True)
 class Attaching:
-    """How attachments go."""
+    """The behavior of attachments."""
 
-    #: Seconds that one takes; None for ever.
+    #: Duration in seconds; None if they never complete.
     seconds: float | None
-    #: Nodes where it fails. May change.
+    #: Nodes where attachments fail. May be changed at any time.
     failing: set[str] = field(default_factory=set)
 
 
 class DeviceAttacher(Controller):
-    """The devices of one driver on one server.
+    """Attaches the devices of one driver on one server.
 
-    Invariant: each allocated device that has to be attached has a report, or its claim waits in `_due`.
+    Invariant: each allocated device that has to be attached has a status, or its claim is in `_noted` or `_due`.
     """
 
     def __init__(self, api: Api, driver: str, attaching: Attaching) -> None:
@@ -57,7 +56,7 @@ class DeviceAttacher(Controller):
         self._driver = driver
         self._attaching = attaching
         self._claims = api.registry.stored(CLAIMS)
-        #: Claims to look at, and when attachments are done: (time of the store's clock, claim, its UID).
+        #: Claims to process, and attachments in progress: (end by the store's clock, claim, its UID).
         self._noted = WorkQueue[str]()
         self._due: list[tuple[float, str, str]] = []
         for record in self._claims.table.scan(""):
@@ -92,7 +91,7 @@ class DeviceAttacher(Controller):
             heappush(self._due, (self._api.store.clock() + seconds, key, record.uid))
 
     def _unreported(self, claim: Object) -> list[Any]:
-        """Devices of the allocation that have to be attached, and of which nothing was said."""
+        """Return the allocated devices that have to be attached and have no status."""
         status = claim.get("status") or {}
         results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
         said = {(each["driver"], each["pool"], each["device"]) for each in status.get("devices") or ()}
@@ -132,17 +131,17 @@ SLICES = ("resource.k8s.io", "resourceslices")
 CLASSES = ("resource.k8s.io", "deviceclasses")
 DRIVER = "gpu.agent-scheduler.io"
 EXTENDED_RESOURCE = "agent-scheduler.io/gpu"
-#: Devices that one slice can have.
+#: The limit of devices in one slice.
 _MOST = 128
 
 
 @dataclass(frozen=True, slots=True)
 class DevicesShape:
-    """How many devices a node has, and which nodes have any: all, or those named."""
+    """The number of devices per node, and the nodes that have them; None for all."""
 
     per_node: int
     nodes: frozenset[str] | None = None
-    #: How they are attached to their node once they are allocated; None where they need not be.
+    #: How allocated devices are attached; None if they need not be.
     attaching: Attaching | None = None
 
     def count(self, node: str) -> int:
@@ -150,7 +149,7 @@ class DevicesShape:
 
 
 def devices(count: int, *, attached: bool = False) -> list[dict[str, Any]]:
-    """The devices of one node. `attached`: whether they have to be, once they are allocated."""
+    """Return the devices of one node. With `attached`, they have to be attached after allocation."""
     made = []
     conditions = {
         "bindsToNode": True,
@@ -178,10 +177,10 @@ def devices(count: int, *, attached: bool = False) -> list[dict[str, Any]]:
 
 
 class DeviceDriver(Controller):
-    """The devices of one server's nodes.
+    """Publishes the devices of one server's nodes.
 
-    Invariant: once what was noted is worked off, the slices of each node that is there are complete, of one generation
-    and as the shape says, and there are none of a node that is gone.
+    Invariant: when `_noted` is empty, the slices of each existing node are complete, of one generation and match the
+    shape; a deleted node has none.
     """
 
     def __init__(self, api: Api, shape: DevicesShape) -> None:
@@ -191,9 +190,9 @@ class DeviceDriver(Controller):
         self._slices = api.registry.stored(SLICES)
         self._driver = self._slices.table.field_names.index("spec.driver")
         self._node = self._slices.table.field_names.index("spec.nodeName")
-        #: The latest generation of each node's pool, also of pools that are gone.
+        #: The latest generation of each node's pool, including deleted pools.
         self._generations: dict[str, int] = {}
-        #: Nodes to look at, in order of arrival.
+        #: Nodes to process, in order of arrival.
         self._noted = WorkQueue[str]()
         self._noted.extend(record.name for record in self._nodes.scan(""))
         self._noted.extend(r.fields[self._node] for r in self._slices.table.scan("") if self._is_ours(r))
@@ -207,7 +206,7 @@ class DeviceDriver(Controller):
         return slice_.fields[self._driver] == DRIVER and bool(slice_.fields[self._node])
 
     def _node_changed(self, event: Event) -> None:
-        # A node's labels and status, which change often, are nothing to its devices.
+        # Devices do not depend on a node's labels and status, which change often.
         if event.type != "MODIFIED":
             self._noted.add(event.record.name)
             self.wake()
@@ -246,7 +245,7 @@ class DeviceDriver(Controller):
         self._api.create(SLICES, {"metadata": metadata, "spec": spec})
 
     def _slices_of(self, node: str, count: int, generation: int) -> list[Object]:
-        """What the slices of a node's pool say."""
+        """Return the specs of a node's slices."""
         offered = devices(count, attached=self._shape.attaching is not None)
         parts = [offered[start : start + _MOST] for start in range(0, count, _MOST)]
         pool = {"name": node, "generation": generation, "resourceSliceCount": len(parts)}
@@ -254,6 +253,6 @@ class DeviceDriver(Controller):
 
 
 def _first_device(spec: Object) -> str:
-    """The name of a slice's first device; empty for a slice without any, as somebody may have made of ours."""
+    """Return the name of a slice's first device; empty for a slice without devices, which a user may have written."""
     devices = spec.get("devices") or ()
     return str(devices[0]["name"]) if devices else ""

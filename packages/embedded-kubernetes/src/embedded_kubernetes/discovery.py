@@ -1,7 +1,7 @@
-"""Discovery: which groups, versions and kinds are served, in the classic and in the aggregated form (KEP-3352).
+"""API discovery, in the classic and the aggregated form (KEP-3352).
 
-Documents list what is really served, subresources included. Group order, verbs and hashes are a real server's;
-`/version` answers as the release whose behaviour this server has, because clients compare versions.
+Documents list what is served, including subresources. The order of groups, verbs and hashes are kube-apiserver's.
+`/version` returns the emulated release, because clients compare versions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Document = dict[str, Any]
 def respond(
     path: str, accept: str, resources: Iterable[Resource], *, address: str = "127.0.0.1:6443"
 ) -> tuple[Document | str, str] | None:
-    """The document at `path` and its content type, or None where discovery has nothing.
+    """Return the discovery document at `path` and its content type; None for other paths.
 
-    `address` is the server's own, which only `/api` tells.
+    `address` is the server's own, which only `/api` includes.
     """
     parts = path.strip("/").split("/")
     if parts == ["version"]:
@@ -63,7 +63,7 @@ def respond(
 
 
 def _aggregated_version(accept: str) -> str:
-    """The version of the aggregated form that the client asks for first, or nothing for the classic one."""
+    """Return the version of the aggregated form that the client prefers; empty for the classic form."""
     for choice in accept.split(","):
         media, *parameters = (part.strip() for part in choice.split(";"))
         found = dict(parameter.partition("=")[::2] for parameter in parameters)
@@ -81,13 +81,13 @@ def _aggregated_version(accept: str) -> str:
 
 
 def _by_group(resources: list[Resource], *, core: bool) -> dict[str, dict[str, list[Resource]]]:
-    """Group to version to kinds, in the order of discovery."""
+    """Return kinds by group and version, in the order of discovery."""
     groups: dict[str, dict[str, list[Resource]]] = {}
     for resource in resources:
         if (resource.group == "") == core:
             groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
 
-    # Groups of custom resources follow by name.
+    # Groups of custom resources follow, ordered by name.
     order = data("discovery.json")["groups"]
 
     def place(name: str) -> tuple[int, str]:
@@ -103,7 +103,7 @@ def _by_group(resources: list[Resource], *, core: bool) -> dict[str, dict[str, l
 
 
 def _version_key(version: str) -> tuple[int, int, int, str]:
-    """Versions by preference: v2 before v1, v1 before v1beta1, before v1alpha1, before what is no such name."""
+    """Return the sort key of a version: v2, v1, v1beta1, v1alpha1, then other names."""
     number, stage, iteration = version[1:], 0, ""
     for rank, name in ((1, "beta"), (2, "alpha")):
         if name in number:
@@ -137,12 +137,12 @@ def _subresources(resource: Resource) -> list[Subresource]:
 
 
 def storage_hash(resource: Resource) -> str:
-    """A hash of how objects are stored, as a real server computes it: shapes of one storage have one hash."""
+    """Return kube-apiserver's hash of the storage version. Kinds with the same storage have the same hash."""
     group, version = resource.group, resource.version
     if resource.shape is not None:
         group, version = resource.shape.stored[0], resource.shape.version
     elif group == "apiextensions.k8s.io":
-        version = "v1beta1"  # definitions are still stored in their first form
+        version = "v1beta1"  # definitions are stored as v1beta1
     digest = sha256(f"{group}/{version}/{resource.kind}".encode()).digest()
     return b64encode(digest[:8]).decode()
 
@@ -172,7 +172,7 @@ def _resource_list(kinds: list[Resource]) -> Document:
     return {**listed, "groupVersion": first.api_version, "resources": entries}
 
 
-#: Bindings may also be posted to their namespace.
+#: Bindings may also be posted to the namespace.
 _NAMESPACE_BINDING: Document = {
     "name": "bindings",
     "singularName": "binding",
@@ -211,7 +211,7 @@ def _aggregated(groups: dict[str, dict[str, list[Resource]]], version: str) -> D
 
 
 def _response_kind(kind: str, group: str, version: str) -> Document:
-    # Empty names mean those of the list that the entry is in.
+    # Empty names refer to the group version of the enclosing list.
     return {"group": group, "version": version, "kind": kind}
 
 
@@ -251,7 +251,7 @@ def _aggregated_entries(resource: Resource) -> list[Document]:
 
 
 def _paths(resources: list[Resource]) -> list[str]:
-    """Every path that answers, for who asks at the root."""
+    """Return every path of the root document."""
     found = {"/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
     for resource in resources:
         found.add(resource.path)

@@ -1,11 +1,11 @@
-"""The disruption controller: keeps every PodDisruptionBudget's status true while pods come, go and turn ready.
+"""The disruption controller: updates the status of PodDisruptionBudgets.
 
-Without it, an eviction is answered as a real server does when its controller has not seen the budget yet: 429,
-for ever. Follows pkg/controller/disruption, but for one thing: the pods that are there are what is expected,
-since no workload controller here would bring more.
+Without it, evictions get 429 forever, as from kube-apiserver while its controller has not processed the budget.
+Follows pkg/controller/disruption, except that the expected pods are the existing ones, because not every workload has
+a controller here.
 
-Costs: nothing where there are no budgets but a dict lookup a pod event; in a namespace with budgets, one look at
-each pod that changed; a namespace's pods are gone through when a budget comes or changes its selector.
+Cost: without budgets in a namespace, one dictionary lookup per pod event; with budgets, each changed pod is matched
+once. All pods of a namespace are matched when a budget is created or its selector changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .store import Event, Record
 from .subresources import BUDGETS, PODS
 from .times import parse
 
-#: Seconds within which an evicted pod must be on its way, or it counts as healthy again (DeletionTimeout).
+#: Seconds until an evicted pod counts as healthy again if its deletion has not begun (DeletionTimeout).
 DELETION_SECONDS = 120.0
 _FINAL = ("Succeeded", "Failed")
 
@@ -35,17 +35,17 @@ def _is_ready(data: bytes) -> bool:
 
 @dataclass(slots=True)
 class _Budget:
-    """One budget and the pods that it covers."""
+    """A budget and the pods that it covers."""
 
     uid: str
     selector: Object | None
-    #: Name of each covered pod that has not ended -> whether it is ready and not being deleted.
+    #: Whether the pod is ready and not being deleted, by name of each covered pod that has not ended.
     pods: dict[str, bool] = field(default_factory=dict)
-    #: How many of `pods` are.
+    #: The number of `pods` for which that is true.
     healthy: int = 0
 
     def put(self, name: str, ready: bool | None) -> bool:
-        """Take in a pod's state, None for one that does not count. True if that changes anything."""
+        """Set a pod's state, None to remove it; return whether that is a change."""
         before = self.pods.get(name)
         if before is ready:
             return False
@@ -60,8 +60,8 @@ class _Budget:
 class Budgets(Controller):
     """The budgets of one registry.
 
-    Invariant: once `advance` has worked off what was noted, `_held` has exactly the stored budgets, each with
-    exactly the pods that it covers, and every stored status says so.
+    Invariant: when `advance` has processed all queued keys, `_held` has exactly the stored budgets with the pods that
+    they cover, and every stored status is correct.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -69,14 +69,14 @@ class Budgets(Controller):
         self._budgets = registry.stored(BUDGETS)
         self._pods = registry.stored(PODS)
         self._phase = self._pods.table.field_names.index("status.phase")
-        #: Namespace -> name -> budget. A namespace without any is absent; subscribers look here.
+        #: Budgets by namespace and name. Namespaces without budgets are absent, which subscribers check.
         self._held: dict[str, dict[str, _Budget]] = {}
-        #: Keys noted by subscribers, and budgets whose status may be untrue, in order of arrival.
+        #: Keys queued by subscribers, and budgets whose status may be outdated, in order of arrival.
         self._changed_budgets = WorkQueue[str]()
         self._changed_pods = WorkQueue[str]()
         self._stale = WorkQueue[tuple[str, str]]()
-        #: When an evicted pod of a budget is to be looked at again: (time, namespace, name), and the earliest
-        #: such time of each budget, so that few are kept.
+        #: When to check an evicted pod of a budget again: (time, namespace, name), and the earliest such time per
+        #: budget, which bounds the number of timers.
         self._timers: list[tuple[float, str, str]] = []
         self._due: dict[tuple[str, str], float] = {}
         for record in self._budgets.table.scan(""):
@@ -89,7 +89,7 @@ class Budgets(Controller):
         self.wake()
 
     def _note_budget(self, record: Record) -> None:
-        # From now on its namespace's pods count, also before it is looked at.
+        # From now on pods of the namespace are tracked.
         self._held.setdefault(record.namespace, {})
         self._changed_budgets.add(record.key)
 
@@ -100,7 +100,7 @@ class Budgets(Controller):
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`. Statuses are written once every noted pod has been counted."""
+        """See `Controller`. Statuses are written once every queued pod has been counted."""
         now = self._registry.store.clock()
         while self._timers and self._timers[0][0] <= now:
             _, namespace, name = heappop(self._timers)
@@ -146,12 +146,12 @@ class Budgets(Controller):
                 self._stale.add((namespace, budget_name))
 
     def _write(self, key: tuple[str, str]) -> None:
-        """Store the budget's status, if it is not what is stored."""
+        """Store the budget's status if it changed."""
         namespace, name = key
         budget = self._held.get(namespace, {}).get(name)
         record = self._budgets.table.get(namespace, name)
         if budget is None or record is None or record.uid != budget.uid:
-            return  # a later note is about what there is now
+            return  # the budget was replaced; its change is queued
         obj = self._budgets.stored.decode(record.data)
         disrupted = self._disrupted(obj, namespace, name, budget)
         status = budget_status(
@@ -165,7 +165,7 @@ class Budgets(Controller):
             self._registry.store.replace(BUDGETS, record, {**obj, "status": status})
 
     def _disrupted(self, obj: Object, namespace: str, name: str, budget: _Budget) -> dict[str, str]:
-        """The evicted pods whose deletion has not been seen yet and can still be waited for."""
+        """Return the evicted pods whose deletion has not been observed within the timeout."""
         noted = (obj.get("status") or {}).get("disruptedPods") or {}
         clock = self._registry.store.clock()
         waiting: dict[str, str] = {}

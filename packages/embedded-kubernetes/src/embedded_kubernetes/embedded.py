@@ -1,7 +1,7 @@
-"""`EmbeddedCluster`: a cluster for the length of a `with` block, for tests of whatever talks to Kubernetes.
+"""`EmbeddedCluster`: a Kubernetes API server for the duration of a `with` block, for tests of clients.
 
-The server runs on an event loop and a thread of its own, also for `async with`: what a test blocks on, or calls without
-awaiting, is answered all the same, and a client may be on any loop or none.
+The server runs in its own thread and event loop, also with `async with`, so that it serves while a test blocks, and
+clients may run in any event loop or none.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from .resource import Object
 from .settings import Settings
 
 _T = TypeVar("_T")
-#: Seconds. Nobody waits for an answer when the block is left, but a fault may keep one for long.
+#: Seconds. No client waits for responses when the block exits, but a fault may delay one for long.
 _GRACE = 0.2
 _FAILED = "the cluster failed while it ran"
 
 
 @dataclass
 class _Thread:
-    """The server's thread and loop, while there is a cluster."""
+    """The thread and event loop of a running server."""
 
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    #: Set once `cluster` or `failure` is.
+    #: Set after `cluster` or `failure`.
     ready: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
     cluster: Running | None = None
@@ -53,12 +53,12 @@ class _Thread:
     waiting: list[Future[Any]] = field(default_factory=list)
 
     def start(self, serve: Callable[[_Thread], None]) -> None:
-        # A daemon: a cluster that nobody closed must not keep the interpreter from ending.
+        # A daemon, so that a cluster that was not closed does not keep the interpreter alive.
         self.thread = threading.Thread(target=serve, args=(self,), name="embedded-kubernetes", daemon=True)
         self.thread.start()
 
     def carry_out(self, work: Callable[[], _T]) -> _T:
-        """Has the loop do something, and waits for it. Raises `ClusterError` if it cannot any more."""
+        """Run a function in the event loop; wait for its result. Raises `ClusterError` if the loop has ended."""
         done: Future[_T] = Future()
 
         def working() -> None:
@@ -67,13 +67,13 @@ class _Thread:
             except BaseException as error:
                 done.set_exception(error)
 
-        # Before the loop is asked: what it does not come to is then among those that `ended` gives up.
+        # Added before the loop is called, so that `ended` cancels it if the loop ends first.
         self.waiting.append(done)
         try:
             self.loop.call_soon_threadsafe(working)
             return done.result()
         except (RuntimeError, CancelledError):
-            # RuntimeError: of a loop that is closed, or of the work itself.
+            # RuntimeError comes from a closed loop or from the function itself.
             if done.done() and not done.cancelled():
                 raise
             raise ClusterError(_FAILED) from self.failure
@@ -81,13 +81,13 @@ class _Thread:
             self.waiting.remove(done)
 
     def ended(self) -> None:
-        """The loop is closed. Called by the thread."""
+        """Release all waiting calls. The thread calls this after its loop is closed."""
         self.ready.set()
         for done in list(self.waiting):
             done.cancel()
 
     def end(self) -> None:
-        """Returns once the server is gone."""
+        """Stop the server and wait for its end."""
         # RuntimeError: the loop is closed, because the cluster failed.
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.stopping.set)
@@ -96,9 +96,7 @@ class _Thread:
 
 
 def _tell(failure: BaseException | None, error: BaseException | None) -> None:
-    """What ended the cluster before its block was left: raised, or noted at the error that left the block, which may be
-    its consequence.
-    """
+    """Raise the failure that ended the cluster early, or add it as a note to the error that left the block."""
     if failure is None:
         return
     if error is None:
@@ -108,10 +106,10 @@ def _tell(failure: BaseException | None, error: BaseException | None) -> None:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EmbeddedCluster(Settings):
-    """A Kubernetes API server over HTTP, with nodes, kubelets and controllers, while the block is entered.
+    """A Kubernetes API server over HTTP, with nodes, kubelets and controllers, inside a `with` block.
 
-    `with` and `async with` do the same. Its options are its fields. Objects are gone when the block is left; entered
-    again, it begins anew. Raises `ClusterError` for an option that is not allowed, or when it cannot start.
+    `with` and `async with` are equivalent. The options are the fields. Objects are lost when the block exits;
+    entering again starts an empty cluster. Raises `ClusterError` for an invalid option, or if it cannot start.
     """
 
     def __post_init__(self) -> None:
@@ -143,7 +141,7 @@ class EmbeddedCluster(Settings):
             await asyncio.to_thread(on.ready.wait)
             self._be_ready(on)
         except BaseException:
-            # Not awaited: what cancelled this would cancel that, too. It takes a moment.
+            # Not awaited, because the cancellation that led here would cancel it, too. It is quick.
             self._end()
             raise
         return self
@@ -153,33 +151,36 @@ class EmbeddedCluster(Settings):
     ) -> None:
         _tell(await asyncio.to_thread(self._end), error)
 
-    # -- how to reach it
+    # -- access
 
     @property
     def url(self) -> str:
-        """Such as `http://127.0.0.1:40123`."""
+        """The server's URL, such as `http://127.0.0.1:40123`."""
         return self._cluster.url
 
     @property
     def authority(self) -> str:
-        """The certificate by which a client trusts the server, in PEM; empty without TLS."""
+        """The CA certificate of the server in PEM; empty without TLS."""
         return self._cluster.authority.decode()
 
     @property
     def kubeconfig(self) -> Path:
-        """A file with the administrator's access, which goes with the cluster unless `kubeconfig_out` named it."""
-        self._cluster  # noqa: B018 - raises when there is none
+        """A kubeconfig file with the administrator's access.
+
+        It is deleted with the cluster unless `kubeconfig_out` is set.
+        """
+        self._cluster  # noqa: B018 - raises if the cluster is not running
         if self.kubeconfig_out is not None:
             return Path(self.kubeconfig_out)
         assert self._folder is not None
         return Path(self._folder.name, "kubeconfig")
 
     def kubeconfig_dict(self, token: str | None = None) -> Object:
-        """A kubeconfig's content, for the administrator or for the user of a token."""
+        """Return the content of a kubeconfig, for the administrator or for the user of `token`."""
         return self._cluster.kubeconfig(token)
 
     def service_account_token(self, name: str = "default", namespace: str = "default") -> str:
-        """A token of this service account, which is made unless it is there. It is good for an hour."""
+        """Return a token of this service account, which is created if it is missing. It is valid for an hour."""
         account = {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
@@ -201,19 +202,21 @@ class EmbeddedCluster(Settings):
 
         return self._carry_out(work)
 
-    # -- what a test does to it
+    # -- control
 
     def apply(self, manifests: Manifests) -> list[Object]:
-        """Creates or changes objects by server-side apply, and answers them as they are stored.
+        """Create or change objects by server-side apply; return them as stored.
 
-        They are given as YAML texts, files (`pathlib.Path`), objects, or several of these. Neither access rights nor
-        faults are in the way, and `requests` does not have it. Raises `ClusterError` that names the object.
+        Manifests are YAML texts, files (`pathlib.Path`), objects, or a sequence of these. Permissions and faults do
+        not apply, and `requests` does not include them. Raises `ClusterError` that names the object.
         """
         return self._carry_out(lambda api: apply(api, manifests))
 
     def inject(self, faults: Faults | None) -> None:
-        """From the next request on there are these faults and no others: a plan as in docs/faults.md, as text, file
-        (`pathlib.Path`) or mapping. None ends them. Raises `ClusterError` for what is no plan.
+        """Replace the faults from the next request on; None ends them.
+
+        A plan has the form of docs/faults.md, as text, file (`pathlib.Path`) or mapping. Raises `ClusterError` for an
+        invalid plan.
         """
         try:
             self._injector = None if faults is None else Injector(plan_from(faults))
@@ -222,16 +225,16 @@ class EmbeddedCluster(Settings):
 
     @property
     def fired(self) -> dict[str, int]:
-        """How often each kind of fault of the plan in force happened."""
+        """The number of fired faults of each kind in the current plan."""
         injector = self._injector
         return {} if injector is None else dict(injector.fired)
 
     @property
     def requests(self) -> list[Asked]:
-        """What clients asked for, in order: all requests that were carried out, each once its answer was known."""
+        """The requests of clients in order of completion."""
         return list(self._asked)
 
-    # -- its thread
+    # -- thread
 
     @property
     def _cluster(self) -> Running:
@@ -243,7 +246,7 @@ class EmbeddedCluster(Settings):
         return on.cluster
 
     def _carry_out(self, work: Callable[[Api], _T]) -> _T:
-        """Does something on the server's loop, where no request is being answered meanwhile."""
+        """Run a function in the server's event loop, between requests."""
         cluster, on = self._cluster, self._on
         assert on is not None
         return on.carry_out(lambda: work(cluster.api))
@@ -283,7 +286,7 @@ class EmbeddedCluster(Settings):
             write_kubeconfig(self.kubeconfig, self.kubeconfig_dict())
 
     def _end(self) -> BaseException | None:
-        """Ends everything, and answers what ended the cluster before that."""
+        """Stop the cluster and clean up; return the failure that ended it before, if any."""
         on, self._on = self._on, None
         folder, self._folder = self._folder, None
         if folder is not None:

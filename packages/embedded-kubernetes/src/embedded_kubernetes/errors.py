@@ -1,7 +1,7 @@
-"""Refusals, as a Kubernetes API server words them.
+"""Errors in the wording of kube-apiserver.
 
-Every refusal anywhere below the HTTP adapter is an `ApiError`; the adapter alone turns it into a `Status`
-body. Shapes follow apimachinery's `api/errors`.
+Errors below the HTTP layer are `ApiError`, which only that layer turns into a `Status` body. They follow
+apimachinery's `api/errors`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class ClusterError(Exception):
-    """For who starts a cluster, not for its clients: what keeps it from starting, or from doing what it is told."""
+    """An error for the owner of a cluster, not for its clients: it cannot start, or cannot do what was requested."""
 
 
 class Cause(NamedTuple):
@@ -21,14 +21,14 @@ class Cause(NamedTuple):
     message: str
 
     def told(self) -> dict[str, str]:
-        """As a Status has it among its causes."""
+        """Return the form of a cause in a Status."""
         return {"reason": self.reason, "message": self.message, "field": self.field}
 
 
 class ApiError(Exception):
-    """A request that was refused: HTTP `code`, machine-readable `reason`, and `details` of the Status.
+    """A failed request: HTTP `code`, machine-readable `reason`, and `details` of the Status.
 
-    An empty `reason` is left out, as a real server does where it answers 500 for an error it did not foresee.
+    An empty `reason` is omitted, as in kube-apiserver's 500 for unexpected errors.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def status(self) -> dict[str, Any]:
-        """The `Status` object that goes on the wire."""
+        """Return the `Status` object of the response."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -65,7 +65,7 @@ class ApiError(Exception):
 
 
 def qualified(resource: str, group: str) -> str:
-    """`pods`, or `poddisruptionbudgets.policy` for a resource outside the core group."""
+    """Return `pods`, or `poddisruptionbudgets.policy` for a resource outside the core group."""
     return f"{resource}.{group}" if group else resource
 
 
@@ -92,7 +92,7 @@ def other_name(given: str, name: str) -> ApiError:
 
 
 def _of_object(code: int, reason: str, resource: str, group: str, name: str, text: str) -> ApiError:
-    """A refusal about an object. `text` has `{}` where it is named."""
+    """Return an error about an object. `{}` in `text` is replaced by its name."""
     shown = f'{qualified(resource, group)} "{name}"'
     return ApiError(code, reason, text.replace("{}", shown, 1), details_of(resource, group, name))
 
@@ -115,13 +115,13 @@ def forbidden(resource: str, group: str, name: str, why: str) -> ApiError:
 
 
 def stale(resource: str, group: str, name: str) -> ApiError:
-    """The object's resourceVersion is not the one that the writer read."""
+    """Return 409 for an outdated resourceVersion."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(resource, group, name, why)
 
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> ApiError:
-    """422 with every cause; `kind` is the Kind, not the plural, and empty where a real server leaves it out."""
+    """Return 422 with all causes. `kind` is the Kind, not the plural; empty where kube-apiserver omits it."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     details: dict[str, Any] = {"name": name} if name else {}
@@ -139,12 +139,12 @@ def gone(message: str) -> ApiError:
 
 
 def timed_out() -> ApiError:
-    """A request that took longer than a server lets one take."""
+    """Return 504 for a request that exceeded its time limit."""
     return ApiError(504, "Timeout", "Timeout: request did not complete within requested timeout", {})
 
 
 def not_found_path() -> ApiError:
-    """A group, version or resource that is not served."""
+    """Return 404 for a group, version or resource that is not served."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -159,17 +159,17 @@ def unsupported_media_type() -> ApiError:
 
 
 def unknown_format(accepted: str) -> ApiError:
-    """`accepted` lists media types."""
+    """Return 415; `accepted` lists media types."""
     why = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
     return ApiError(415, "UnsupportedMediaType", why)
 
 
-#: What is said of a patch of a custom resource.
+#: The accepted patches of a custom resource.
 PATCHES = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
 
 
 def json_name(value: object) -> str:
-    """What Go's decoder calls a JSON value when it is not of the type that was wanted."""
+    """Return the name of a JSON value's type in errors of Go's decoder."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):

@@ -1,8 +1,8 @@
-"""What `cluster --faults FILE` may say: a seed and rules, each with what it strikes, how often, and one fault.
+"""The schema of `cluster --faults FILE`: a seed, and rules that select requests and inject one fault each.
 
-A plan is values only: `faults.Injector` decides by them, whatever carries the requests. The structs are the only
-schema. What is wrong with a file is said in one line: the file, the line, the key, what is allowed. docs/faults.md
-explains every key.
+A plan consists of values only; `faults.Injector` interprets it, independent of the transport. The structs are the
+only schema. An error is one line with the file, the line, the key and the allowed values. docs/faults.md explains
+every key.
 """
 
 from __future__ import annotations
@@ -21,48 +21,49 @@ from apimachinery.values import Duration, PositiveInt, Section
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
-#: None: for ever.
+#: None means forever.
 Lasting = Annotated[float | None, Meta(extra={"duration": True})]
 Count = Annotated[int, Meta(ge=0)]
 
 _READS = frozenset({"list", "watch"})
-#: Verbs whose answers have a body that ends.
+#: Verbs whose responses have a finite body.
 _WHOLE = frozenset({"get", "list", "create", "update", "patch", "delete", "deletecollection"})
 
 
 class Match(Section, frozen=True, kw_only=True):
-    """Which requests a rule is about: all that is given must hold. Texts are globs, in which `*` matches `/` too."""
+    """Selects requests; all given conditions must hold. Texts are globs, in which `*` also matches `/`."""
 
     verbs: tuple[Verb, ...] | None = None
     methods: tuple[Method, ...] | None = None
     path: str | None = None
-    #: As it is on the wire, without its `?`.
+    #: The encoded query without its `?`.
     query: str | None = None
-    #: `pods`, `pods/binding`, `leases.coordination.k8s.io`. As in roles, a kind does not include what is below it.
+    #: `pods`, `pods/binding`, `leases.coordination.k8s.io`. As in roles, a resource does not include its
+    #: subresources.
     resource: str | None = None
     namespace: str | None = None
     name: str | None = None
 
 
 class Error(Section, frozen=True, kw_only=True):
-    """The answer is this refusal; with `commit` although the request was carried out."""
+    """Responds with this error; with `commit`, the request is carried out nevertheless."""
 
     status: Annotated[int, Meta(ge=400, le=599)]
     reason: str | None = None
     message: str | None = None
-    #: Whole seconds: a Status holds nothing finer.
+    #: Whole seconds, because a Status has no finer value.
     retry_after: Count | None = None
     commit: bool = False
 
 
 class Conflict(Section, frozen=True, kw_only=True):
-    """The answer is the 409 of this cause, in a real server's words."""
+    """Responds with the 409 for this cause, in kube-apiserver's wording."""
 
     of: Literal["assigned", "deleting", "exists", "gated", "modified", "uid"]
 
 
 class Middlebox(Section, frozen=True, kw_only=True):
-    """A proxy or load balancer answers, not the API server; with `commit` the request was carried out."""
+    """Responds as a proxy or load balancer would; with `commit`, the request is carried out nevertheless."""
 
     says: Literal[
         "badGateway",
@@ -81,46 +82,46 @@ class Middlebox(Section, frozen=True, kw_only=True):
 
 
 class CutBody(Section, frozen=True, kw_only=True):
-    """The request is carried out, and of the answer's body comes the beginning, framed as if it were all."""
+    """Carries out the request and truncates the response's body, with a matching Content-Length."""
 
-    #: How much of it; half, if not given.
+    #: The number of bytes to send; half by default.
     bytes: Count | None = None
 
 
 class Delay(Section, frozen=True, kw_only=True):
-    """The request waits before it is carried out, or its answer after."""
+    """Delays the request before it is carried out, or its response."""
 
     before: Duration = 0.0
     after: Duration = 0.0
 
 
 class Drop(Section, frozen=True, kw_only=True):
-    """The connection is reset and the request not carried out."""
+    """Resets the connection without carrying out the request."""
 
     after: Duration = 0.0
 
 
 class Lose(Section, frozen=True, kw_only=True):
-    """The request is carried out, and the connection reset instead of an answer."""
+    """Carries out the request and resets the connection instead of responding."""
 
     after: Duration = 0.0
 
 
 class Hang(Section, frozen=True, kw_only=True):
-    """No answer comes; `lasts` later the connection is reset. With `commit` the request was carried out."""
+    """Sends no response and resets the connection after `lasts`; with `commit`, the request is carried out."""
 
     commit: bool = False
     lasts: Lasting = None
 
 
 class Stale(Section, frozen=True, kw_only=True):
-    """A list, or the beginning of a watch, that is so many versions old."""
+    """Makes a list, or the start of a watch, `versions` resource versions old."""
 
     versions: PositiveInt
 
 
 class Cut(Section, frozen=True, kw_only=True):
-    """Base: where in a watch something happens, after so many events or bytes, and up to `spread` more."""
+    """Base class: a position in a watch, after a number of events or bytes, plus up to `spread`."""
 
     events: Count | None = None
     bytes: Count | None = None
@@ -128,75 +129,75 @@ class Cut(Section, frozen=True, kw_only=True):
 
 
 class Close(Cut, frozen=True, kw_only=True):
-    """The watch ends in good order."""
+    """Ends the watch regularly."""
 
 
 class Reset(Cut, frozen=True, kw_only=True):
-    """The watch's connection is reset."""
+    """Resets the watch's connection."""
 
 
 class Stall(Cut, frozen=True, kw_only=True):
-    """Nothing more comes, for so long; the connection stays open."""
+    """Sends nothing more for this duration, but keeps the connection open."""
 
     lasts: Lasting = None
 
 
 class After(Section, frozen=True, kw_only=True):
-    """Base: after how many events of a watch, and up to `spread` more."""
+    """Base class: a position in a watch, after a number of events, plus up to `spread`."""
 
     events: Count
     spread: Count = 0
 
 
 class Expire(After, frozen=True, kw_only=True):
-    """An ERROR event says 410, and the watch ends."""
+    """Sends an ERROR event with 410 and ends the watch."""
 
 
 class Truncate(After, frozen=True, kw_only=True):
-    """The next line is cut in half; the watch goes on."""
+    """Truncates the next line to its first half; the watch continues."""
 
 
 class Garble(After, frozen=True, kw_only=True):
-    """The next line is no JSON; the watch goes on."""
+    """Makes the next line invalid JSON; the watch continues."""
 
 
 class UnknownType(After, frozen=True, kw_only=True):
-    """The next event has a type that there is not; the watch goes on."""
+    """Gives the next event an undefined type; the watch continues."""
 
 
 class UnknownFields(Section, frozen=True, kw_only=True):
-    """Every event has fields that nobody knows, one of them this long."""
+    """Adds unknown fields to every event, one of them of this length."""
 
     bytes: Count = 0
 
 
 class LoseDelete(Section, frozen=True, kw_only=True):
-    """The watch is silent from a deletion on, ends after so many of them, and the next of its path is answered 410."""
+    """Suppresses events from a deletion on, ends the watch after `deletions`, and answers its next request with 410."""
 
     deletions: PositiveInt = 1
 
 
 class Duplicate(Section, frozen=True, kw_only=True):
-    """Every so manieth event comes twice."""
+    """Sends every `every`th event twice."""
 
     every: PositiveInt = 1
 
 
 class Replay(Section, frozen=True, kw_only=True):
-    """After every `events` events the last ones come once more."""
+    """Repeats the `last` events after every `events` events."""
 
     events: PositiveInt
     last: PositiveInt
 
 
 class Hold(Section, frozen=True, kw_only=True):
-    """What the watch has to tell comes so much later."""
+    """Delays the watch's events by this duration."""
 
     back: Duration = 0.0
 
 
 class Fault(Section, frozen=True, kw_only=True):
-    """Exactly one of these."""
+    """A fault; exactly one field is set."""
 
     error: Error | None = None
     conflict: Conflict | None = None
@@ -222,7 +223,7 @@ class Fault(Section, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """Its name, as in a file."""
+        """The fault's name in a file."""
         return self.given()[0]
 
     @property
@@ -235,17 +236,17 @@ class Fault(Section, frozen=True, kw_only=True):
 
 
 _FIELDS = dict(zip(Fault.__struct_encode_fields__, Fault.__struct_fields__, strict=True))
-#: Every kind of fault by its name in a file.
+#: The names of all faults in files.
 KINDS = tuple(_FIELDS)
-#: Those that strike an open watch.
+#: Faults of open watches.
 WATCH_KINDS = KINDS[KINDS.index("close") :]
 
 
 class Rule(Section, frozen=True, kw_only=True):
-    """One fault for some requests. Those that match are counted from 1.
+    """One fault for the matching requests, which are counted from 1.
 
-    The first `after` of them pass; of the next `first` (of all that follow, if not given) each is struck by
-    `probability`, or every `every`th, or, with neither, each; never more than `count` in all.
+    The first `after` of them pass. Of the next `first` (default: all), each one is affected with `probability`, or
+    every `every`th, or, without both, each. The total is limited by `count`.
     """
 
     fault: Fault = Fault()
@@ -258,18 +259,18 @@ class Rule(Section, frozen=True, kw_only=True):
 
 
 class Plan(Section, frozen=True, kw_only=True):
-    """The whole. The first rule that strikes a request decides; the rules behind it do not see it."""
+    """A plan. The first rule that affects a request decides; later rules do not count the request."""
 
     rules: tuple[Rule, ...] = ()
     seed: int = 0
 
 
-#: A plan, or what stands for one: a file, its text, or what it holds.
+#: A plan, its file, its text or its content.
 Faults = Plan | FilePath | str | Mapping[str, Any]
 
 
 def plan_from(faults: Faults) -> Plan:
-    """Raises ConfigurationError with one complete line."""
+    """Return the plan. Raises ConfigurationError with one complete line."""
     match faults:
         case Plan():
             return faults
@@ -285,7 +286,7 @@ def plan_from(faults: Faults) -> Plan:
 
 
 def read_plan(file: FilePath) -> Plan:
-    """The plan in a YAML or JSON file. Raises ConfigurationError with one complete line."""
+    """Read the plan in a YAML or JSON file. Raises ConfigurationError with one complete line."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -296,7 +297,7 @@ def read_plan(file: FilePath) -> Plan:
 
 
 def plan_of(text: str, *, source: str = "faults") -> Plan:
-    """As `read_plan`, of a file's text."""
+    """Parse the text of a plan. Raises ConfigurationError with one complete line."""
     document = Document(text, source=source)
     try:
         plan = decode(document.data, Plan)
@@ -311,7 +312,7 @@ def plan_of(text: str, *, source: str = "faults") -> Plan:
 
 
 def _check(plan: Plan) -> None:
-    """Raises `Invalid` for what the types alone do not say."""
+    """Check what the types cannot express. Raises `Invalid`."""
     if not plan.rules:
         raise Invalid(("rules",), "is empty; allowed: one rule or more")
     for index, rule in enumerate(plan.rules):
@@ -319,7 +320,7 @@ def _check(plan: Plan) -> None:
         _check_fault(rule.fault, (*at, "fault"))
         _check_match(rule, (*at, "match"))
         if rule.probability is not None and rule.every is not None:
-            raise Invalid((*at, "every"), "stands beside probability; allowed: one of the two")
+            raise Invalid((*at, "every"), "excludes probability; allowed: one of the two")
 
 
 def _check_fault(fault: Fault, at: Path) -> None:
@@ -333,7 +334,7 @@ def _check_fault(fault: Fault, at: Path) -> None:
     if isinstance(section, Hold) and not section.back:
         raise Invalid((*at, "back"), "holds nothing back; allowed: a duration above 0s")
     if isinstance(section, Cut) and (section.events is None) == (section.bytes is None):
-        raise Invalid(at, "says not where; allowed: events or bytes, one of the two")
+        raise Invalid(at, "has no position; allowed: exactly one of events and bytes")
 
 
 def _check_match(rule: Rule, at: Path) -> None:
@@ -346,6 +347,6 @@ def _check_match(rule: Rule, at: Path) -> None:
         return
     if match.verbs is not None and not possible & set(match.verbs):
         allowed = " or ".join(sorted(possible))
-        raise Invalid((*at, "verbs"), f"leaves out all that {kind} strikes; allowed: {allowed} among them")
+        raise Invalid((*at, "verbs"), f"has no verb that {kind} applies to; allowed: {allowed} among them")
     if kind != "cutBody" and match.methods is not None and "GET" not in match.methods:
-        raise Invalid((*at, "methods"), f"leaves out all that {kind} strikes; allowed: GET among them")
+        raise Invalid((*at, "methods"), f"has no method that {kind} applies to; allowed: GET among them")

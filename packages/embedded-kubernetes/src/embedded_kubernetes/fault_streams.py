@@ -1,8 +1,8 @@
-"""What an injected fault does to an open watch: lines go in, and what is sent instead comes out.
+"""Faults of open watches: each transforms the lines of a watch into what is sent.
 
-A `Distortion` is pure: it knows no clock, socket or chance, so that any carrier of watches can apply one. What it
-gives are steps, in order: bytes to send, a pause, or the end. `DisturbedWatcher` puts one before a watcher and is
-read as that watcher is.
+A `Distortion` is pure, without clock, socket or randomness, so that any transport of watches can use it. Its output
+is a sequence of steps: bytes to send, a pause, or the end. `DisturbedWatcher` applies one to a watcher and has a
+watcher's interface.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from .watch import Watcher, nobody
 
 
 class Pause(NamedTuple):
-    """Nothing is sent for so long; infinite: ever again."""
+    """Nothing is sent for this time; infinite for ever."""
 
     seconds: float
 
 
 class End(Enum):
-    """How the watch ends: CLOSE with the last chunk, RESET with a TCP reset."""
+    """The end of the watch: CLOSE with the last chunk, or RESET with a TCP reset."""
 
     CLOSE = "close"
     RESET = "reset"
 
 
 Step = bytes | Pause | End
-#: Told of each time that a fault really happened.
+#: Called each time that the fault fires.
 Struck = Callable[[], None]
 
 
 class Distortion(Protocol):
-    """One watch's fault. Owner of how far the watch is."""
+    """The fault of one watch. It owns the position in the watch."""
 
     def feed(self, lines: Sequence[bytes]) -> list[Step]:
-        """What is sent instead of `lines`. First asked with no lines, when the watch is opened."""
+        """Return the steps that replace `lines`. The first call, when the watch is opened, has no lines."""
         ...
 
 
 def expired() -> bytes:
-    """The event by which a server says that a watch cannot go on."""
+    """Return the event by which a server ends an expired watch."""
     return b'{"type":"ERROR","object":' + orjson.dumps(gone(TOO_OLD).status()) + b"}\n"
 
 
@@ -57,7 +57,10 @@ TOO_OLD = "too old resource version: injected by a fault"
 
 @dataclass(slots=True)
 class Cutting:
-    """Does `steps` once, after so many lines or bytes. Lines behind an end are lost, behind a pause they follow."""
+    """Performs `steps` once, after a number of lines or bytes.
+
+    Later lines are lost after an end, kept after a pause.
+    """
 
     steps: Sequence[Step]
     struck: Struck
@@ -82,7 +85,7 @@ class Cutting:
         return (self.lines if self.lines is not None else self.size) == 0
 
     def _take(self, line: bytes) -> int:
-        """How many bytes of `line` are before the cut."""
+        """Return the number of bytes of `line` before the cut."""
         if self.lines is not None:
             if not line or not self.lines:
                 return 0
@@ -96,7 +99,7 @@ class Cutting:
 
 @dataclass(slots=True)
 class Editing:
-    """Sends `edit(line)` for one line, the one behind so many."""
+    """Sends `edit(line)` for one line, after `lines` others."""
 
     edit: Callable[[bytes], bytes]
     struck: Struck
@@ -125,7 +128,7 @@ class EditingAll:
 
 
 class Repeating:
-    """After every so many lines the last ones come once more."""
+    """Repeats the last lines at a fixed interval of lines."""
 
     def __init__(self, struck: Struck, *, every: int, last: int) -> None:
         self._struck = struck
@@ -147,7 +150,7 @@ class Repeating:
 
 @dataclass(slots=True)
 class Holding:
-    """Everything comes later."""
+    """Delays all lines."""
 
     struck: Struck
     seconds: float
@@ -160,7 +163,7 @@ class Holding:
 
 
 class LosingDeletes:
-    """Falls silent with the first deletion, and ends the watch once so many of them are lost."""
+    """Suppresses lines from the first deletion on, and ends the watch after a number of deletions."""
 
     def __init__(self, struck: Struck, *, deletions: int) -> None:
         self._struck = struck
@@ -173,7 +176,7 @@ class LosingDeletes:
             if not self._left:
                 self._struck()
                 return [*sent, End.CLOSE]
-            # What came behind a lost deletion would move the place to resume from past it.
+            # A line after a lost deletion would advance the client's resourceVersion past it.
             sent += [line] if self._left == self._wanted else []
         return sent
 
@@ -194,16 +197,16 @@ def of_unknown_type(line: bytes) -> bytes:
 
 
 def with_unknown_fields(line: bytes, *, size: int) -> bytes:
-    """The event with members that no version of the API has, in its envelope and in its object."""
+    """Return the event with members that no version of the API has, in its envelope and in its object."""
     more = b'"fromTheFuture":{"of":[1,"two",null]},"padding":"%b",' % (b"x" * size)
     line = line.replace(b',"object":{', b',"object":{' + more, 1)
     return line.rstrip()[:-1] + b',"fromTheFuture":true}\n'
 
 
 class DisturbedWatcher:
-    """A watcher behind a distortion. Owner of the watcher, and of the timer that ends a pause.
+    """A watcher with a distortion. It owns the watcher, and the timer that ends a pause.
 
-    Invariant: while paused, and behind an end, nothing is given out.
+    Invariant: nothing is returned during a pause or after an end.
     """
 
     def __init__(
@@ -252,7 +255,7 @@ class DisturbedWatcher:
         return sent
 
     def _perform(self, sent: list[bytes], room: int) -> None:
-        """Does the steps up to the next pause or end, or as many as there is room for."""
+        """Perform the steps until the next pause or end, or until `room` is used up."""
         while self._steps and room > 0:
             step = self._steps.popleft()
             if isinstance(step, bytes):

@@ -1,8 +1,7 @@
-"""Decides which request is struck by which fault of a plan, and counts what happened.
+"""Decides which requests get which faults of a plan, and counts them.
 
-The decision is pure but for the counting of requests: chance is injected, and the same plan, seed and order of
-requests give the same faults. Nothing here waits, sends or closes; that is the carrier's part, which is told what
-to do in a `Disturbance`.
+The decision only depends on the count of requests: randomness is injected, and the same plan, seed and order of
+requests give the same faults. Nothing here waits, sends or closes; the transport does so as a `Disturbance` directs.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _page(title: str) -> bytes:
     return f"<html><head><title>{title}</title></head><body><h1>{title}</h1></body></html>\r\n".encode()
 
 
-#: Of a fault of the kind `middlebox`.
+#: The responses of the fault `middlebox`.
 MIDDLEBOX: Final = {
     "badGateway": Response(502, _page("502 Bad Gateway"), _HTML),
     "empty": Response(200, b"", _TEXT),
@@ -68,12 +67,12 @@ MIDDLEBOX: Final = {
 
 
 def cut_body(answer: Response, *, size: int | None) -> Response:
-    """The answer with the first `size` bytes of its body, half of them if None; its length says that this is all."""
+    """Return the response with the first `size` bytes of its body, half if None, and a matching length."""
     kept = len(answer.body) // 2 if size is None else size
     return Response(answer.status, answer.body[:kept], answer.content_type, answer.headers)
 
 
-#: Numbers in [0, 1).
+#: Returns random numbers in [0, 1).
 Chance = Callable[[], float]
 
 _REASONS = {
@@ -94,7 +93,7 @@ _REASONS = {
 
 @dataclass(slots=True)
 class _Turns:
-    """One rule's count of requests. Owner of its chance."""
+    """The request count of one rule. It owns the rule's random numbers."""
 
     rule: Rule
     chance: Chance
@@ -102,7 +101,7 @@ class _Turns:
     fired: int = 0
 
     def strikes(self) -> bool:
-        """Whether the next request that matches is struck."""
+        """Return whether the next matching request is affected."""
         rule = self.rule
         self.matched += 1
         turn = self.matched - rule.after
@@ -122,14 +121,17 @@ class _Turns:
 
 
 class Injector:
-    """The seam `Disturb` for a plan. `fired` counts by kind how often a fault really happened."""
+    """Implements `Disturb` for a plan. `fired` counts fired faults by kind."""
 
     def __init__(self, plan: Plan, *, chance: Callable[[int], Chance] | None = None) -> None:
-        """`chance` gives each rule its own source, so that one rule's requests do not change another's faults."""
+        """Create an injector.
+
+        `chance` returns a separate random source for each rule, so that rules are independent.
+        """
         draw = chance or (lambda index: Random(f"{plan.seed}/{index}").random)
         self._turns = [_Turns(rule, draw(index)) for index, rule in enumerate(plan.rules)]
         self.fired: dict[str, int] = dict.fromkeys((rule.fault.kind for rule in plan.rules), 0)
-        #: Watches whose next one is answered 410, because this one lost a deletion.
+        #: Watches whose next request gets 410, because a deletion was lost.
         self._expired: set[tuple[str, ...]] = set()
 
     def __call__(self, request: Request) -> Disturbance | None:
@@ -167,12 +169,12 @@ class Injector:
         return LosingDeletes(lost, deletions=fault.lose_delete.deletions)
 
     def report(self) -> list[str]:
-        """One line for each kind of fault in the plan."""
+        """Return one line for each kind of fault in the plan."""
         return [f"fault {kind}: fired {count} times" for kind, count in self.fired.items()]
 
 
 class Target(NamedTuple):
-    """What a request is about. `resource` is empty for what is no object of the API, such as /healthz."""
+    """The target of a request. `resource` is empty for a non-resource path, such as /healthz."""
 
     verb: str
     group: str = ""
@@ -182,7 +184,7 @@ class Target(NamedTuple):
     name: str = ""
 
     def resources(self) -> tuple[str, ...]:
-        """The names by which a rule may call the resource."""
+        """Return the names that rules may use for the resource."""
         if not self.resource:
             return ()
         below = f"/{self.subresource}" if self.subresource else ""
@@ -191,9 +193,9 @@ class Target(NamedTuple):
 
 
 def target_of(request: Request) -> Target:
-    """What the request is about, as RBAC reads it: a POST below an object creates. A namespace is in none.
+    """Return the target of a request as RBAC sees it: a POST to a subresource is a create. A namespace is in none.
 
-    Told from the request alone, without the API's registry, so that it holds for kinds that are not served.
+    It depends on the request alone, not on the registry, so that it works for kinds that are not served.
     """
     method = request.method
     try:
@@ -211,7 +213,7 @@ def target_of(request: Request) -> Target:
 
 
 def _matches(match: Match, request: Request, target: Target) -> bool:
-    """Whether a rule with this `match` is about the request."""
+    """Return whether a rule with this `match` applies to the request."""
     if match.verbs is not None and target.verb not in match.verbs:
         return False
     if match.methods is not None and request.method not in match.methods:
@@ -230,7 +232,7 @@ def _matches(match: Match, request: Request, target: Target) -> bool:
 
 
 def _name_in(request: Request) -> str:
-    """The name of an object that is being created."""
+    """Return the name of the object that a request creates."""
     if request.method != "POST":
         return ""
     try:
@@ -253,7 +255,7 @@ def _same_watch(request: Request) -> tuple[str, ...]:
 
 
 def _disturbance(fault: Fault, target: Target) -> Disturbance:
-    """What a fault of a request does."""
+    """Return the effect of a fault on a request."""
     match fault.section:
         case fault_plan.Error() as error:
             return Disturbance(error=_refusal(error), commits=error.commit)
@@ -284,7 +286,7 @@ def _refusal(error: fault_plan.Error) -> ApiError:
 
 
 def _conflict(of: str, target: Target) -> ApiError:
-    """The 409 of a cause, in the words of `binding.assign` and of the registry."""
+    """Return the 409 for a cause, in the wording of `binding.assign` and of the registry."""
     name, resource = target.name, target.resource or "pods"
     if of == "exists":
         return errors.already_exists(resource, target.group, name)
@@ -302,7 +304,7 @@ def _conflict(of: str, target: Target) -> ApiError:
 
 
 def _distortion(fault: Fault, struck: Struck, up_to: Callable[[int], int]) -> Distortion:
-    """What a fault of an open watch does. `up_to` draws a number."""
+    """Return the effect of a fault on an open watch. `up_to` draws a number."""
 
     def cut(at: fault_plan.Cut, step: Step) -> Distortion:
         more = up_to(at.spread)

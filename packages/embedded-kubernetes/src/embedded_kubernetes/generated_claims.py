@@ -1,7 +1,7 @@
-"""Claims that are made for pods from templates: one for each entry that names a template, and never a second one.
+"""Generates resource claims of pods from templates, one for each entry that names a template.
 
-A claim that was made and that its pod was not told of (the process was stopped in between) is found again by its owner
-and its annotation.
+Existing claims are found by owner and annotation, so that an interruption before the pod's status was updated never
+leads to a second claim.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from .templates import NAME, Hole, Template
 from .writing import free_name
 
 TEMPLATES = ("resource.k8s.io", "resourceclaimtemplates")
-#: Annotation of a generated claim: the entry of the pod's `spec.resourceClaims` that it was made for.
+#: Annotation of a generated claim: the entry in the pod's `spec.resourceClaims`.
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-#: How long a generated name may be before its random letters.
+#: The maximal length of a generated name without its random suffix.
 _BASE = 57
 _MOST_LIKE = 1024
 
 
 class NoTemplate(Exception):
-    """The template of this name is not there (yet)."""
+    """The template with this name does not exist (yet)."""
 
 
 class _Like(NamedTuple):
-    """A claim that the API made, but for what differs from pod to pod. `versions` are those of the template and of the
-    namespace, which together decide whether a claim is made, and what it says."""
+    """A claim without the parts that differ between pods.
+
+    `versions` are those of the template and the namespace, on which admission and content of a claim depend.
+    """
 
     versions: tuple[int, int]
     claim: Template
@@ -41,7 +43,7 @@ class _Like(NamedTuple):
 
 _METADATA = ("metadata",)
 _OWNER = ("metadata", "ownerReferences", 0)
-#: What differs, in the order of `ClaimMaker._make`.
+#: The parts that differ, in the order of `ClaimMaker._make`.
 _HOLES = (
     NAME,
     Hole((*_METADATA, "generateName")),
@@ -52,25 +54,28 @@ _HOLES = (
 
 
 class ClaimMaker:
-    """Makes claims in one server. The first from a template goes by all the rules of its API, those like it are copies:
-    a burst of pods has thousands."""
+    """Creates claims on one server.
+
+    The first claim of a template passes through the whole API; later ones are copies, because a burst of pods needs
+    thousands.
+    """
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._claims = api.registry.stored(CLAIMS)
         self._templates = api.registry.stored(TEMPLATES).table
-        #: (Key of a template, entry) -> what the last claim made from it has in common with the next. A cache.
+        #: The common part of claims by template key and entry. A cache.
         self._like: dict[tuple[str, str], _Like] = {}
 
     def own(self, pod: Record, name: str) -> Record | None:
-        """The claim of this name, if it belongs to the pod."""
+        """Return the claim with this name if the pod owns it."""
         claim = self._claims.table.get(pod.namespace, name)
         return claim if claim is not None and pod.uid in claim.owners else None
 
     def name_for(self, pod: Record, use: Use) -> str:
-        """The name of the claim for an entry, which is made if there is none.
+        """Return the name of an entry's claim, which is created if it is missing.
 
-        Raises `NoTemplate`, or `ApiError` if the server refuses the claim.
+        Raises `NoTemplate`, or `ApiError` if the server rejects the claim.
         """
         return self._made_before(pod, use.entry) or self._make(pod, use)
 
@@ -104,7 +109,7 @@ class ClaimMaker:
     def _make_first(
         self, pod: Record, use: Use, base: str, template: Record, namespace: Record | None
     ) -> str:
-        """By all the rules of the API. Those that follow it differ in nothing that these judge."""
+        """Create a claim through the API. Later copies differ only in parts that do not affect admission."""
         given = orjson.loads(template.data)["spec"]
         wanted: Object = given.get("metadata") or {}
         kept: Object = {"annotations": {**(wanted.get("annotations") or {}), POD_CLAIM_NAME: use.entry}}
@@ -130,7 +135,10 @@ class ClaimMaker:
 
 
 def _base_name(pod: str, entry: str) -> tuple[str, bool]:
-    """What a generated claim's name begins with. Long names are cut, and then true, so that something of both stays."""
+    """Return the prefix of a generated claim's name, and whether it was truncated.
+
+    Long names are truncated in proportion, so that parts of both remain.
+    """
     whole = f"{pod}-{entry}-"
     if len(whole) <= _BASE:
         return whole, False

@@ -1,9 +1,8 @@
-"""The API: from a request to an answer, or to a watch. No I/O; the same for HTTP and for the in-process door.
+"""The API: from a request to a response or a watch. No I/O; shared by HTTP and the in-process transport.
 
-`Api.handle` asks `auth.gate` who may do this, finds the kind and the verb by the path, runs it, and turns every refusal
-into a Status. It is synchronous, so a request is atomic: no other request sees or makes a change in the middle of it.
-A write that a webhook is called for comes in three steps, prepared, reviewed and committed. Only the review is awaited,
-and what was read before it is looked at again after it.
+`Api.handle` authorizes the request by `auth.gate`, resolves kind and verb by the path, runs the verb and turns errors
+into Statuses. It is synchronous, so requests are atomic. A write that calls webhooks has three steps: prepare, review
+and commit. Only the review is awaited; afterwards, the commit checks that the stored object has not changed.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ from .templates import BURSTS, Templates
 from .views import JSON, YAML, View, wants_yaml
 
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
-#: What marks the roles that the server itself made, and that it may change them.
+#: The label and the annotation of roles that the server creates and updates.
 _BOOTSTRAPPED = "kubernetes.io/bootstrapping"
 _UPDATED = "rbac.authorization.kubernetes.io/autoupdate"
-#: What is posted below an object, by table and path.
+#: Handlers of POST to subresources, by table and path.
 _POSTED = {
     (subresources.PODS, "binding"): binding.bind,
     (subresources.PODS, "eviction"): subresources.evict,
     (tokens.SERVICE_ACCOUNTS, "token"): tokens.request_token,
 }
-#: Seconds that a write may take, with all that is asked about it.
+#: The time limit of a write in seconds, including webhooks.
 _REQUEST_TIMEOUT = 60.0
-#: Ways to collections that are remembered.
+#: The capacity of the cache of collection paths.
 _MOST_ROUTES = 1024
 
 
@@ -57,7 +56,7 @@ def _watching(request: Request) -> Request:
 
 
 def _shaped(view: View, served: Served, response: Response) -> Response:
-    """The object that a write answers, as a Table or as metadata alone."""
+    """Return the response of a write as a Table or as metadata, if the client asked for that."""
     if orjson.loads(response.body).get("kind") != served.resource.kind:
         return response
     return Response(response.status, view.object(response.body), headers=response.headers)
@@ -71,12 +70,12 @@ def _as_yaml(accept: str, response: Response) -> Response:
 
 
 class Api:
-    """The verbs over one store.
+    """The verbs on one store.
 
-    `auth` says who is asked for a token and who may what; without it, everybody may do everything and nobody is asked.
-    `observer` is told of every request. Without `controllers` it behaves like a bare API server, whose cluster has no
-    controller manager: dependents and the contents of namespaces are then left to others. `transport` calls webhooks,
-    over HTTPS unless given. The store must be fresh, or one that an `Api` has filled.
+    `auth` configures authentication and authorization; without it, every request is allowed. `observer` receives
+    every request. Without `controllers`, it behaves like a bare API server in a cluster without controller manager,
+    where dependents and contents of namespaces are not deleted. `transport` calls webhooks, by default over HTTPS.
+    The store must be empty or filled by an `Api`.
     """
 
     def __init__(
@@ -91,16 +90,16 @@ class Api:
     ) -> None:
         self.store = store
         self.registry = Registry(store, resources)
-        #: What webhooks are called by.
+        #: Calls webhooks.
         self.transport: Transport = transport or Https()
         Reviewers(self.registry, self.transport)
         self._pages = Pages(self.registry)
         self.collector = Collector(self.registry, definitions_only=not controllers)
         access = self.access = attach(self.registry, auth or open_to_all())
         asks = access.authenticator is not None or observer is not None
-        #: What requests pass first; None where nobody is asked and nobody is told.
+        #: None if there is neither authentication nor an observer.
         self._gate = Gate(self.registry, access, observer) if asks else None
-        #: By the kind's group and plural.
+        #: Keyed by the kind's group and plural.
         self._templates: dict[tuple[str, str], Templates] = {}
         for served in self.registry.all():
             kind = (served.resource.group, served.resource.plural)
@@ -109,7 +108,7 @@ class Api:
         self._bootstrap()
 
     def _bootstrap(self) -> None:
-        """What a real server makes for itself when it first starts."""
+        """Create the objects that kube-apiserver creates at its first start."""
         made = data("bootstrap.json")
         kinds = {served.resource.kind: served.name for served in self.registry.tables()}
         for obj in made["objects"]:
@@ -123,7 +122,7 @@ class Api:
                 pass
 
     def create(self, name: tuple[str, str], obj: Object) -> Object | None:
-        """Create an object from inside the process, by all the rules of a POST; None if its name is taken.
+        """Create an object from inside the process, with all checks of a POST; return None if the name is taken.
 
         Raises `ApiError`, or KeyError for a kind that is not served.
         """
@@ -138,17 +137,17 @@ class Api:
             if error.reason == "AlreadyExists":
                 return None
             raise
-        assert isinstance(response, Response), "nobody is asked about what the server writes itself"
+        assert isinstance(response, Response), "the server's own writes are not reviewed"
         created: Object = orjson.loads(response.body)
         return created
 
     async def close(self) -> None:
-        """Close the connections to webhooks. Requests may follow all the same."""
+        """Close the connections to webhooks. Requests are still possible."""
         await self.transport.close()
 
     @property
     def address(self) -> str:
-        """Host and port by which the server is reached."""
+        """Host and port of the server."""
         return self._pages.address
 
     @address.setter
@@ -156,9 +155,9 @@ class Api:
         self._pages.address = address
 
     def handle(self, request: Request) -> Answer | Stream:
-        """Answer one request. Every refusal is a Response; other exceptions are faults of this server.
+        """Answer one request. Errors become responses; other exceptions are bugs of this server.
 
-        The answer has to be awaited if webhooks are called for it.
+        The result has to be awaited if webhooks are called.
         """
         gate = self._gate
         result = self.ask(request) if gate is None else gate.handle(request, self._answer)
@@ -168,13 +167,13 @@ class Api:
         return result
 
     def carry_out(self, request: Request) -> Response | Stream:
-        """Answer a request of the server itself: nobody is asked about it."""
+        """Answer a request of the server itself, without authorization and review."""
         result = self.ask(request)
         assert isinstance(result, AT_ONCE), "webhooks are not called for the server's own requests"
         return result
 
     def ask(self, request: Request) -> Answer | Stream:
-        """Answer a request whose `user` is known and may make it. The answer may have to be awaited, as of `handle`."""
+        """Answer a request of an authorized `user`. As for `handle`, the result may have to be awaited."""
         try:
             result = self._handle(request)
         except ApiError as error:
@@ -192,9 +191,9 @@ class Api:
         return result if isinstance(result, AT_ONCE) else self._settled(request, result)
 
     async def _settled(self, request: Request, pending: Pending) -> Response:
-        """The answer of a write that others looked at, made anew for as long as it is overtaken meanwhile.
+        """Return the response of a reviewed write, which is repeated as long as the object changes meanwhile.
 
-        Raises 504 when that takes too long, as where a webhook itself writes what it is asked about.
+        Raises 504 after the time limit, for example if a webhook itself writes the object under review.
         """
         until = self.store.clock() + _REQUEST_TIMEOUT
         while True:
@@ -204,7 +203,7 @@ class Api:
                 if self.store.clock() >= until:
                     raise timed_out() from None
                 result = self._handle(request)
-                assert not isinstance(result, Stream), "what is read is not shown to anybody"
+                assert not isinstance(result, Stream), "reads are not reviewed"
                 if isinstance(result, Response):
                     return result
                 pending = result
@@ -226,7 +225,7 @@ class Api:
         return self._dispatch(request, *route, below, in_namespace=True)
 
     def _resolve(self, request: Request) -> Answer | Stream:
-        """Answer a request by a path that is not known yet."""
+        """Answer a request with a path that is not cached."""
         path = request.path
         segments = (unquote(path) if "%" in path else path).strip("/").split("/")
         first = segments[0]
@@ -241,7 +240,7 @@ class Api:
         if kinds is None:
             return self._pages.no_version("" if first == "api" else segments[1])
         if rest[0] == "watch" and len(rest) > 1:
-            # The old way to ask for a watch: by the path.
+            # The deprecated form of a watch, with `watch` in the path.
             request, rest, path = _watching(request), rest[1:], ""
         namespace = ""
         in_namespace = False
@@ -265,7 +264,7 @@ class Api:
         return self._dispatch(request, served, namespace, below, in_namespace=in_namespace)
 
     def _learn(self, path: str, collection: list[str], served: Served, namespace: str) -> None:
-        """Remember the way to a collection, if the path named it as it is."""
+        """Cache the path of a collection, if it is in canonical form."""
         known, routes = "/" + "/".join(collection), self.registry.routes
         if path.startswith(known) and "%" not in path:
             if len(routes) >= _MOST_ROUTES:
@@ -275,8 +274,8 @@ class Api:
     def _dispatch(
         self, request: Request, served: Served, namespace: str, below: tuple[str, ...], *, in_namespace: bool
     ) -> Answer | Stream:
-        """`below`: the names that follow the kind's in the path."""
-        # Reads shape their answers as they make them.
+        """Answer a request for a kind. `below` are the path's segments after the kind."""
+        # Reads convert their responses themselves.
         view = None
         if request.accept is not None and request.accept != JSON and request.method not in ("GET", "HEAD"):
             view = reading.view_of(self.registry, served, request)
@@ -296,7 +295,7 @@ class Api:
         return then(result, lambda response: _shaped(shown, served, response))
 
     def _no_kind(self, kinds: dict[str, Served]) -> Response:
-        """Built-in groups know what they lack; a group of custom kinds has nobody to say so."""
+        """Return the response for an unknown kind, which for a group of custom kinds is that of an unknown path."""
         if all(served.resource.custom for served in kinds.values()):
             return page_not_found()
         raise not_found_path()
@@ -328,7 +327,7 @@ class Api:
         raise method_not_allowed()
 
     def _create(self, served: Served, namespace: str, request: Request) -> Answer:
-        """A create, which those before it may have made short."""
+        """Create an object, by a template of earlier creates if possible."""
         if self.registry.reviewers is not None:
             return writing.create(self.registry, served, namespace, request)
         templates = self._templates.get((served.resource.group, served.resource.plural))
@@ -391,7 +390,7 @@ class Api:
         raise method_not_allowed()
 
     def _establish(self, response: Response) -> Response:
-        """Accept a new definition's names at once, as the apiextensions controllers do a moment later."""
+        """Establish a new definition at once, which the apiextensions controllers do a moment later."""
         if response.status == 201:
             writing.establish(self.registry, orjson.loads(response.body)["metadata"]["name"])
         return response

@@ -1,9 +1,9 @@
-"""Heads of requests and answers that repeat: what was parsed or made once is not parsed or made again.
+"""Caches of request and response heads.
 
-A client sends the same block of headers with every request, but for the length of its body, and parsing it anew
-would cost more than a bind does. So blocks that the parser has accepted are remembered byte for byte with what
-they came to. Only the request line of such a request is read here, and only in its plainest form; whatever is
-not whole, plain and known is left to the parser, so that there is one judge of what is well-formed.
+A client sends the same headers with every request, except for Content-Length, and parsing them would cost more than a
+bind. Header blocks that the parser accepted are cached byte for byte with their result. For such requests this module
+parses only the request line, in its simplest form. Everything else goes to the parser, which alone decides what is
+well-formed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BODY_LIMIT = 3 * 1024 * 1024
 HEADER_LIMIT = 64 * 1024
 TOO_LARGE = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT}", {})
 _IMPERSONATE = PREFIX.encode()
-#: Request headers that say more about a message's framing than its length does: their blocks are not remembered.
+#: Request headers that affect framing beyond the length. Blocks with these are not cached.
 _FRAMING = frozenset({b"connection", b"transfer-encoding", b"upgrade", b"te", b"trailer", b"expect"})
 
 
 @dataclass(slots=True, eq=False)
 class Head:
-    """What the headers of one request have said so far. Raises 413 or 431 for what is over a limit."""
+    """The headers of one request received so far. Raises 413 or 431 for exceeded limits."""
 
     url: bytes = b""
     content_type: str = ""
@@ -41,7 +41,7 @@ class Head:
     authorization: str | None = None
     impersonate: tuple[tuple[str, str], ...] = ()
     expects_continue: bool = False
-    #: Something but its length frames the message.
+    #: Whether the message is framed by more than its length.
     framed: bool = False
     size: int = 0
 
@@ -50,7 +50,7 @@ class Head:
         self._count(len(url))
 
     def add(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """Add one header."""
         self._count(len(name) + len(value))
         name = name.lower()
         if name == b"content-type":
@@ -74,7 +74,7 @@ class Head:
             raise ApiError(431, "", f"request header fields too large: limit is {HEADER_LIMIT}")
 
     def request(self, method: str, url: str, body: bytes) -> Request:
-        """The request with these headers."""
+        """Return the request with these headers."""
         path, _, query = url.partition("?")
         return Request(
             method,
@@ -96,20 +96,20 @@ class KnownRequests:
 
     @staticmethod
     def block(data: bytes) -> bytes:
-        """The header block at the front of `data`, from the end of the request line; empty if it is not whole."""
+        """Return the header block after the request line at the start of `data`; empty if it is incomplete."""
         start, end = data.find(b"\r\n"), data.find(b"\r\n\r\n")
         return data[start:end] if 0 <= end - start < _BLOCK_LIMIT else b""
 
     def remember(self, block: bytes, head: Head, length: int) -> None:
-        """Note what the parser made of a block. `length` is that of the body it framed."""
+        """Cache the parser's result for a block. `length` is that of the body."""
         if block.count(b"\n") != block.count(b"\r\n"):
-            return  # a lenient parser may see the end of the headers elsewhere
+            return  # a lenient parser may see another end of the headers
         if len(self._known) >= _KNOWN_LIMIT:
             self._known.clear()
         self._known[block] = (head, length)
 
     def take(self, data: bytes) -> tuple[Request, int] | None:
-        """The request at the front of `data` and its size in bytes, if it is whole, plain and known."""
+        """Return the request at the start of `data` and its size in bytes, if it is complete, plain and cached."""
         end = data.find(b"\r\n\r\n")
         line_end = data.find(b"\r\n")
         known = self._known.get(data[line_end:end]) if end >= line_end else None
@@ -130,7 +130,7 @@ class KnownRequests:
 
 
 class ResponseHeads:
-    """Response heads up to the length, made once a second: most of a head never changes."""
+    """Response heads without Content-Length, cached for a second."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -139,7 +139,7 @@ class ResponseHeads:
         self._made: dict[tuple[int, str, bool], bytes] = {}
 
     def get(self, status: int, content_type: str, *, keep: bool) -> bytes:
-        """Everything before the headers that frame the body."""
+        """Return everything before the headers that frame the body."""
         now = self._loop.time()
         if now >= self._until:
             self._until = now + 1.0
@@ -157,7 +157,7 @@ class ResponseHeads:
         return head
 
     def write(self, out: list[bytes], response: Response, *, keep: bool, bodiless: bool = False) -> None:
-        """Append a whole answer to `out`."""
+        """Append a complete response to `out`."""
         head = self.get(response.status, response.content_type, keep=keep)
         body = response.body
         if response.headers:
@@ -167,11 +167,11 @@ class ResponseHeads:
         elif len(body) < BITE:
             out.append(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
         else:
-            # A large list is not copied once more only to stand behind its head.
+            # Appended separately, so that a large list is not copied.
             out.append(b"%bContent-Length: %d\r\n\r\n" % (head, len(body)))
             out.append(body)
 
 
 def _line(value: str) -> str:
-    """A header value cannot break out of its line."""
+    """Return a header value without line breaks."""
     return value.replace("\r", " ").replace("\n", " ")

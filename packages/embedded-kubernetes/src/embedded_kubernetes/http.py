@@ -1,12 +1,12 @@
-"""HTTP/1.1 over asyncio: bytes to requests, answers to bytes, watches to chunked streams.
+"""The HTTP/1.1 server on asyncio: parses requests, writes responses, and streams watches in chunks.
 
-Built on httptools' parser rather than on a web framework: a framework's own cost per request is several times
-what a bind costs here. Handlers are synchronous, so one connection answers in the order of its requests, however
-they are pipelined; only a watch, a webhook or an injected delay makes the requests behind it wait.
+It uses httptools' parser instead of a web framework, whose cost per request is several times that of a bind. Handlers
+are synchronous, so a connection answers pipelined requests in order; only a watch, a webhook or an injected delay
+makes later requests wait.
 
-Guarantees: nothing is buffered without bound (headers, bodies, pipelined requests, answers to a client that
-does not read, watch events); a malformed or oversized request is answered and its connection closed; a client
-that goes away takes its watch with it.
+Guarantees: all buffers are bounded (headers, bodies, pipelined requests, responses to a client that does not read,
+watch events); a malformed or oversized request gets a response, and its connection is closed; a disconnected client's
+watch ends.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ _log = logging.getLogger(__name__)
 
 _PIPELINE_LIMIT = 64
 _WRITE_HIGH = 1024 * 1024
-#: Seconds in which a refused client may finish sending, so that it reads the refusal and not a reset.
+#: Seconds in which a rejected client can finish sending, so that it reads the response instead of a reset.
 _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-#: SO_LINGER by which closing a socket sends a reset and not a FIN.
+#: SO_LINGER with which closing a socket sends a reset instead of a FIN.
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Connection(asyncio.Protocol):
-    """One client connection. At most one request is being answered; later ones wait in `_waiting`."""
+    """One client connection. It answers one request at a time; later ones are in `_waiting`."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._api = shared.api
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # set by connection_made
         self._parser = httptools.HttpRequestParser(self)
-        #: Requests behind a watch or a delay, each with whether the connection lives on after it.
+        #: Requests behind a watch or a delay: (request, keep-alive, chunked).
         self._waiting: deque[tuple[Request, bool, bool]] = deque()
         self._busy = False
         self._out: list[bytes] = []
         self._stream: StreamSender | None = None
         self._stream_keep = True
         self._delay: asyncio.TimerHandle | None = None
-        #: The request under way, while webhooks are asked about it. A client that goes away takes it along.
+        #: The current request while webhooks are called. It is cancelled when the client disconnects.
         self._pending: asyncio.Task[Response] | None = None
-        #: A slow server carries a request out even if its client has gone meanwhile.
+        #: Whether the delayed request is carried out even if the client disconnects.
         self._delay_outlives = False
         self._write_paused = False
         self._discarding = False
-        #: The parser stands between two messages: what comes next begins a request.
+        #: Whether the parser is between two messages, so that the next byte begins a request.
         self._between = True
-        #: The header block of the message being parsed, if it came whole.
+        #: The header block of the current message, if it was received as a whole.
         self._block = b""
         self._reset()
 
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_size = 0
 
-    # -- the transport's side
+    # -- transport callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # No upgrade is offered: what asked for one was answered as a plain request, and that is all.
+            # Upgrades are not supported: the request was answered as a plain one.
             self._discarding = True
             self._linger()
         except httptools.HttpParserError as error:
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def _take_known(self, data: bytes) -> bytes:
-        """Serve the known requests at the front of `data`; returns what is the parser's."""
+        """Serve the cached requests at the start of `data`; return the rest."""
         known = self._shared.known
         while data and not self._discarding and not self._busy:
             taken = known.take(data)
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
         if self._stream is not None:
             self._stream.resume()
 
-    # -- the parser's side
+    # -- parser callbacks
 
     def on_message_begin(self) -> None:
         self._between = False
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
         head, body = self._head, self._body
         url = head.url
         if not url.startswith(b"/"):
-            # The absolute form that proxies send: only its path matters.
+            # The absolute form that proxies send; only its path is used.
             parsed = httptools.parse_url(url)
             url = (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
         request = head.request(
@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
             return
         self._serve(request, keep=keep, chunked=chunked)
 
-    # -- answering
+    # -- responses
 
     def _serve(self, request: Request, *, keep: bool, chunked: bool) -> None:
         disturb = self._shared.disturb
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
             else:
                 if fault.distortion is not None:
                     result = result.disturbed(fault.distortion, self._shared.loop.call_later)
-                # From now on it is closed with the connection.
+                # From now on closed with the connection.
                 self._stream = self._sender(result)
         elif result is not None and fault.edited is not None:
             result = fault.edited(result)
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
             answer()
 
     def _wait(self, pending: Pending, answer: Callable[[Response], None]) -> None:
-        """Answer when `pending` is there; requests behind it wait, too."""
+        """Respond when `pending` completes; later requests wait."""
         self._busy = True
         task = self._pending = self._shared.loop.create_task(pending)
 
@@ -279,13 +279,13 @@ class Connection(asyncio.Protocol):
         task.add_done_callback(done)
 
     def _go_on(self, request: Request, result: Response | Stream, *, keep: bool, chunked: bool) -> None:
-        """Answer what kept others waiting, then these."""
+        """Respond to the pending request, then serve the waiting ones."""
         self._busy = False
         self._finish(request, result, keep=keep, chunked=chunked)
         self._serve_waiting()
 
     def _break_off(self) -> None:
-        """Reset the connection, as a peer does that has died."""
+        """Reset the connection, like a peer that crashed."""
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
@@ -320,7 +320,7 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(out)
 
     def _refuse(self, response: Response) -> None:
-        """Answer a request that cannot be read to its end, and let the connection go."""
+        """Respond to a request that cannot be read completely, and close the connection."""
         self._discarding = True
         if not self._busy:
             self._shared.heads.write(self._out, response, keep=False)
@@ -385,7 +385,7 @@ class Connection(asyncio.Protocol):
             stream.close()
 
     def shut_down(self) -> None:
-        """Finish what is being answered, then close: a watch ends as at its deadline."""
+        """Close after the current response. A watch ends as at its timeout."""
         if self._stream is not None:
             self._stream.end()
         elif not self._busy:

@@ -1,6 +1,6 @@
-"""The API without sockets: the door for tests and for the simulation.
+"""Access to the API without sockets, for tests and simulations.
 
-Requests go through the same `Api` as HTTP's, so what holds here holds there, but for bytes on a wire.
+Requests pass through the same `Api` as over HTTP, so the behavior is the same except for the bytes on the wire.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .requests import AT_ONCE, Disturb, Disturbance, Request, Response, Stream
 
 _NO_DISTURBANCE = Disturbance()
 _BITE = 256 * 1024
-#: Of a request, by name. Several values are a header that is sent several times.
+#: Headers of a request by name. Several values stand for a repeated header.
 Headers = Mapping[str, str | Sequence[str]]
 
 
 class Lost(ConnectionError):
-    """The connection was closed by an injected fault: there is no answer to be had."""
+    """An injected fault closed the connection, so there is no response."""
 
 
 class Watching:
     """An open watch: its `status`, and its lines as an asynchronous iterator.
 
-    A refused watch has the refusal's status and its body as the only line. One that an injected fault breaks off
-    ends with `Lost`. Close it with `aclose` when it is left before it ends.
+    A rejected watch has the error's status, and the error as its only line. One that an injected fault resets ends
+    with `Lost`. Call `aclose` if it is left before its end.
     """
 
     def __init__(self, result: Stream | Response, loop: asyncio.AbstractEventLoop) -> None:
@@ -78,7 +78,7 @@ class Watching:
 
 @dataclass(eq=False)
 class Door:
-    """Requests to an `Api` from the same process, on one event loop."""
+    """Sends requests to an `Api` in the same process, in one event loop."""
 
     api: Api
     _: KW_ONLY
@@ -139,9 +139,9 @@ class Door:
         body: bytes | None = None,
         headers: Headers | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers (names in lower case) and body. `path` includes the query. Raises `Lost`.
+        """Send a request; return status, headers (names in lower case) and body. Raises `Lost`.
 
-        A watch is for `watch`; asked for here, it is refused with a ValueError.
+        `path` includes the query. Raises ValueError for a watch, which `watch` opens.
         """
         result = await self._handle(self._request(method, path, body=body, headers=headers))
         if isinstance(result, Stream):
@@ -154,12 +154,12 @@ class Door:
         return result.status, answered, result.body if method != "HEAD" else b""
 
     async def watch(self, path: str, *, headers: Headers | None = None) -> Watching:
-        """Open a watch: from now on every event is kept for it. Raises `Lost`."""
+        """Open a watch, whose events are buffered from now on. Raises `Lost`."""
         result = await self._handle(self._request("GET", path, body=None, headers=headers))
         return Watching(result, asyncio.get_running_loop())
 
     def close(self) -> None:
-        """Stop the collector's turns."""
+        """Stop running the collector."""
         if self._turns is not None:
             self._turns.stop()
             self._turns = None

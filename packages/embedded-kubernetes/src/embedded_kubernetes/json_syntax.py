@@ -1,6 +1,6 @@
-"""What Go's decoder says of a text that is no JSON: clients are told so, and log it.
+"""Syntax errors of JSON in the wording of Go's decoder, which kube-apiserver passes on to clients.
 
-Follows the scanner of encoding/json: the first character that cannot stand where it does, and what was looked for.
+Follows the scanner of encoding/json: the first invalid character and what was expected.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _DIGITS = "0123456789"
 
 
 class _Found(Exception):
-    """The text ends, or a character is wrong: the message."""
+    """The text ends early or has an invalid character; the message is the error."""
 
 
 def syntax_error(body: bytes) -> str:
-    """The message of a text that is no JSON; empty for one that is."""
+    """Return the error of an invalid JSON text; empty for a valid one."""
     scanner = _Scanner(body.decode("utf-8", "replace"))
     try:
         scanner.value()
@@ -48,7 +48,7 @@ class _Scanner:
         return self._text[self._at - 1]
 
     def peek(self, *, end: bool = False) -> str:
-        """The next character that is no space; nothing at the end, if the text may end here."""
+        """Return the next character that is not space; empty at the end if `end` allows it."""
         while self._at < len(self._text) and self._text[self._at] in _SPACE:
             self._at += 1
         if self._at < len(self._text):

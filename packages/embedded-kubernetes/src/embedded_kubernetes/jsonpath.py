@@ -1,8 +1,8 @@
-"""The JSONPath of kubectl and of custom resource definitions.
+"""JSONPath as in kubectl and custom resource definitions.
 
-The subset that printer columns and selectable fields use in practice: fields (`.spec.a`, `['a.b']`, escaped dots),
-indexes and slices-free subscripts (`[0]`, `[-1]`, `[*]`, `.*`), and filters on equality, order or existence
-(`[?(@.type=="Ready")]`). A path is compiled once and is then a pure function.
+This is the subset that printer columns and selectable fields use: fields (`.spec.a`, `['a.b']`, escaped dots),
+subscripts without slices (`[0]`, `[-1]`, `[*]`, `.*`), and filters on equality, order or existence
+(`[?(@.type=="Ready")]`). A compiled path is a pure function.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class JSONPathError(ValueError):
-    """A text that is no JSONPath, or one of the parts that are not supported."""
+    """The text is not a JSONPath, or uses an unsupported part."""
 
 
 @lru_cache(maxsize=4096)
 def compile_path(text: str) -> Path:
-    """A function from a JSON value to every match. Raises `JSONPathError`."""
+    """Return a function from a JSON value to all matches. Raises `JSONPathError`."""
     steps = _steps(text.strip().removeprefix("{").removesuffix("}").removeprefix("$"), text)
 
     return partial(_found, steps)

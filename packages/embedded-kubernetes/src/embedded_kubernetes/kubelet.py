@@ -1,14 +1,15 @@
-"""Simulated kubelets: one controller in the server's process that plays the kubelet of every node.
+"""Simulated kubelets: one controller in the server's process acts as the kubelet of every node.
 
-A bound pod is checked against its node, in the order of the binds, and becomes Running or Failed with the
-kubelet's reason (`OutOfcpu`, `OutOfpods`...): overcommit is seen, not hidden. One whose resource claims are not ready
-for it waits (`kubelet_claims`). What its containers do its annotations say (`kubelet_play`). A deleted pod goes once
-they have stopped, at the latest after its grace. A node becomes Ready and renews a Lease in kube-node-lease.
+A bound pod is checked against its node in the order of binds, and becomes Running, or Failed with the kubelet's
+reason (`OutOfcpu`, `OutOfpods`...), so that overcommitment is visible. A pod waits for its resource claims
+(`kubelet_claims`). Annotations define what its containers do (`kubelet_play`). A deleted pod is removed when its
+containers have stopped, at the latest after its grace period. A node becomes Ready and renews a Lease in
+kube-node-lease.
 
-It works on the store itself, not over HTTP, so that thousands of nodes cost next to nothing: O(1) an event, one
-write for a start, one for an end, one heap for all timers. `Kubelets` is synchronous, with the store's clock:
-events are only noted while the store commits (a write from inside a commit would overtake that commit's event
-on its way to the other subscribers), and `advance` does the work; `controllers.run` is the loop that calls it.
+It works directly on the store, so that thousands of nodes cost little: O(1) per event, one write per start, one per
+end, one heap for all timers. `Kubelets` is synchronous, with the store's clock. Events are queued while the store
+commits (a write during a commit would overtake that commit's event to the other subscribers); `advance` does the
+work, called by `controllers.run`.
 """
 
 from __future__ import annotations
@@ -42,36 +43,35 @@ __all__ = ["LEASES", "NODES", "PODS", "RUN_SECONDS", "Kubelets", "run"]
 
 RENEW_SECONDS = 10.0
 
-#: What a timer does, with the UID of a pod or the name of a node.
+#: The action of a timer; its argument is the UID of a pod or the name of a node.
 _Task = Callable[[str], None]
 _FINAL = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
 class _Pod:
-    """A pod that a kubelet has taken on."""
+    """A pod that a kubelet manages."""
 
     key: str
     node: str
-    #: The version that was looked at last; events up to it say nothing new.
+    #: The version that was processed last; events up to it are ignored.
     rv: int
-    #: Its containers have ended, or never started: it takes nothing of its node.
+    #: Whether its containers have ended or never started; it then uses nothing of its node.
     over: bool = False
     stopping: bool = False
-    #: Admitted, but its claims are not ready yet.
+    #: Whether it is admitted but waits for its claims.
     waiting: bool = False
-    #: What its containers do, how often they have ended, and when they started last.
+    #: The behavior of its containers, the number of their exits, and the time of their last start.
     play: Play = NOTHING
     runs: int = 0
     began: float = 0.0
 
 
 class Kubelets(Controller):
-    """The kubelets of all nodes.
+    """The kubelets of all nodes. Owned by the server process, on one thread.
 
-    Owned by the server process, on one thread. Invariants: once its events are worked off, every pod that is
-    bound to a node that exists, and that had not ended before, is in `_pods` until it is deleted; a node's book
-    holds exactly those of them that were admitted and are not over.
+    Invariants, when all events are processed: `_pods` has every pod that is bound to an existing node and had not
+    ended before, until it is deleted; a node's book has exactly those that are admitted and not over.
     """
 
     def __init__(
@@ -82,9 +82,11 @@ class Kubelets(Controller):
         stop_seconds: float = 0.2,
         resize_seconds: float = 0.1,
     ) -> None:
-        """`start_seconds`, `stop_seconds` and `resize_seconds` are what containers take to start, to stop and to have
-        other amounts. The store must have its pod, node and lease tables; without one of resource claims, no pod waits
-        for its claims."""
+        """Create the kubelets for a store with tables of pods, nodes and leases.
+
+        The times are those that containers take to start, to stop and to be resized. Without a table of resource
+        claims, no pod waits for claims.
+        """
         self._store = store
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
@@ -99,7 +101,7 @@ class Kubelets(Controller):
         self._pod_table, self._node_table = store.tables[PODS], store.tables[NODES]
         self._node_field = self._pod_table.field_names.index("spec.nodeName")
         self._phase_field = self._pod_table.field_names.index("status.phase")
-        # What is there already is taken in as if it had just come, pods in the order of their last change.
+        # Existing objects are processed like new ones, pods in the order of their last change.
         for record in self._node_table.scan(""):
             self._note_node(Event(record.rv, "ADDED", record, None))
         for record in sorted(self._pod_table.scan(""), key=lambda record: record.rv):
@@ -128,7 +130,7 @@ class Kubelets(Controller):
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """As many timers that are due, too."""
+        """Process up to `most` events, and as many due timers."""
         for _ in range(min(most, len(self._events))):
             is_node, event = self._events.popleft()
             if is_node:
@@ -169,7 +171,7 @@ class Kubelets(Controller):
             return
         if pod is not None and event.rv <= pod.rv:
             return
-        # Only the newest state counts; of an event that is behind it, a later one follows.
+        # Only the newest state counts; an outdated event is followed by a later one.
         record = self._pod_table.records.get(event.record.key)
         if record is None or record.uid != uid:
             return
@@ -196,7 +198,7 @@ class Kubelets(Controller):
             self._resizes.see(uid, node, book, obj)
 
     def _restarted(self, uid: str) -> None:
-        """Containers were started anew by a resize: what was to happen to the run before does not."""
+        """Count a restart of containers by a resize, so that timers of the previous run are ignored."""
         pod = self._pods[uid]
         pod.runs += 1
         self._started(uid, pod)
@@ -205,7 +207,7 @@ class Kubelets(Controller):
         phase, node = record.fields[self._phase_field], record.fields[self._node_field]
         book = self._books.get(node)
         if book is None:
-            return  # its node does not exist; if it ever comes, `_see_node` looks again
+            return  # its node does not exist; `_see_node` processes it when the node is created
         uid, obj = record.uid, orjson.loads(record.data)
         pod = self._pods[uid] = _Pod(record.key, node, record.rv)
         if phase in _FINAL:
@@ -236,7 +238,7 @@ class Kubelets(Controller):
         if refusal is not None:
             self._refuse(uid, obj, *refusal)
         elif obj["metadata"].get("deletionTimestamp"):
-            pass  # never started; `_stop` follows
+            pass  # it never starts; `_stop` follows
         else:
             self._begin(uid, obj)
 
@@ -245,13 +247,13 @@ class Kubelets(Controller):
         self._write(uid, obj, told.refused(obj, reason=reason, message=message, now=self._now()))
 
     def _try_again(self, uid: str) -> None:
-        """A claim that the pod waits for has changed."""
+        """Retry a waiting pod after one of its claims changed."""
         pod, current = self._pods.get(uid), self._current(uid)
         if pod is not None and current is not None and pod.waiting and not (pod.over or pod.stopping):
             self._begin(uid, orjson.loads(current.data))
 
     def _begin(self, uid: str, obj: Object) -> None:
-        """Start an admitted pod, if its claims are ready."""
+        """Start an admitted pod if its claims are ready."""
         pod, current = self._pods[uid], self._current(uid)
         if self._claims is not None and current is not None and uses_claims(obj):
             pod.waiting = not self._claims.prepare(current, self._node_table.records.get(pod.node))
@@ -270,7 +272,7 @@ class Kubelets(Controller):
     def _run(self, uid: str, obj: Object) -> None:
         host_ip = self._host_ips.get(self._pods[uid].node)
         if host_ip is None:
-            return  # its node is gone, and nobody is there to start it
+            return  # its node was deleted, so no kubelet can start it
         self._pod_ips += 1
         number = self._pod_ips
         ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
@@ -290,12 +292,12 @@ class Kubelets(Controller):
             self._later(play.evict_after, partial(self._evict, run), uid)
 
     def _living(self, uid: str, run: int) -> Object | None:
-        """The pod, if its containers run for this time."""
+        """Return the pod if its containers are in this run."""
         pod = self._pods.get(uid)
         return self._whole(uid) if pod is not None and pod.runs == run else None
 
     def _whole(self, uid: str) -> Object | None:
-        """The pod, if it is neither over nor stopping."""
+        """Return the pod if it is neither over nor stopping."""
         pod, current = self._pods.get(uid), self._current(uid)
         if pod is None or current is None or pod.over or pod.stopping:
             return None
@@ -336,7 +338,7 @@ class Kubelets(Controller):
         self._later(0.0 if pod.over else min(grace, self._stop_seconds), self._remove, uid)
 
     def _remove(self, uid: str) -> None:
-        """The containers have stopped: the object goes, unless finalizers still hold it."""
+        """Remove a pod whose containers have stopped, unless it has finalizers."""
         pod, current = self._pods.get(uid), self._current(uid)
         if pod is None or current is None:
             return
@@ -400,7 +402,7 @@ class Kubelets(Controller):
             self._store.replace(
                 NODES, record, told.ready_node(obj, host_ip=self._host_ips[name], now=self._now())
             )
-        # Nodes come in bulk; their renewals must not.
+        # Nodes are created in bulk, so their renewals are spread out.
         self._later(RENEW_SECONDS * (self._sequence * 0.618 % 1.0), self._renew, name)
         for bound in self._bound_to(name):
             known = self._pods.get(bound.uid)

@@ -1,8 +1,8 @@
-"""Whether a node can take a pod that was bound to it: the kubelet's own last check.
+"""The kubelet's admission of a pod to its node.
 
-The API lets any scheduler bind any pod to any node; the kubelet is where too much is noticed. A refusal here is
-the evidence of an overcommit, so the sums follow the kubelet's rules (KEP-753 for sidecars, KEP-2837 for
-resources of the whole pod) and read nothing but the objects.
+The API allows binds of any pod to any node; the kubelet rejects what does not fit. Because a rejection is the
+evidence of overcommitment, the sums follow the kubelet's rules (KEP-753 for sidecars, KEP-2837 for pod-level
+resources) and depend only on the objects.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from apimachinery.quantity import QuantityError, resource_value
 from .builtin.pod_resources import add, peak_requests
 from .resource import Object
 
-#: Checked in this order; the first that is short gives the reason, as in the kubelet.
+#: The order of the checks; the first resource that is short is the reason, as in the kubelet.
 _FIRST = ("pods", "cpu", "memory", "ephemeral-storage")
 
 HostPort = tuple[str, str, int]
-#: What a port without a host IP is bound to.
+#: The host IP of a port that does not specify one.
 _EVERY_IP = "0.0.0.0"  # noqa: S104 - a value in an object, nothing listens on it
 
 
 class Demand(NamedTuple):
-    """What a pod takes of its node: amounts by resource, and (protocol, host IP, port)."""
+    """The amounts that a pod uses by resource, and its host ports: (protocol, host IP, port)."""
 
     amounts: dict[str, int]
     ports: tuple[HostPort, ...]
 
 
 class Refusal(NamedTuple):
-    """`reason` and `message` of the status of a pod that was not admitted."""
+    """The `reason` and `message` in the status of a pod that was not admitted."""
 
     reason: str
     message: str
 
 
 def amounts_of(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    """Quantities in the scheduler's units: millicores for cpu, whole units for all else."""
+    """Return quantities in the scheduler's units: millicores for cpu, whole units otherwise."""
     return {name: resource_value(name, quantity) for name, quantity in (quantities or {}).items()}
 
 
 def demand_of(pod: Object) -> Demand:
-    """What the pod takes at its peak: containers and sidecars, or the largest init step, plus overhead."""
+    """Return the pod's requests at their peak: containers and sidecars or the largest init container, and overhead."""
     spec = pod["spec"]
     total = peak_requests(spec, resource_value)
     if "resources" in spec:
@@ -54,7 +54,7 @@ def demand_of(pod: Object) -> Demand:
     total["pods"] = 1
     extended = (pod.get("status") or {}).get("extendedResourceClaimStatus")
     if extended:
-        # Devices of a claim stand in for these (KEP-5004); the node has none of them to give.
+        # The claim's devices replace these extended resources (KEP-5004), which the node does not have.
         for mapping in extended.get("requestMappings") or ():
             total.pop(mapping.get("resourceName", ""), None)
     return Demand(total, tuple(_host_ports(spec)))
@@ -79,10 +79,10 @@ def _clash(wanted: HostPort, held: HostPort) -> bool:
 
 @dataclass(slots=True)
 class NodeBook:
-    """What one node has and what its admitted pods take.
+    """The allocatable amounts of a node and the use by its admitted pods. Owned by `Kubelets`.
 
-    Owned by `Kubelets`. Invariant: `used` and `ports` are the sums over `pods`, and neither `admit` nor
-    `change` lets a sum exceed what the node has; it may exceed it only where the node shrank under its pods.
+    Invariant: `used` and `ports` are the sums over `pods`. `admit` and `change` never let a sum exceed `allocatable`;
+    only a reduction of the node's amounts can.
     """
 
     allocatable: dict[str, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class NodeBook:
     pods: dict[str, Demand] = field(default_factory=dict)
 
     def resize(self, node: Object) -> None:
-        """Takes the amounts from the node's status; a quantity that cannot be read counts as none."""
+        """Take the amounts from the node's status; none if a quantity is malformed."""
         status = node.get("status") or {}
         try:
             self.allocatable = amounts_of(status.get("allocatable") or status.get("capacity"))
@@ -99,7 +99,7 @@ class NodeBook:
             self.allocatable = {}
 
     def admit(self, uid: str, demand: Demand) -> Refusal | None:
-        """Takes the pod in, or says why not."""
+        """Admit the pod and count it, or return why it is not admitted."""
         short = self._short(demand, {})
         if short is not None:
             return Refusal(f"OutOf{short.reason}", f"Pod was rejected: {short.message}")
@@ -114,7 +114,7 @@ class NodeBook:
         return None
 
     def _short(self, demand: Demand, own: Mapping[str, int]) -> Refusal | None:
-        """The resource that there is too little of, and in words. `own`: what the pod has already."""
+        """Return the first resource that is short, with the message. `own` are the amounts that the pod has already."""
         has = self.allocatable
         used = {name: self.used.get(name, 0) - own.get(name, 0) for name in demand.amounts}
         short = [
@@ -132,7 +132,7 @@ class NodeBook:
         )
 
     def change(self, uid: str, demand: Demand) -> Refusal | None:
-        """Has a pod that was admitted take this instead, or says why not: Infeasible, or Deferred."""
+        """Change the amounts of an admitted pod, or return why that is Infeasible or Deferred."""
         for name in ("memory", "cpu"):
             wanted, has = demand.amounts.get(name, 0), self.allocatable.get(name, 0)
             if wanted > has:
@@ -147,7 +147,7 @@ class NodeBook:
         return None
 
     def hold(self, uid: str, demand: Demand) -> None:
-        """Counts a pod without a check: one that already runs."""
+        """Count a running pod without a check."""
         if uid in self.pods:
             return
         self.pods[uid] = demand
@@ -156,7 +156,7 @@ class NodeBook:
             self.ports[port] = self.ports.get(port, 0) + 1
 
     def release(self, uid: str) -> None:
-        """Gives back what the pod took; nothing for a pod that was not admitted."""
+        """Release the pod's amounts and ports; no-op for a pod that was not admitted."""
         demand = self.pods.pop(uid, None)
         if demand is None:
             return

@@ -1,11 +1,11 @@
-"""Whether pods may have the devices of their claims: what a kubelet and the drivers on its node check before a start.
+"""The kubelet's preparation of resource claims before a pod starts.
 
-A pod starts once each of its claims is there, belongs to it if it was generated, is allocated, is reserved for it, is
-meant for this node, and has devices that are ready for it and that no other claim is using. Until then it waits, and
-says why in an event: a scheduler that binds too early, or gives a device away twice, is seen. A claim's devices are in
-use from its first pod's start to its last pod's end.
+A pod starts when each of its claims exists, is owned by the pod if it was generated, is allocated, is reserved for
+the pod, matches this node, and has devices that are ready and that no other claim uses. Until then it waits, with the
+reason in an event, so that a scheduler that binds too early or allocates a device twice is noticed. A claim uses its
+devices from the start of its first pod to the end of its last.
 
-Costs: nothing for pods without claims; a change of a claim wakes exactly the pods that wait for it.
+Cost: none for pods without claims; the change of a claim wakes exactly the pods that wait for it.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ class Device(NamedTuple):
 
 
 class _Unready(Exception):
-    """Why a pod may not start yet."""
+    """The pod cannot start yet; the message is the reason."""
 
 
 class PodClaims:
-    """The claims of all nodes' pods. Owned by `Kubelets`, on its thread.
+    """The claims of the pods of all nodes. Owned by `Kubelets`, on its thread.
 
-    Invariants: `_held` has exactly the pods that were prepared and not released; a device is in `_used` by the claim
-    that the pods which hold it have in common; each pod in `_waits` is woken by whatever it waits for.
+    Invariants: `_held` has exactly the pods that were prepared and not released; `_used` maps a device to the claim
+    whose pods hold it; each pod in `_waits` is woken by a change of anything that it waits for.
     """
 
     def __init__(self, store: Store) -> None:
         self._recorder = Recorder(store, "kubelet")
         self._table: Table = store.tables[CLAIMS]
-        #: Claim's UID -> UIDs of the pods that use it, and its devices; prepared pods -> their claims' UIDs.
+        #: UIDs of pods and devices by UID of the claim they use; UIDs of claims by UID of the prepared pod.
         self._holders: dict[str, set[str]] = {}
         self._devices: dict[str, list[Device]] = {}
         self._held: dict[str, tuple[str, ...]] = {}
-        #: Device -> UID and name of the claim that uses it.
+        #: UID and name of the claim that uses a device.
         self._used: dict[Device, tuple[str, str]] = {}
-        #: UIDs of waiting pods, by the keys of their claims.
+        #: UIDs of waiting pods, indexed by the keys of their claims.
         self._waits: Index[str, str] = Index()
-        #: Waiting pods whose claims changed, to be tried again.
+        #: Waiting pods to retry.
         self.woken = WorkQueue[str]()
 
     def changed(self, claim: Record) -> bool:
-        """Take in that a claim changed or went. True if that wakes a pod."""
+        """Wake the pods that wait for a claim after its change or deletion; return whether there are any."""
         waiting = self._waits.keys(claim.key)
         self.woken.extend(waiting)
         return bool(waiting)
 
     def prepare(self, pod: Record, node: Record | None) -> bool:
-        """Take the devices of a pod's claims into use. False if it has to wait; then it is woken when that may help."""
+        """Prepare the pod's claims; return false if it has to wait until it is woken."""
         uses = uses_of(pod)
         self._wait_no_more(pod.uid)
         taken: dict[Device, str] = {}
@@ -75,7 +75,7 @@ class PodClaims:
                     self._check(pod, node, use, taken)
         except _Unready as why:
             self._recorder.warn(pod, REASON, f"Failed to prepare dynamic resources: {why}")
-            # A claim that was not made yet has a key that none has.
+            # A claim without name has a key that no claim has.
             keys = dict.fromkeys(f"{pod.namespace}/{use.claim or ''}" for use in uses)
             self._waits.put(pod.uid, tuple(keys))
             return False
@@ -83,7 +83,7 @@ class PodClaims:
         return True
 
     def hold(self, pod: Record) -> None:
-        """Count a pod in as it is, without a check: one that runs."""
+        """Count a running pod's claims without a check."""
         claims = [self._table.get(pod.namespace, use.claim) for use in uses_of(pod) if use.claim]
         there = [claim for claim in claims if claim is not None]
         self._held[pod.uid] = tuple(dict.fromkeys(claim.uid for claim in there))
@@ -96,7 +96,7 @@ class PodClaims:
                     self._used.setdefault(device, (claim.uid, claim.name))
 
     def release(self, uid: str) -> None:
-        """The pod has ended or is gone; whoever waits for a device that this frees is woken."""
+        """Release the claims of a pod that ended or was deleted; wake pods that wait for freed devices."""
         self._wait_no_more(uid)
         for claim in self._held.pop(uid, ()):
             holders = self._holders[claim]
@@ -113,7 +113,7 @@ class PodClaims:
         self._waits.put(uid, ())
 
     def _check(self, pod: Record, node: Record | None, use: Use, taken: dict[Device, str]) -> None:
-        """That the pod may have this claim's devices, which are then noted in `taken`. Raises `_Unready`."""
+        """Check that the pod may use this claim's devices; add them to `taken`. Raises `_Unready`."""
         name = use.claim
         if name is None:
             raise _Unready(f"no ResourceClaim has been made yet for {use.entry}")
@@ -158,7 +158,7 @@ def _is_for(allocation: Object, node: Record) -> bool:
 
 
 def _not_ready(status: Object, allocation: Object) -> Iterator[Device]:
-    """Devices with binding conditions that their driver has not reported to be True: no pod should be here yet."""
+    """Yield devices whose binding conditions are not all true; no pod should have been bound yet."""
     true = {
         (_device(each), condition.get("type"))
         for each in status.get("devices") or ()
@@ -172,7 +172,7 @@ def _not_ready(status: Object, allocation: Object) -> Iterator[Device]:
 
 
 def _own_devices(allocation: Object) -> list[Device]:
-    """The devices that are the claim's alone: not those for administration, or shared by their capacity."""
+    """Return the devices that the claim uses exclusively: without admin access or shared capacity."""
     return [
         _device(each)
         for each in _results(allocation)
@@ -181,5 +181,5 @@ def _own_devices(allocation: Object) -> list[Device]:
 
 
 def _device(named: Object) -> Device:
-    """The device that a result of an allocation, or a driver's report, is about."""
+    """Return the device of an allocation result or a device status."""
     return Device(named["driver"], named["pool"], named["device"])

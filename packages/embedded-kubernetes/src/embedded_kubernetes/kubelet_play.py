@@ -1,4 +1,4 @@
-"""What a pod's containers do, by the annotations of the pod, and what a kubelet does when they have ended. Pure."""
+"""The simulated behavior of a pod's containers, defined by annotations, and the kubelet's restarts. Pure."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import NamedTuple
 
 from .resource import Object
 
-#: How many seconds the containers run before they exit; without it they run until the pod is deleted.
+#: Annotation: seconds until the containers exit; by default they run until the pod is deleted.
 RUN_SECONDS = "agent-scheduler.io/run-seconds"
-#: With what they exit, each time that they have run; the last one counts for all later times. With it the restart
-#: policy counts; without it they exit with 0, and the pod has ended.
+#: Annotation: exit codes of successive runs, separated by commas; the last one repeats. With it, the restart policy
+#: applies; without it, containers exit with 0 and the pod has ended.
 EXIT_CODE = "agent-scheduler.io/exit-code"
-#: Seconds from their start until they are ready, or `never`.
+#: Annotation: seconds from the start until the containers are ready, or `never`.
 READY_AFTER = "agent-scheduler.io/ready-after-seconds"
-#: Seconds from their start until the kubelet evicts the pod, as where its node lacks memory.
+#: Annotation: seconds from the start until the kubelet evicts the pod, as under memory pressure.
 EVICT_AFTER = "agent-scheduler.io/evict-after-seconds"
 
-#: Seconds that a container waits which is started again: not the first time, then these, doubled up to the longest; a
-#: run of this length makes it the first time again (pkg/kubelet, `MaxContainerBackOff`).
+#: The back-off of restarts in seconds: none for the first, then doubling up to the limit. A run of the last duration
+#: resets it (pkg/kubelet, `MaxContainerBackOff`).
 _BACKOFF, _LONGEST, _FORGIVEN = 10.0, 300.0, 600.0
 
 
 class BadAnnotation(ValueError):
-    """An annotation that says nothing that containers could do."""
+    """The value of an annotation is malformed."""
 
 
 class Play(NamedTuple):
-    """Seconds as the annotations say; `ready_after` is None for never, `codes` empty where none is said."""
+    """The behavior of a pod's containers, in seconds. `ready_after` is None for never; `codes` may be empty."""
 
     life: float | None = None
     codes: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ class Play(NamedTuple):
     evict_after: float | None = None
 
     def code(self, run: int) -> int:
-        """Of run number `run`, from 0."""
+        """Return the exit code of a run, counted from 0."""
         return self.codes[min(run, len(self.codes) - 1)] if self.codes else 0
 
     def is_started_again(self, pod: Object, code: int) -> bool:
@@ -43,24 +43,24 @@ class Play(NamedTuple):
         return bool(self.codes) and (policy == "Always" or (policy == "OnFailure" and code != 0))
 
 
-#: Of a pod that says nothing.
+#: The behavior of a pod without annotations.
 NOTHING = Play()
 
 
 def runs_of(pod: Object) -> int:
-    """How often its containers have ended so far."""
+    """Return the number of exits of its containers."""
     reports = (pod.get("status") or {}).get("containerStatuses") or ()
     return max((each.get("restartCount", 0) for each in reports), default=0)
 
 
 def play_of(pod: Object) -> Play:
-    """Raises `BadAnnotation`."""
+    """Parse the annotations of a pod. Raises `BadAnnotation`."""
     annotations = pod["metadata"].get("annotations") or {}
     ready = annotations.get(READY_AFTER)
     codes = _codes(annotations.get(EXIT_CODE))
     life = _seconds(annotations, RUN_SECONDS)
     return Play(
-        # What says how it ends, ends.
+        # An exit code implies that the containers exit.
         0.0 if life is None and codes else life,
         codes,
         None if ready == "never" else _seconds(annotations, READY_AFTER, "never") or 0.0,
@@ -69,7 +69,7 @@ def play_of(pod: Object) -> Play:
 
 
 def pause(runs: int, last: float) -> float:
-    """Seconds until containers that have ended `runs` times start again. `last`: how long the last run was."""
+    """Return the back-off after `runs` exits, in seconds. `last` is the duration of the last run."""
     if runs <= 1 or last >= _FORGIVEN:
         return 0.0
     return min(_BACKOFF * 2.0 ** (runs - 2), _LONGEST)

@@ -1,8 +1,8 @@
-"""What kubelets have set aside for their pods, and how they carry out a resize in place (KEP-1287, KEP-5419).
+"""The kubelet's resource allocations and in-place resizes (KEP-1287, KEP-5419).
 
-A pod whose spec comes to ask for other amounts is given them if the node has room; what it has then differs for a
-moment from what is set aside (PodResizeInProgress). Else it keeps what it has, and waits (PodResizePending): Deferred
-until others make room, Infeasible where the node is too small.
+A pod whose spec requests other amounts gets them if the node has room; until its containers have them, the condition
+is PodResizeInProgress. Otherwise the condition is PodResizePending: Deferred until other pods free the amounts, or
+Infeasible if the node is too small.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from .resource import Object
 PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
 
-#: `resources` of a container or of a pod.
+#: The field `resources` of a container or a pod.
 _Amounts = dict[str, Any]
 _RESIZED = ("cpu", "memory")
 
 
 class Allocation(NamedTuple):
-    """`resources` by the name of the container, and of the pod as a whole, if it has any."""
+    """The allocated `resources` by container name, and those of the pod, if it has any."""
 
     containers: dict[str, _Amounts]
     pod: _Amounts | None
 
 
 class Pods(NamedTuple):
-    """How kubelets see and write pods, by UID. `living` gives one that is neither over nor stopping. `restarted` is
-    told that containers of a pod have started anew."""
+    """Access to pods by UID for resizes.
+
+    `living` returns a pod that is neither over nor stopping. `restarted` is called when containers of a pod were
+    restarted.
+    """
 
     living: Callable[[str], Object | None]
     write: Callable[[str, Object, Object], None]
@@ -43,66 +46,68 @@ class Pods(NamedTuple):
 
 
 class Resizes:
-    """Owner of what is set aside, and of the resizes that wait.
+    """Owns the allocations and the pending resizes.
 
-    Invariant: what a node's book holds of a pod is what is set aside for it here.
+    Invariant: a node's book counts each pod with its allocation here.
     """
 
     def __init__(self, pods: Pods, *, seconds: float) -> None:
-        """`seconds` are what a container takes to have what is set aside for it."""
+        """Create the resizes. `seconds` is the time that a container takes to get its allocation."""
         self._pods = pods
         self._seconds = seconds
         self._set_aside: dict[str, Allocation] = {}
-        #: The generation of the spec that was looked at last.
+        #: The generation of the spec that was processed last.
         self._seen: dict[str, int] = {}
-        #: By node, in the order in which they came to wait: the UIDs of pods, and why they do.
+        #: Pending resizes by node, in order of arrival: the reason by UID.
         self._waiting: dict[str, dict[str, str]] = {}
-        #: Nodes on which there may be more room, and whether they themselves have changed.
+        #: Nodes that may have more room, with whether their own amounts changed.
         self._roomier: dict[str, bool] = {}
 
     def take(self, uid: str, pod: Object) -> Demand:
-        """What a pod takes that a kubelet takes on: what it was given before the kubelet started, or else what it asks
-        for. Raises QuantityError."""
+        """Return the demand of a pod that a kubelet begins to manage. Raises QuantityError.
+
+        It is the allocation from before the kubelet's start if the status has one, otherwise the request.
+        """
         self._set_aside[uid] = _given(pod)
         self._seen[uid] = 0
         return self.demand(uid, pod)
 
     def demand(self, uid: str, pod: Object) -> Demand:
-        """What a pod takes that was taken."""
+        """Return the demand of a managed pod."""
         return demand_of(_with(pod, self._set_aside[uid]))
 
     def forget(self, uid: str, node: str) -> None:
-        """A pod is over. Others may have room now."""
+        """Forget a pod that is over, and retry the node's pending resizes."""
         if self._set_aside.pop(uid, None) is not None:
             del self._seen[uid]
             self._waiting.get(node, {}).pop(uid, None)
             self.has_room(node)
 
     def has_room(self, node: str, *, changed: bool = False) -> None:
-        """`changed`: the node has other amounts than before."""
+        """Note that a node may have more room. `changed`: the node's own amounts changed."""
         if self._waiting.get(node):
             self._roomier[node] = changed or self._roomier.get(node, False)
 
     def report(self, uid: str, pod: Object, status: Object) -> Object:
-        """The status of a pod whose containers start, with what they have."""
+        """Return the status of a starting pod with its allocation."""
         return _reported(status, pod, self._set_aside[uid], starting=True)
 
     def see(self, uid: str, node: str, book: NodeBook, pod: Object) -> None:
-        """The pod has changed; maybe it asks for other amounts."""
+        """Process a changed pod, which may request other amounts."""
         generation = pod["metadata"].get("generation", 0)
         if uid in self._set_aside and self._seen[uid] != generation:
             self._seen[uid] = generation
             self._judge(uid, node, book, pod)
 
     def retry(self, books: dict[str, NodeBook]) -> None:
-        """See whether there is room now for those that wait."""
+        """Retry pending resizes on nodes that may have more room."""
         while self._roomier:
             node, changed = self._roomier.popitem()
             book, waiting = books.get(node), self._waiting.get(node) or {}
             if book is None:
                 continue
             found = [(uid, pod) for uid in waiting if (pod := self._pods.living(uid)) is not None]
-            # Whoever wants no more than it has goes first, then by priority and class; then who waits longest.
+            # The order: shrinking pods first, then by priority, QoS class and arrival.
             found.sort(key=lambda each: self._rank(*each))
             for uid, pod in found:
                 if changed or waiting[uid] == DEFERRED:
@@ -141,8 +146,7 @@ class Resizes:
             self._pods.write(uid, pod, told)
 
     def _carry_out(self, uid: str) -> None:
-        """The containers of a pod have what is set aside for them; those that cannot be given it while they run were
-        started anew."""
+        """Report that containers have their allocation; restart those that cannot be resized while they run."""
         pod = self._pods.living(uid)
         if pod is None:
             return
@@ -165,7 +169,7 @@ class Resizes:
 
 
 def _containers(pod: Object) -> Iterator[Object]:
-    """Those that may be resized."""
+    """Yield the containers that can be resized."""
     yield from pod["spec"]["containers"]
     yield from (
         each for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"
@@ -179,12 +183,12 @@ def _asked(pod: Object) -> Allocation:
 
 
 def _amounts(resources: _Amounts) -> _Amounts:
-    """Without the claims of devices, which are not resized."""
+    """Return the resources without claims, which are not resized."""
     return {kind: resources[kind] for kind in ("limits", "requests") if resources.get(kind)}
 
 
 def _given(pod: Object) -> Allocation:
-    """What was set aside for a pod by what its status says, as far as it does."""
+    """Return the allocation of a pod as reported by its status, otherwise its requests."""
     status, asked = pod.get("status") or {}, _asked(pod)
     reports = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     told = {each["name"]: _of_report(each) for each in reports if each.get("resources") is not None}
@@ -194,13 +198,13 @@ def _given(pod: Object) -> Allocation:
 
 
 def _of_report(report: Report) -> _Amounts:
-    """Requests are told beside what a container has; of its limits it has what is set aside."""
+    """Return the resources in a report: allocated requests, and the limits."""
     told = report.get("allocatedResources")
     return _amounts({**report["resources"], **({"requests": told} if told else {})})
 
 
 def _with(pod: Object, given: Allocation) -> Object:
-    """The pod as if it asked for these amounts."""
+    """Return the pod with these amounts as its requests."""
     if given == _asked(pod):
         return pod
     found, spec = copy(pod), dict(pod["spec"])
@@ -217,7 +221,7 @@ def _with(pod: Object, given: Allocation) -> Object:
 
 
 def _reported(status: Object, pod: Object, given: Allocation, *, starting: bool = False) -> Object:
-    """The status with what is set aside; `starting`: and as what the containers have."""
+    """Return the status with the allocation; with `starting`, also as the containers' resources."""
     found = dict(status)
     for group in ("containerStatuses", "initContainerStatuses"):
         if group in found:
@@ -240,7 +244,7 @@ def _of_amounts(report: Report, amounts: _Amounts | None, *, starting: bool) -> 
 
 
 def _is_started_anew(container: Object, report: Report, given: Allocation) -> bool:
-    """Whether it runs, and something changes that it can be given at its start alone."""
+    """Return whether a running container must be restarted for its resize."""
     policies = {
         each["resourceName"]: each.get("restartPolicy") for each in container.get("resizePolicy") or ()
     }

@@ -1,7 +1,6 @@
-"""The statuses that a kubelet writes, as plain objects: of a pod that started, ended or was refused, of a node; and the
-Lease that it keeps for its node, in kube-node-lease.
+"""The statuses that a kubelet writes for pods and nodes, and the node leases.
 
-Minimal, but what `kubectl get`, `describe` and `wait` read is there. Times are RFC 3339 in UTC.
+They have what `kubectl get`, `describe` and `wait` read. Times are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from .resource import Object
 from .store import Record, Store
 from .times import micro_clock_text
 
-#: A container's status.
+#: A container status.
 Report = dict[str, Any]
 
 KUBELET_VERSION = "v1.36.2-simulated"
@@ -30,8 +29,10 @@ def _condition(kind: str, status: str, now: str, reason: str = "") -> dict[str, 
 
 
 def _conditions(old: Object, ready: tuple[str, str], now: str, *, runs: bool = False) -> list[dict[str, Any]]:
-    """The kubelet's own conditions; others, such as PodScheduled and a client's, stay as they are. `runs`: of a pod
-    whose containers are not ready, but that has not ended."""
+    """Return the conditions with the kubelet's own replaced; others, such as PodScheduled, are kept.
+
+    `runs` is true for a pod that has not ended, although its containers are not ready.
+    """
     status, reason = ready
     mine = [
         _condition("PodReadyToStartContainers", "True" if runs else status, now),
@@ -41,7 +42,7 @@ def _conditions(old: Object, ready: tuple[str, str], now: str, *, runs: bool = F
     ]
     names = {condition["type"] for condition in mine}
     if not runs:
-        # What has ended is not resized any more.
+        # An ended pod is no longer resized.
         names |= {"PodResizePending", "PodResizeInProgress"}
     kept = [condition for condition in old.get("conditions") or () if condition["type"] not in names]
     return mine + kept
@@ -63,7 +64,7 @@ def _container_status(container: Object, uid: str, state: dict[str, Any], *, run
 
 
 def running(pod: Object, *, ip: str, host_ip: str, now: str, ready: bool = True) -> Object:
-    """The status of a pod whose containers have all started."""
+    """Return the status of a pod whose containers have all started."""
     status = dict(pod.get("status") or {})
     spec, uid = pod["spec"], pod["metadata"]["uid"]
     started = {"running": {"startedAt": now}}
@@ -87,7 +88,7 @@ def running(pod: Object, *, ip: str, host_ip: str, now: str, ready: bool = True)
             else _container_status(c, uid, done, running=False) | {"ready": True}
             for c in spec["initContainers"]
         ]
-    # A pod that runs has used up its nomination.
+    # A running pod has no nomination.
     status.pop("nominatedNodeName", None)
     return status
 
@@ -97,7 +98,7 @@ def _readiness(ready: bool, now: str) -> tuple[tuple[str, str], str]:
 
 
 def _with_reports(pod: Object, now: str, change: Callable[[Report], Report], *, ready: bool) -> Object:
-    """The status of a pod that goes on running, with what `change` says anew of each container."""
+    """Return the status of a running pod, with the changes by `change` for each container status."""
     status = pod.get("status") or {}
     reports = [{**each, **change(each), "ready": ready} for each in status.get("containerStatuses") or ()]
     return {
@@ -108,12 +109,12 @@ def _with_reports(pod: Object, now: str, change: Callable[[Report], Report], *, 
 
 
 def readied(pod: Object, *, now: str) -> Object:
-    """The status of a pod whose containers have come to be ready."""
+    """Return the status of a pod whose containers became ready."""
     return _with_reports(pod, now, lambda _: {}, ready=True)
 
 
 def exited(pod: Object, *, code: int, now: str) -> Object:
-    """The status of a pod whose containers have exited, and wait to be started again."""
+    """Return the status of a pod whose containers have exited and will be restarted."""
     waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}}
 
     def change(report: Report) -> Report:
@@ -123,7 +124,7 @@ def exited(pod: Object, *, code: int, now: str) -> Object:
 
 
 def started_again(pod: Object, *, now: str, ready: bool) -> Object:
-    """The same when they have."""
+    """Return the status of a pod whose containers were restarted."""
     state = {"running": {"startedAt": now}}
 
     def change(report: Report) -> Report:
@@ -133,7 +134,7 @@ def started_again(pod: Object, *, now: str, ready: bool) -> Object:
 
 
 def restarted(report: Report, now: str) -> Report:
-    """What is said of a container that was stopped and started at once, as its resize needs it."""
+    """Return the status of a container that was restarted by a resize."""
     return {
         **report,
         "state": {"running": {"startedAt": now}},
@@ -145,7 +146,7 @@ def restarted(report: Report, now: str) -> Report:
 def with_resize_condition(
     status: Object, kind: str, now: str, generation: int = 0, *, reason: str = "", message: str = ""
 ) -> Object:
-    """The status with such a condition, of the spec's `generation`, or without one where that is 0."""
+    """Return the status with a resize condition for the spec's `generation`; without it if that is 0."""
     conditions = status.get("conditions") or []
     old = next((each for each in conditions if each["type"] == kind), None)
     others = [each for each in conditions if each["type"] != kind]
@@ -168,7 +169,7 @@ def _exit(report: Report, code: int, now: str, start: str = "") -> dict[str, Any
 
 
 def ended(pod: Object, *, now: str, code: int = 0) -> Object:
-    """The status of a pod whose containers have all exited for good."""
+    """Return the status of a pod whose containers have all exited."""
     status = dict(pod.get("status") or {})
     start, uid = status.get("startTime") or now, pod["metadata"]["uid"]
     known = {each["name"]: each for each in status.get("containerStatuses") or ()}
@@ -187,7 +188,7 @@ def ended(pod: Object, *, now: str, code: int = 0) -> Object:
 
 
 def evicted(pod: Object, *, now: str) -> Object:
-    """The status of a pod that its kubelet has ended, as it does where the node lacks memory."""
+    """Return the status of a pod that its kubelet evicted because of memory pressure."""
     message = "The node was low on resource: memory. "
     status = ended(pod, now=now, code=137)
     target = _condition("DisruptionTarget", "True", now, "TerminationByKubelet") | {"message": message}
@@ -200,16 +201,16 @@ def evicted(pod: Object, *, now: str) -> Object:
 
 
 def refused(pod: Object, *, reason: str, message: str, now: str) -> Object:
-    """The status of a pod that its node did not admit."""
+    """Return the status of a pod that its node did not admit."""
     old = pod.get("status") or {}
     status = {key: old[key] for key in ("conditions", "qosClass") if key in old}
     return {**status, "phase": "Failed", "reason": reason, "message": message, "startTime": now}
 
 
 def ready_node(node: Object, *, host_ip: str, now: str) -> Object:
-    """The node as its kubelet registers it: Ready, with addresses, and without the not-ready taint.
+    """Return the node as registered by its kubelet: Ready, with addresses, and without the not-ready taint.
 
-    In a real cluster the node lifecycle controller takes the taint off; here nobody else would.
+    In a real cluster the node lifecycle controller removes the taint, which does not exist here.
     """
     status = dict(node.get("status") or {})
     conditions = [
@@ -265,12 +266,12 @@ _SECONDS = 40
 
 
 class NodeLeases(NamedTuple):
-    """The leases of all nodes. A store without their table raises KeyError when one is to be renewed."""
+    """The leases of all nodes. Renewing one raises KeyError if the store has no table for leases."""
 
     store: Store
 
     def renew(self, node: Record, now: str) -> None:
-        """Make or renew a node's lease."""
+        """Create or renew a node's lease."""
         micros = micro_clock_text(self.store.clock())
         record = self.store.tables[LEASES].get(_NAMESPACE, node.name)
         if record is None:
@@ -290,7 +291,7 @@ class NodeLeases(NamedTuple):
             self.store.replace(LEASES, record, lease)
 
     def drop(self, node: str) -> None:
-        """Delete the lease of a node that is gone."""
+        """Delete the lease of a deleted node."""
         record = self.store.tables[LEASES].get(_NAMESPACE, node)
         if record is not None:
             self.store.remove(LEASES, record)

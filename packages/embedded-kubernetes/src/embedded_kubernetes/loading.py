@@ -1,8 +1,8 @@
-"""Brings manifests into a server: YAML or JSON, many documents a file, of any served kind, or objects as they are.
+"""Loads manifests into a server: YAML or JSON files with any number of documents of served kinds, or objects.
 
-Every object goes through the API's own create or server-side apply, with all its rules, as a request of the server's
-own. Namespaces and custom resource definitions come first, whatever the order that is given, since others may need
-them. What a dump of another cluster carries and a create may not (uid, resourceVersion and the like) is dropped.
+Every object passes through the API's create or server-side apply, as a request of the server itself. Namespaces and
+custom resource definitions are created first, because other objects may need them. Fields that a dump of another
+cluster has and a create must not (uid, resourceVersion and the like) are dropped.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _NOT_FOR_CREATE = ("uid", "resourceVersion", "creationTimestamp", "managedFields
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-#: The field manager of what is applied from inside the process.
+#: The field manager of objects applied from inside the process.
 MANAGER = "embedded-kubernetes"
 
-#: A file, a YAML text, an object (a List, too), or several of these.
+#: A file, a YAML text, an object or List, or an iterable of these.
 Manifests = Path | str | Mapping[str, Any] | Iterable["Manifests"]
 
 
 class LoadError(ClusterError):
-    """A manifest that cannot be loaded; the text names the file, the document and the object."""
+    """A manifest cannot be loaded; the message names the file, the document and the object."""
 
 
 class _Manifest(NamedTuple):
@@ -75,7 +75,7 @@ def _documents(text: str, where: str) -> Iterator[_Manifest]:
 
 
 def _flat(where: str, document: Any) -> Iterator[_Manifest]:
-    """The document, or what it lists."""
+    """Yield the document, or the items of a list."""
     if not isinstance(document, dict):
         raise LoadError(
             f"{where}: expected an object with apiVersion and kind, found {type(document).__name__}"
@@ -84,7 +84,7 @@ def _flat(where: str, document: Any) -> Iterator[_Manifest]:
     if isinstance(kind, str) and kind.endswith("List") and isinstance(document.get("items"), list):
         for index, item in enumerate(document["items"]):
             if isinstance(item, dict):
-                # Items of a typed list leave out what the list says.
+                # Items of a typed list omit kind and version.
                 item.setdefault("kind", kind[: -len("List")] or None)
                 item.setdefault("apiVersion", document.get("apiVersion"))
             yield from _flat(f"{where}, item {index + 1}", item)
@@ -119,9 +119,9 @@ def _in_order(given: Manifests) -> list[_Manifest]:
 
 
 def create(api: Api, given: Manifests) -> int:
-    """Creates everything that is given, and says how many objects that was. Raises `LoadError`.
+    """Create all objects; return their number. Raises `LoadError`.
 
-    A Namespace that exists already is left as it is; any other object that exists is an error.
+    An existing Namespace is left unchanged; any other existing object is an error.
     """
     manifests = _in_order(given)
     for manifest in manifests:
@@ -133,8 +133,7 @@ def create(api: Api, given: Manifests) -> int:
 
 
 def apply(api: Api, given: Manifests) -> list[Object]:
-    """Creates or changes everything that is given, by server-side apply. Answers the objects, in the order in which
-    they were applied. Raises `LoadError`.
+    """Create or change all objects by server-side apply; return them in order. Raises `LoadError`.
 
     An object without a name (`generateName`) is created.
     """
@@ -162,7 +161,7 @@ def _patch(api: Api, manifest: _Manifest) -> tuple[int, Object]:
 def _ask(
     api: Api, method: str, path: str, content_type: str, manifest: _Manifest, query: str = ""
 ) -> tuple[int, Object]:
-    # Only dates and the like are no JSON; as text they are what the author wrote.
+    # Only dates and the like have no JSON form; `str` restores the author's text.
     body = orjson.dumps(manifest.obj, default=str)
     answer = api.carry_out(Request(method, path, query, body=body, content_type=content_type, user=SELF))
     assert isinstance(answer, Response)

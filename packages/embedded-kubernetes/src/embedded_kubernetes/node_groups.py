@@ -1,4 +1,4 @@
-"""Node groups of the simulated autoscaler, and the rules by which they are given.
+"""Node groups of the simulated autoscaler, and the syntax of their rules.
 
 A rule is one line: `cpu=8,memory=32Gi,pods=110,nvidia.com/gpu=1,label:pool=gpu,taint:gpu=yes:NoSchedule,max=10`.
 """
@@ -16,7 +16,7 @@ from .builtin.placement import TAINT_EFFECTS
 from .resource import Object
 from .simulated_nodes import READY
 
-#: Label of a node that the autoscaler made: of which group it is.
+#: Label with the group of a node that the autoscaler created.
 NODE_GROUP: Final = "agent-scheduler.io/node-group"
 
 _RESOURCES: Final = ("cpu", "memory", "pods", "ephemeral-storage")
@@ -30,11 +30,13 @@ _ALLOWED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """Nodes of one shape. At most `most` of them; a node comes after `delay` seconds, and goes when it has had no pods
-    for `idle` seconds."""
+    """Nodes of one shape, at most `most`.
+
+    A node is created after `delay` seconds, and deleted after `idle` seconds without pods.
+    """
 
     name: str
-    #: Allocatable of each node.
+    #: The allocatable amounts of each node.
     amounts: Mapping[str, str]
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
@@ -53,7 +55,7 @@ class NodeGroup:
         }
 
     def node(self, number: int, *, kubelets: bool = True) -> Object:
-        """The node of this number, as its kubelet registers it. Without `kubelets` it says itself that it is ready."""
+        """Return the node with this number, as registered by its kubelet; without `kubelets`, it is already Ready."""
         name = f"{self.name}-{number}"
         spec = {"taints": [dict(taint) for taint in self.taints]} if self.taints else {}
         return {
@@ -70,20 +72,18 @@ class NodeGroup:
 
 
 def read_rules(rules: Sequence[str]) -> tuple[NodeGroup, ...]:
-    """The groups of these rules, in their order. Raises `RuleError`."""
+    """Return the groups of these rules, in order. Raises `RuleError`."""
     found: dict[str, NodeGroup] = {}
     for number, rule in enumerate(rules, 1):
         group = _read(rule, f"group-{number}")
         if group.name in found:
-            raise RuleError(
-                rule, f"there is another group named {group.name}; give each a name=NAME of its own"
-            )
+            raise RuleError(rule, f"another group is named {group.name}; give each its own name=NAME")
         found[group.name] = group
     return tuple(found.values())
 
 
 class RuleError(ValueError):
-    """A rule that is none; the text says where, and what is allowed."""
+    """A rule is malformed; the message has the position and the allowed values."""
 
     def __init__(self, rule: str, why: str) -> None:
         super().__init__(why)
@@ -105,7 +105,7 @@ def _read(rule: str, name: str) -> NodeGroup:
     for number, entry in enumerate(rule.split(","), 1):
         key, equals, value = entry.strip().partition("=")
         try:
-            # A taint may have no value, and several may share a key.
+            # A taint may lack a value, and several taints may share a key.
             if (not equals and not key.startswith("taint:")) or not key:
                 raise ValueError(f"allowed are {_ALLOWED}")
             if key in seen and not key.startswith("taint:"):
@@ -130,7 +130,7 @@ def _read(rule: str, name: str) -> NodeGroup:
 
 
 def _read_entry(draft: _Draft, key: str, value: str) -> None:
-    """Raises ValueError."""
+    """Parse an entry into the draft. Raises ValueError."""
     kind, colon, rest = key.partition(":")
     if kind == "label" and colon:
         _check(names.qualified, rest)

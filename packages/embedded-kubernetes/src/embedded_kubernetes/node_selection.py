@@ -1,4 +1,4 @@
-"""Which nodes a pod, or an allocation, asks for: node selectors, required node affinity, taints and tolerations."""
+"""Matches nodes to pods or allocations: node selectors, required node affinity, taints and tolerations."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .builtin.eviction import requirement_holds
 from .resource import Object
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-#: Effects of taints that keep pods away.
+#: Taint effects that prevent scheduling.
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 def selects(term: Mapping[str, Any], labels: Mapping[str, str], name: str) -> bool:
-    """Whether a NodeSelectorTerm selects the node. One that asks for nothing selects nothing."""
+    """Return whether a NodeSelectorTerm matches the node. An empty term matches nothing."""
     by_label, by_name = term.get("matchExpressions") or (), term.get("matchFields") or ()
     return bool(by_label or by_name) and (
         all(_holds(each, labels.get(each.get("key", ""))) for each in by_label)
@@ -36,7 +36,7 @@ def _holds(requirement: dict[str, Any], found: str | None) -> bool:
 def may_go_to(
     spec: Object, labels: Mapping[str, str], *, name: str, taints: Iterable[Mapping[str, str]]
 ) -> bool:
-    """Whether a pod with this spec selects the node and tolerates it; room is not asked."""
+    """Return whether a pod with this spec selects the node and tolerates its taints. Capacity is not checked."""
     selector = spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
@@ -54,7 +54,7 @@ def may_go_to(
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, str]) -> bool:
-    """As ToleratesTaint of k8s.io/api/core/v1. One without a key tolerates every taint."""
+    """Return whether a toleration matches a taint, as ToleratesTaint of k8s.io/api/core/v1 does."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:

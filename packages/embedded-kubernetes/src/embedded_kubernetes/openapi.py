@@ -1,12 +1,10 @@
-"""OpenAPI documents, as far as kubectl reads them: explain, apply's patches, whether fields are validated.
+"""OpenAPI documents to the extent that kubectl uses them: explain, patches by apply, and field validation.
 
-/openapi/v3 lists one document for each group and version; each is made when it is first asked for, and again
-only when a definition changes a kind of it. /openapi/v2 is all of them in one, as JSON; the protobuf forms are
-not served (406), from which clients fall back.
+/openapi/v3 has one document per group and version, generated on first use and again after a definition changed one of
+its kinds. /openapi/v2 combines them in one JSON document. Protobuf is not served (406); clients fall back to JSON.
 
-Built-in types are described from the published definitions (`schema_source`), custom ones by their own definition.
-Component names are Kubernetes': `io.k8s.api.core.v1.Pod`, and shared machinery below
-`io.k8s.apimachinery.pkg.apis.meta.v1`.
+Built-in types come from the published definitions (`schema_source`), custom ones from their own definition. Component
+names are Kubernetes': `io.k8s.api.core.v1.Pod`, and shared types below `io.k8s.apimachinery.pkg.apis.meta.v1`.
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ _PARAMETERS = {
 
 
 def respond(path: str, accept: str, resources: Iterable[Resource]) -> tuple[bytes, str, str] | None:
-    """The document at `path`: body, content type and entity tag. None if there is none.
+    """Return body, content type and entity tag of the document at `path`; None for other paths.
 
-    Raises 406 where only a form that is not served would do.
+    Raises 406 if the client accepts only other media types.
     """
     if path not in (_V2, _V3) and not path.startswith(_V3 + "/"):
         return None
@@ -68,7 +66,7 @@ def _digest(body: bytes) -> str:
 
 
 def _versions(resources: tuple[Resource, ...]) -> dict[str, tuple[Resource, ...]]:
-    """`api/v1` or `apis/GROUP/VERSION` to the kinds there."""
+    """Return the kinds by `api/v1` or `apis/GROUP/VERSION`."""
     found: dict[str, list[Resource]] = {}
     for resource in resources:
         found.setdefault(resource.path[1:], []).append(resource)
@@ -87,12 +85,12 @@ def _index(resources: tuple[Resource, ...]) -> bytes:
 
 
 def _fingerprint(kinds: tuple[Resource, ...]) -> str:
-    """Changes whenever the document does, without its being made: an index must not cost every document."""
+    """Return a hash that changes with the document, without generating the document."""
     known = [[kind.plural, kind.schema.root if kind.schema is not None else None] for kind in kinds]
     return _digest(orjson.dumps(known))
 
 
-# Every kind of a key stays alive with it; a definition that changes often pushes its old documents out.
+# The cache keeps its kinds alive; a definition that changes often evicts its own old documents.
 @lru_cache(maxsize=64)
 def _document(kinds: tuple[Resource, ...]) -> bytes:
     paths: Object = {}
@@ -166,7 +164,7 @@ def _v2(resources: tuple[Resource, ...]) -> bytes:
 
 _REF = "#/components/schemas/"
 _ROOT = "core.v1.Pod"
-#: What OpenAPI v3 says of two types that its second version could not describe.
+#: Types that OpenAPI v3 describes differently from v2.
 _NAMED: dict[str, Object] = {
     "api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     "util.intstr.IntOrString": {
@@ -177,7 +175,7 @@ _NAMED: dict[str, Object] = {
 
 
 def schemas(resources: Iterable[Resource]) -> Object:
-    """The components of the kinds of one group and version, everything they refer to included."""
+    """Return the components of the kinds of one group and version, with everything that they refer to."""
     found: dict[str, Object] = {}
     for resource in resources:
         if resource.custom:
@@ -210,7 +208,7 @@ def _gvk(resource: Resource) -> Object:
 
 
 def _add(model: str, found: dict[str, Object]) -> Object:
-    """The component of a type; it and those that it refers to are in `found` thereafter."""
+    """Return the component of a type; add it and the types it refers to to `found`."""
     name = source.full_names()[model]
     if name not in found:
         described = source.descriptions(model)
@@ -229,7 +227,10 @@ def _described(written: Object, text: str | None) -> Object:
 
 
 def _type(written: Object, found: dict[str, Object], *, alone: bool = False) -> Object:
-    """A field's type, with its references resolved. One `alone` is wrapped: a reference has no room for more."""
+    """Return a field's type with its references added.
+
+    With `alone`, a reference is wrapped so that it can have more keys.
+    """
     inner: Any = {key: value for key, value in written.items() if key != "$ref"}
     if reference := written.get("$ref"):
         _add(source.short(reference), found)

@@ -1,7 +1,7 @@
-"""The clock's part in serving: a watch's deadline and bookmarks, and the collector's turns.
+"""Timers of watches (deadline, bookmarks), and the scheduling of the collector.
 
-Verbs are pure and take no time; what happens later is scheduled here on an event loop, the same way for HTTP and
-for the in-process door. Callbacks of a loop have no awaiter, so each owner cancels what it scheduled.
+Verbs take no time; later actions are scheduled here on an event loop, for HTTP and for the in-process transport.
+Callbacks of a loop are not awaited, so each owner cancels what it scheduled.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .requests import Stream
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between bookmarks, and how long before the deadline the last one is sent (cacher's bookmark timer).
+#: The interval of bookmarks in seconds, and the time of the last one before the deadline (cacher's bookmark timer).
 BOOKMARK_SECONDS = 60.0
 _BEFORE_DEADLINE = 2.0
 
 
 class StreamTimers:
-    """Ends a watch at its deadline and sends its bookmarks on the way. Owner: whoever pumps the stream."""
+    """Sends a watch's bookmarks and ends it at its deadline. Owned by the reader of the stream."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stream: Stream) -> None:
         self._loop = loop
@@ -48,7 +48,7 @@ class StreamTimers:
 
 
 class CollectorTurns:
-    """Gives the collector a short turn on every pass of the loop while it has work."""
+    """Runs one step of the collector per iteration of the event loop while it has work."""
 
     def __init__(self, collector: Collector, loop: asyncio.AbstractEventLoop) -> None:
         self._collector = collector
@@ -67,8 +67,8 @@ class CollectorTurns:
         try:
             more = self._collector.step()
         except Exception:
-            # One object that cannot be collected must not stop the collection of the others.
-            _log.exception("a collection failed")
+            # An object that cannot be collected must not prevent the collection of others.
+            _log.exception("collection failed")
             self._collector.abandon()
             more = self._collector.busy
         if more:

@@ -1,4 +1,4 @@
-"""What is served beside objects: discovery, schemas, health, metrics, and what the issuer of tokens tells of itself."""
+"""Paths that are not objects: discovery, schemas, health, metrics and the token issuer's documents."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _READINESS = _CHECKS | {"etcd-readiness", "informer-sync", "shutdown"}
 _TEXT = "text/plain; charset=utf-8"
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 _METRIC = "apiserver_resource_objects"
-#: Paths of OpenID Connect discovery.
+#: The paths of OpenID Connect discovery.
 _CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
-#: Below these nothing is served, which is told as of groups and kinds.
+#: Unknown paths below these get a 404 Status instead of a plain page.
 _SERVICES = tuple(f"{path}/" for path in ("/version", _CONFIGURATION, _KEYS))
 
 
@@ -35,14 +35,14 @@ def page_not_found() -> Response:
 
 
 class Pages:
-    """The pages of one server. `address` is the host and port by which it is reached."""
+    """The pages of one server. `address` is its host and port."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self.address = "127.0.0.1:6443"
 
     def answer(self, request: Request, segments: list[str]) -> Response:
-        """The page at a path of these segments. Raises 404 or 405."""
+        """Return the page at the path with these segments. Raises 404 or 405."""
         first = segments[0]
         if request.path.endswith("/") and (first in _HEALTH or segments == ["metrics"]):
             return page_not_found()
@@ -74,14 +74,14 @@ class Pages:
         return Response(200, text, content_type)
 
     def no_version(self, group: str) -> Response:
-        """A built-in group answers for its versions too; for other groups nobody does."""
+        """Return the response for an unknown version: a 404 Status in a built-in group, otherwise a plain page."""
         resources = self._registry.resources()
         if any(resource.group == group and not resource.custom for resource in resources):
             raise not_found_path()
         return page_not_found()
 
     def _issuer(self, path: str) -> tuple[object, str] | None:
-        """OpenID Connect discovery, and the key set."""
+        """Return the documents of OpenID Connect discovery and their content types."""
         issuer = Access.of(self._registry).issuer
         if path == _CONFIGURATION:
             document = {
@@ -96,7 +96,7 @@ class Pages:
 
 
 def _health(name: str, checks: list[str], request: Request) -> Response:
-    """What is served is healthy: there is one check, that the server answers, by the names of a real server's."""
+    """Return the health. The only check is that the server responds, under the names of kube-apiserver's checks."""
     known = _READINESS if name == "readyz" else _CHECKS
     if checks and "/".join(checks) not in known:
         return page_not_found()
@@ -107,7 +107,7 @@ def _health(name: str, checks: list[str], request: Request) -> Response:
 
 
 def _metrics(registry: Registry) -> str:
-    """How many objects of each kind are stored, in the Prometheus text format."""
+    """Return the number of stored objects of each kind in the Prometheus text format."""
     lines = [
         f"# HELP {_METRIC} Number of stored objects, by group and resource.",
         f"# TYPE {_METRIC} gauge",

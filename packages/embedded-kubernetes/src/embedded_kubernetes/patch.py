@@ -1,9 +1,8 @@
-"""JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386), with the answers of a real API server.
+"""JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386), with kube-apiserver's errors.
 
 `strategic_merge_patch` is re-exported, so that callers find every patch type here. All functions take plain JSON
-objects. A JSON patch is carried out in place. The merges leave the document as it is and answer another one, which
-shares with it all that the patch does not name: so what changed is told by identity, and nothing else is looked at
-again. The patch itself is used up.
+objects. A JSON patch changes the document in place. The merges return a new document that shares unpatched parts with
+the old one, so that callers detect changes by identity and skip the rest. Merges consume the patch.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from .strategic import strategic_merge_patch
 
 __all__ = ["json_patch", "merge_patch", "strategic_merge_patch"]
 
-#: A server refuses longer JSON patches (apiserver's maxJSONPatchOperations).
+#: kube-apiserver rejects longer JSON patches (maxJSONPatchOperations).
 MAX_OPERATIONS = 10_000
 
 
 def json_patch(doc: Object, operations: object) -> Object:
-    """Apply the operations in order, in place. A malformed patch is a 400; one that does not apply is a 422."""
+    """Apply the operations in order, in place. Raises 400 for a malformed patch, 422 for one that does not apply."""
     if not isinstance(operations, list):
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {json_name(operations)}"
@@ -42,7 +41,7 @@ def json_patch(doc: Object, operations: object) -> Object:
 
 
 def carried_out(doc: Object, operations: list[Object]) -> Object:
-    """As `json_patch`, whatever stands in the operations. Raises `PatchFailed`."""
+    """Apply operations that were not checked. Raises `PatchFailed`."""
     for operation in operations:
         kind = operation.get("op")
         apply = _OPERATIONS.get(kind) if isinstance(kind, str) else None
@@ -53,9 +52,9 @@ def carried_out(doc: Object, operations: list[Object]) -> Object:
 
 
 def merge_patch(doc: Object, patch: object, *, nulls: bool = True) -> Object:
-    """RFC 7386: objects merge, null removes, all else replaces. A patch that is no object is a 400.
+    """Apply a merge patch: objects merge, null removes, other values replace. Raises 400 unless it is an object.
 
-    `nulls`: whether the patch may have any.
+    `nulls` is whether the patch may contain null.
     """
     if not isinstance(patch, dict):
         raise bad_request(
@@ -84,7 +83,7 @@ def _merged(target: Object, patch: Object, nulls: bool) -> Object:
 
 
 def _prune_nulls(value: Any) -> None:
-    """Nulls inside a value that is new to the document mean absent, too."""
+    """Remove nulls from a new value, where they mean absent, too."""
     if isinstance(value, dict):
         for key in [key for key, inner in value.items() if inner is None]:
             del value[key]
@@ -96,8 +95,10 @@ def _prune_nulls(value: Any) -> None:
 
 
 class PatchFailed(ApiError):
-    """A JSON patch that does not apply. Its author is not told `why`; who is told of a webhook's patch is, in the words
-    of the library that a real server applies it with."""
+    """A JSON patch that does not apply. Its author does not get `why`, but a webhook's failure includes it.
+
+    `why` has the wording of the library that kube-apiserver uses.
+    """
 
     def __init__(self, why: str) -> None:
         text = "the server rejected our request due to an error in our request"
@@ -105,7 +106,7 @@ class PatchFailed(ApiError):
         self.why = why
 
 
-#: Ends of its messages.
+#: The ends of its messages.
 _MISSING_VALUE, _BAD_INDEX, _TEST = "missing value", "invalid index referenced", "test failed"
 
 
@@ -125,7 +126,7 @@ def _check_operation(operation: object) -> None:
 
 
 def _find(doc: Any, pointer: object, problem: str) -> tuple[Any, str]:
-    """The container that holds a pointer's target, and the last token. `problem`: there is no such container."""
+    """Return the container of a pointer's target, and the last token. `problem` is the error if it is missing."""
     if not isinstance(pointer, str):
         field = "from" if "from path" in problem else "path"
         raise PatchFailed(f"{problem.split()[0]} operation failed to decode {field}: {_MISSING_VALUE}")
@@ -143,7 +144,10 @@ def _find(doc: Any, pointer: object, problem: str) -> tuple[Any, str]:
 
 
 def _index(items: list[Any], token: str, size: int) -> int:
-    """The index that a token names among `size` places. Negative ones count from the end, as a server allows."""
+    """Return the index that a token names among `size` places.
+
+    As in kube-apiserver, negative ones count from the end.
+    """
     try:
         index = int(token) if token.lstrip("+-").isascii() and token.lstrip("+-").isdigit() else None
     except ValueError:
@@ -194,7 +198,7 @@ def _take(container: Any, token: str) -> Any:
 
 
 def _at(problem: str, does: Callable[..., Any], *given: Any) -> Any:
-    """What `does` returns; `problem` goes before what is wrong."""
+    """Return what `does` returns; prefix an error with `problem`."""
     try:
         return does(*given)
     except PatchFailed as failed:
@@ -258,7 +262,7 @@ def _test(doc: Object, operation: Object) -> None:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """JSON equality: Python holds True and 1 for equal, JSON does not."""
+    """Return whether two JSON values are equal. Unlike in Python, true does not equal 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,6 +1,6 @@
-"""PATCH of an object or of one of its subresources: JSON patch, merge, strategic merge and server-side apply.
+"""PATCH of an object or a subresource: JSON patch, merge, strategic merge and server-side apply.
 
-What a patch comes to is judged and stored as an update is (`writing`).
+The patched object is admitted, validated and stored like an update (`writing`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PATCH_TYPES = {
 
 
 class _Patched(NamedTuple):
-    """What a patch comes to. `before` is the stored object, of which it may hold parts."""
+    """The result of a patch. `before` is the stored object, with which `new` may share parts."""
 
     new: Object
     warnings: Warnings
@@ -40,7 +40,7 @@ class _Patched(NamedTuple):
 def patched(
     registry: Registry, served: Served, namespace: str, name: str, *, subresource: str, request: Request
 ) -> Answer:
-    """PATCH of an object or of its status: JSON patch, merge, strategic merge or server-side apply."""
+    """Handle the PATCH of an object or its status."""
     resource = served.resource
     form = _patch_form(request, served)
     applies = form == "apply"
@@ -71,8 +71,8 @@ def _merged(served: Served, old: Record, form: str, request: Request) -> _Patche
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from None
     before = served.stored.decode(old.data)
-    # What a merge leaves alone stays the stored object's own, and is not judged again. Custom kinds may have got
-    # another schema since, and the two forms of a shaped kind have no parts in common.
+    # Parts that a merge does not change stay shared with the stored object and are not validated again. Excluded are
+    # custom kinds, whose schema may have changed, and shaped kinds, whose two forms share no parts.
     known = before if form != "json" and not resource.custom and resource.shape is None else None
     doc = served.view.decode(old.data) if known is None else known
     if form == "json":
@@ -83,7 +83,7 @@ def _merged(served: Served, old: Record, form: str, request: Request) -> _Patche
         new = patch.merge_patch(doc, body, nulls=b"null" in request.body)
     else:
         new = patch.strategic_merge_patch(doc, body, resource)
-        # It is merged into the type itself, where the names of the type say nothing.
+        # kube-apiserver decodes the result into the type, which ignores kind and version.
         new["kind"], new["apiVersion"] = resource.kind, resource.api_version
     try:
         new = check_names(new, resource)
@@ -96,11 +96,11 @@ def _merged(served: Served, old: Record, form: str, request: Request) -> _Patche
 
 
 def _unshare(new: Object, before: Object) -> None:
-    """Let rules complete `new`, which shares with `before` what a patch left alone, without a change of `before`.
+    """Copy parts of `new` that it shares with `before`, so that rules can complete `new` without changing `before`.
 
-    A part that is as it was stored is complete: rules may exchange what stands in it, and nothing further down. What a
-    patch says of one field may complete another, so a part that it named gets all of its own; but for metadata and
-    status, of which no rule completes what lies deeper.
+    An unchanged part is complete: rules may replace values in it, but nothing below. A patched field may affect the
+    completion of others, so a patched part is copied deeply, except for metadata and status, where no rule completes
+    nested values.
     """
     for name, value in new.items():
         if type(value) is str:
@@ -113,7 +113,7 @@ def _unshare(new: Object, before: Object) -> None:
 
 
 def _patch_gone_wrong(refused: ApiError, request: Request) -> ApiError:
-    """What a patch answers whose outcome cannot be decoded: not a bad request, but an invalid patch."""
+    """Return the error for a patch whose result cannot be decoded: an invalid patch instead of a bad request."""
     if refused.code != 400:
         return refused
     cause = causes.invalid("patch", request.body.decode("utf-8", "replace"), refused.message)
@@ -130,7 +130,7 @@ def _patch_form(request: Request, served: Served) -> str:
 
 
 def _configuration(request: Request, served: Served, namespace: str, name: str, *, exists: bool) -> Object:
-    """The configuration that is applied to the object of this name, with its name and namespace."""
+    """Return the applied configuration, with name and namespace of the object."""
     resource = served.resource
     config: Any = parse(request, resource.kind, may_be_yaml=True)
     if not isinstance(config, dict):
@@ -179,8 +179,8 @@ def _applied(
         now=registry.now(),
         subresource=subresource,
     )
-    # `apply` has judged the configuration. To decode that here would fill in what nobody applied, so what is
-    # decoded is the outcome.
+    # `apply` has validated the configuration. Decoding it here would add defaults that are not applied, so the result
+    # is decoded instead.
     warnings = check_fields(request, new, resource)
     if old is None and metadata.get("uid"):
         why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"

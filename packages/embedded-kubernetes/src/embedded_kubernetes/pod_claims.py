@@ -1,9 +1,9 @@
-"""Which ResourceClaims a stored pod uses, and by what name, for those that make claims and those that honour them.
+"""The ResourceClaims that a stored pod uses, and their names.
 
-A pod names a claim itself, or a template; of a claim that was generated from a template its status tells the name. The
-claim that a scheduler makes for extended resources is named by the status alone (KEP-5004).
+A pod names a claim or a template. The name of a claim that was generated from a template is in the pod's status. The
+claim that a scheduler creates for extended resources is only named in the status (KEP-5004).
 
-Costs: a search of the pod's bytes for pods without claims; nothing is decoded for them.
+Cost: one search of the encoded pod if it has no claims; it is not decoded.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _IN_STATUS = b'"extendedResourceClaimStatus":{'
 class Use(NamedTuple):
     """One claim of a pod."""
 
-    #: Its name among `spec.resourceClaims`; empty for the claim for extended resources.
+    #: Its name in `spec.resourceClaims`; empty for the claim for extended resources.
     entry: str
-    #: The template that it comes from; empty where none does.
+    #: Its template; empty if it has none.
     template: str
-    #: The claim's name; None while it is not known, and empty if the pod needs none after all.
+    #: The claim's name; None while it is unknown, empty if the pod needs no claim.
     claim: str | None
 
 
 def names_claims(pod: Record) -> bool:
-    """Whether the pod's spec, of which that never changes, has claims. True for some that have none."""
+    """Return whether the pod's immutable spec has claims. False positives are possible."""
     return _IN_SPEC in pod.data
 
 
 def uses_claims(pod: Object) -> bool:
-    """Whether a decoded pod uses any claim."""
+    """Return whether a decoded pod uses any claim."""
     return "resourceClaims" in pod["spec"] or "extendedResourceClaimStatus" in pod.get("status", {})
 
 
 def uses_of(pod: Record) -> tuple[Use, ...]:
-    """The claims of a pod, in the order of its spec."""
+    """Return the claims of a pod in the order of its spec."""
     if _IN_SPEC not in pod.data and _IN_STATUS not in pod.data:
         return ()
     read: Object = orjson.loads(pod.data)

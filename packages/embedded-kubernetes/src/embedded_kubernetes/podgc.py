@@ -1,11 +1,11 @@
-"""Removes pods of nodes that do not exist, which no kubelet will ever stop (pkg/controller/podgc).
+"""Deletes pods of missing nodes, which no kubelet stops (pkg/controller/podgc).
 
-A pod that is bound to a missing node is marked Failed with the condition DisruptionTarget, as there, and deleted
-without grace once the node has been missing for a while: a node that is replaced under its name keeps its pods.
-Finalizers hold such a pod as they hold any other. A real controller waits 40 seconds; a simulated cluster has
-nobody to wait for. Pods that ended are never too many here, and none is collected for that.
+A pod that is bound to a missing node is marked Failed with the condition DisruptionTarget and deleted without grace,
+after the node has been missing for a while: a node that is replaced under the same name keeps its pods. Finalizers
+still delay the deletion. kube-controller-manager waits 40 seconds; a simulated cluster can wait less. Terminated pods
+are not collected for their number.
 
-Costs: one dict lookup for each event of a bound pod.
+Cost: one dictionary lookup per event of a bound pod.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GONE = {
 
 
 class PodCollector(Controller):
-    """The pods of one registry's missing nodes."""
+    """Deletes the pods of one registry's missing nodes."""
 
     def __init__(self, registry: Registry, *, quarantine_seconds: float = 5.0) -> None:
         self._registry = registry
@@ -36,9 +36,10 @@ class PodCollector(Controller):
         self._pods = registry.stored(PODS)
         self._nodes = registry.stored(NODES).table.records
         self._node = self._pods.table.field_names.index("spec.nodeName")
-        #: Missing node -> when its pods are to go. In the order of those times, since all wait equally long.
+        #: Missing nodes with the time when their pods are deleted, in order of that time because all wait equally
+        #: long.
         self._missing: dict[str, float] = {}
-        #: Pods that are due, as (key, uid).
+        #: Pods to delete, as (key, uid).
         self._due = WorkQueue[tuple[str, str]]()
         for record in self._pods.table.scan(""):
             self._look(record)
@@ -80,7 +81,7 @@ class PodCollector(Controller):
     def _collect(self, due: tuple[str, str]) -> None:
         key, uid = due
         record = self._pods.table.records.get(key)
-        # The node may have come back while others' pods were collected.
+        # The node may exist again.
         if record is None or record.uid != uid or record.fields[self._node] in self._nodes:
             return
         pod = self._pods.stored.decode(record.data)

@@ -1,4 +1,4 @@
-"""How tables and scales show what many kinds have: times, labels and selectors."""
+"""Formats of times, labels and selectors in tables and scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN = "<unknown>"
 
 
 def age(since: str | None, now: str) -> str:
-    """How long ago a time was, as kubectl shortens it. `<unknown>` if it never was."""
+    """Return the time since `since` in kubectl's short form; `<unknown>` if it is unset."""
     if not since:
         return UNKNOWN
     try:
@@ -23,12 +23,12 @@ def age(since: str | None, now: str) -> str:
     return human_duration(int(seconds))
 
 
-# A list asks for the same present for every row, and bursts share their seconds.
+# Cached, because all rows of a list have the same current time and objects of a burst the same creation time.
 _moment = lru_cache(maxsize=4096)(parse)
 
 
 def human_duration(seconds: int) -> str:
-    """`90s`, `5m30s`, `3h15m`, `2d4h`, `400d`: apimachinery's `duration.HumanDuration`."""
+    """Format a duration as `duration.HumanDuration` of apimachinery does: `90s`, `5m30s`, `3h15m`, `2d4h`, `400d`."""
     if seconds < -1:
         return "<invalid>"
     if seconds < 120:
@@ -65,7 +65,7 @@ def labels(selector: Mapping[str, str] | None) -> str:
 
 
 def label_selector(selector: Mapping[str, Any] | None) -> str:
-    """A LabelSelector as the text that kubectl's -l takes."""
+    """Return a LabelSelector in the form of kubectl's -l."""
     if not selector:
         return NONE
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]

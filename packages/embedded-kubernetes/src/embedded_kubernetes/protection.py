@@ -1,12 +1,11 @@
-"""Lets claims and volumes go once nothing uses them: they are created with a finalizer that nobody else removes.
+"""Releases deleted claims and volumes when they are no longer used, by removing their protection finalizers.
 
-Stands in for pkg/controller/volume/pvcprotection and pvprotection. A claim is in use while a pod of its namespace
-names it, or made it for an ephemeral volume, and has not ended. (A real controller leaves out pods that are on no
-node yet and counts ended ones until they are deleted; here a pod that can still run counts, and no other.) A
-volume is in use while the claim that it is reserved for is there and bound to it; a phase `Bound` whose claim is gone
-means nothing, since no volume controller may be running.
+Replaces pkg/controller/volume/pvcprotection and pvprotection. A claim is in use by pods of its namespace that have
+not ended and that name it or own it for an ephemeral volume. (The real controller ignores unscheduled pods and counts
+ended ones until they are deleted.) A volume is in use while the claim in its claimRef exists and is bound to it. A
+phase `Bound` without claim is ignored, because the volume controller may not be running.
 
-Costs: pods are looked at only in namespaces where a claim is being deleted.
+Cost: pods are only examined in namespaces where a claim is being deleted.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class Protection(Controller):
         self._claims = registry.stored(CLAIMS)
         self._volumes = registry.stored(VOLUMES)
         self._phase = self._pods.table.field_names.index("status.phase")
-        #: Pods by the keys of the claims that they use, in namespaces where a claim is being deleted and still
-        #: protected. Exact once `_noted_pods` is empty.
+        #: Pods by the keys of the claims that they use, in namespaces with a protected claim that is being deleted.
+        #: Exact when `_noted_pods` is empty.
         self._users: Index[str, str] = Index()
-        #: Claims that are being deleted and still protected, by namespace, and such volumes.
+        #: Protected claims that are being deleted, by namespace, and such volumes.
         self._leaving: dict[str, set[str]] = {}
         self._leaving_volumes: set[str] = set()
-        #: Keys to look at, in order of arrival.
+        #: Keys to process, in order of arrival.
         self._noted_claims = WorkQueue[str]()
         self._noted_pods = WorkQueue[str]()
         self._noted_volumes = WorkQueue[str]()
@@ -73,7 +72,7 @@ class Protection(Controller):
             self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`. Claims are judged once every noted pod has been looked at."""
+        """See `Controller`. Claims are decided once every queued pod has been processed."""
         self._noted_pods.work(most, self._see_pod)
         for _ in range(most):
             if self._noted_pods or not self._noted_claims:
@@ -94,7 +93,7 @@ class Protection(Controller):
                 self._noted_claims.add(claim)
 
     def _claims_of(self, record: Record) -> tuple[str, ...]:
-        """Keys of the claims that a pod uses; none for a pod that has ended."""
+        """Return the keys of the claims that a pod uses; none for a pod that has ended."""
         if record.fields[self._phase] in _FINAL:
             return ()
         if b'"persistentVolumeClaim":{' not in record.data and b'"ephemeral":{' not in record.data:
@@ -106,7 +105,7 @@ class Protection(Controller):
             elif volume.get("ephemeral"):
                 name = f"{record.name}-{volume.get('name', '')}"
                 claim = self._claims.table.get(record.namespace, name)
-                # A claim of that name that is not the pod's own is not used by it.
+                # The pod does not use a claim with this name that it does not own.
                 if claim is not None and record.uid in claim.owners:
                     found.append(name)
         return tuple(dict.fromkeys(f"{record.namespace}/{name}" for name in found))
@@ -127,7 +126,7 @@ class Protection(Controller):
             self._drop(namespace, name)
 
     def _drop(self, namespace: str, name: str) -> None:
-        """A claim no longer waits; with the last of a namespace its pods need not be followed any more."""
+        """Stop tracking a claim, and the pods of its namespace with the last one."""
         leaving = self._leaving.get(namespace)
         if leaving is None:
             return

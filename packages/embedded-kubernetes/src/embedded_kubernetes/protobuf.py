@@ -1,9 +1,8 @@
-"""Request bodies in Kubernetes' protobuf envelope, as some clients send them for built-in kinds.
+"""Decodes request bodies in Kubernetes' protobuf envelope, which some clients send for built-in kinds.
 
-kubectl's typed commands (create, drain, auth) may send `application/vnd.kubernetes.protobuf` and take JSON in
-return. Field numbers are those of the `generated.proto` files of k8s.io/api and apimachinery; types come from
-`schema_source`, so a message needs no more than its numbers. `data/protobuf.json` has those of what such commands
-send; a message or field that it lacks is refused with a 415, never dropped.
+kubectl's typed commands (create, drain, auth) may send `application/vnd.kubernetes.protobuf` and accept JSON. Field
+numbers are those of the `generated.proto` files of k8s.io/api and apimachinery; types come from `schema_source`.
+`data/protobuf.json` has the messages of such commands. Unknown messages and fields get 415; they are never dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MAGIC = b"k8s\x00"
 
 
 def decode(body: bytes) -> Object:
-    """The object in an envelope. Raises 400 for bytes that are none, 415 for what the tables lack."""
+    """Return the object in an envelope. Raises 400 for malformed bytes, 415 for unknown messages or fields."""
     if not body.startswith(_MAGIC):
         raise bad_request(
             "the body is not in Kubernetes' protobuf envelope: it does not begin with its magic"
@@ -42,7 +41,7 @@ def decode(body: bytes) -> Object:
 
 
 def wire_fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """Field numbers and raw values: an int, or a slice of `data`."""
+    """Yield field numbers and raw values: an int, or a slice of `data`."""
     at, end = 0, len(data)
     while at < end:
         tag, at = _varint(data, at)
@@ -119,7 +118,7 @@ def _value(type_: source.Type, raw: Any) -> Any:
         parts = dict(wire_fields(raw))
         return _text(parts.get(3, b"")) if parts.get(1) else _value(_INTEGER, parts.get(2, 0))
     if type_.kind == source.RAW:
-        # A message around JSON, as FieldsV1 is.
+        # A message around JSON, such as FieldsV1.
         return orjson.loads(_slice(dict(wire_fields(raw)).get(1, b"null")))
     if type_.struct:
         return _message(type_.struct, raw)
@@ -127,9 +126,9 @@ def _value(type_: source.Type, raw: Any) -> Any:
 
 
 def _slice(raw: Any) -> bytes:
-    # bytes(number) would make that many zeros.
+    # bytes(number) would return that number of zeros.
     if isinstance(raw, int):
-        raise TypeError("a number stands where bytes are expected")
+        raise TypeError("found a number instead of bytes")
     return bytes(raw)
 
 
@@ -144,6 +143,6 @@ def _unknown(what: str) -> ApiError:
     return ApiError(
         415,
         "UnsupportedMediaType",
-        f"the body of the request was in a protobuf form that this server does not know ({what}) - accepted "
+        f"the body of the request was in a protobuf form that this server does not support ({what}) - accepted "
         "media types include: application/json, application/yaml",
     )

@@ -1,14 +1,16 @@
-"""Fixtures of embedded clusters, for who names it in the `conftest.py` at the root of the tests:
+"""Pytest fixtures for embedded clusters.
+
+Enable them in the `conftest.py` at the root of the tests:
 
     pytest_plugins = ["embedded_kubernetes.pytest_plugin"]
 
-`embedded_cluster` is a cluster for one test, with the options of its mark, if any:
+`embedded_cluster` is a cluster for one test, with the options of the test's marker:
 
     @pytest.mark.embedded_cluster(nodes=3)
     def test_nodes(embedded_cluster): ...
 
-`embedded_clusters` starts as many as are asked for: `embedded_clusters(nodes=3)`. All of them end with the test.
-It is no entry point of pytest: a project that merely has this distribution installed gets no fixtures from it.
+`embedded_clusters` starts a cluster per call: `embedded_clusters(nodes=3)`. All clusters end with the test. There is
+no entry point, so that installing this distribution does not add fixtures to every run of pytest.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def embedded_clusters() -> Iterator[Callable[..., EmbeddedCluster]]:
-    """Starts a cluster with the options that it is called with."""
+    """Return a function that starts a cluster with the given options."""
     from .embedded import EmbeddedCluster
 
     with ExitStack() as running:
@@ -43,7 +45,7 @@ def embedded_clusters() -> Iterator[Callable[..., EmbeddedCluster]]:
 def embedded_cluster(
     request: pytest.FixtureRequest, embedded_clusters: Callable[..., EmbeddedCluster]
 ) -> EmbeddedCluster:
-    """A cluster that is this test's alone."""
+    """Return a cluster for this test only."""
     options: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers(MARK))):
         options.update(mark.kwargs)

@@ -1,9 +1,8 @@
-"""The one text that a Kubernetes API server writes for a quantity.
+"""The canonical form of quantities.
 
-A server parses every quantity and writes it back in canonical form, so that `1000m` reads as `1` and `1024Mi`
-as `1Gi`; clients compare what they read. The rules are those of apimachinery's `resource.Quantity`: precision
-down to nano (rounded away from zero), at most 2^63-1, the format (binary, decimal or exponent) of the text kept
-where the amount allows it.
+The API server parses every quantity and writes it in canonical form: `1000m` becomes `1` and `1024Mi` becomes `1Gi`.
+Clients compare these texts. The rules are those of apimachinery's `resource.Quantity`: precision to nano (rounded
+away from zero), at most 2^63-1, and the format of the text (binary, decimal or exponent) is kept where possible.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from functools import lru_cache
 
 from apimachinery.quantity import BINARY, DECIMAL, UNIT, QuantityError, parse
 
-#: The texts of Go's `ErrFormatWrong` and `ErrSuffix`, which clients see.
+#: The messages of Go's `ErrFormatWrong`, `ErrSuffix` and `ErrNumeric`, which clients see.
 FORMAT_WRONG = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 SUFFIX_WRONG = "unable to parse quantity's suffix"
 NUMBER_WRONG = "unable to parse numeric part of quantity"
@@ -23,12 +22,12 @@ _BINARY_SUFFIX = ("", *BINARY)
 
 
 class QuantityFormatError(ValueError):
-    """A text that is not a quantity; the message is Go's."""
+    """The text is not a quantity; the message is Go's."""
 
 
 @lru_cache(maxsize=65536)
 def canonical_quantity(text: str) -> str:
-    """The canonical text of a quantity: `"0.5"` is `"500m"`, `"1024Mi"` is `"1Gi"`, `"1e3"` stays.
+    """Return the canonical text of a quantity: `"0.5"` is `"500m"`, `"1024Mi"` is `"1Gi"`, `"1e3"` is unchanged.
 
     Raises `QuantityFormatError`.
     """

@@ -1,8 +1,8 @@
 """Get, list and watch.
 
-Lists come straight from stored bytes. The rules for `resourceVersion`, `resourceVersionMatch`, `limit` and
-`continue` are those of the Kubernetes API concepts ("Resource versions", "Retrieving large results sets in
-chunks"); for `sendInitialEvents`, KEP-3157.
+Lists consist of stored bytes. The rules for `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` are
+those of the Kubernetes API concepts ("Resource versions", "Retrieving large results sets in chunks"); those for
+`sendInitialEvents` are in KEP-3157.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .store import Compacted, Record
 from .views import PartialView, TableView, View, negotiate
 from .watch import Watcher, initial, replay
 
-#: Seconds that a watch without timeoutSeconds lasts: at least this, at most twice it (min-request-timeout).
+#: Seconds until a watch without timeoutSeconds ends: a random time between this and twice this (min-request-timeout).
 WATCH_TIMEOUT = 1800.0
 _CONTINUE_VERSION = "meta.k8s.io/v1"
 
 
 def view_of(registry: Registry, served: Served, request: Request) -> View:
-    """The view that Accept asked for. Raises 406."""
+    """Return the view that the Accept header selects. Raises 406."""
     asked = negotiate(request.accept, custom=served.resource.custom)
     form = asked.form
     if form == "Table":
@@ -44,7 +44,7 @@ def view_of(registry: Registry, served: Served, request: Request) -> View:
 
 
 def get(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Response:
-    """GET of one object."""
+    """Handle the GET of one object."""
     view = view_of(registry, served, request)
     record = served.table.get(namespace, name)
     if record is None:
@@ -64,7 +64,7 @@ def _selector(served: Served, request: Request) -> Selector | None:
 
 
 def _check_not_future(registry: Registry, version: int) -> None:
-    """A version that was never given out cannot be waited for: only this server gives them out."""
+    """Check that the version exists. This is the only server, so a future version cannot be awaited. Raises 504."""
     current = registry.store.rv
     if version > current:
         raise ApiError(
@@ -88,7 +88,7 @@ def _refuse_options(causes: Iterable[Cause]) -> None:
 
 
 def _list_problems(parameters: Mapping[str, str]) -> Iterator[Cause]:
-    """What is wrong with the options of a list that must go together."""
+    """Yield invalid combinations of a list's options."""
     match, version = parameters.get(_MATCH, ""), parameters.get("resourceVersion", "")
     if match:
         if not version:
@@ -104,7 +104,7 @@ def _list_problems(parameters: Mapping[str, str]) -> Iterator[Cause]:
 
 
 def _watch_problems(parameters: Mapping[str, str]) -> Iterator[Cause]:
-    """What is wrong with the options of a watch that must go together."""
+    """Yield invalid combinations of a watch's options."""
     match, initial_events = parameters.get(_MATCH, ""), "sendInitialEvents" in parameters
     if initial_events and match != "NotOlderThan":
         yield forbidden(_MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
@@ -135,7 +135,7 @@ def _read_token(token: str) -> tuple[int, str]:
 
 
 def list_objects(registry: Registry, served: Served, namespace: str, request: Request) -> Response:
-    """GET of a collection."""
+    """Handle the GET of a collection."""
     view = view_of(registry, served, request)
     if not request.query:
         found = [record.data for record in served.table.scan(namespace)]
@@ -156,11 +156,11 @@ def list_objects(registry: Registry, served: Served, namespace: str, request: Re
             at = None  # an inconsistent continuation was accepted
     elif version:
         _check_not_future(registry, version)
-        # Without a match, a limit has always meant the exact version.
+        # A limit without resourceVersionMatch means the exact version.
         if match == "Exact" or (limit and not match):
             at = version
     elif version == 0:
-        limit = 0  # "any version" is served whole, whatever the limit
+        limit = 0  # version 0 is served completely, without limit
     try:
         return _page(registry, served, namespace, view, selector=selector, after=after, at=at, limit=limit)
     except Compacted:
@@ -175,7 +175,7 @@ def list_objects(registry: Registry, served: Served, namespace: str, request: Re
 def _candidates(
     served: Served, namespace: str, selector: Selector | None, *, after: str, at: int | None
 ) -> Iterable[Record]:
-    """Records in key order among which are all that match, by the cheapest way there is."""
+    """Return records in key order that include all matches, found in the cheapest way."""
     table = served.table
     if selector is not None and at is None:
         name = selector.pinned(table.field_names.index("metadata.name"))
@@ -204,7 +204,7 @@ def _page(
     at: int | None,
     limit: int,
 ) -> Response:
-    """At most `limit` objects (all, if 0) after a key, with the token that leads on."""
+    """Return at most `limit` objects (0 for all) after a key, with the continue token."""
     shown = registry.store.rv if at is None else at
     meta: Object = {"resourceVersion": str(shown)}
     candidates = iter(_candidates(served, namespace, selector, after=after, at=at))
@@ -215,7 +215,7 @@ def _page(
     last = ""
     for record in candidates:
         if len(items) == limit:
-            # As a real server, promise more where keys are left, whether or not they will match.
+            # As in kube-apiserver, there is a token if keys are left, whether or not they match.
             meta["continue"] = _token(shown, last)
             if selector is None:
                 meta["remainingItemCount"] = served.table.remaining(namespace, last, at=at)
@@ -233,9 +233,9 @@ def _matching(records: Iterable[Record], selector: Selector | None) -> list[Reco
 
 
 def watch(registry: Registry, served: Served, namespace: str, request: Request, *, name: str = "") -> Stream:
-    """GET of a collection, or of one object by `name`, with watch=1.
+    """Handle the GET of a collection, or of one object by `name`, with watch=1.
 
-    Refusals are answers; a version that is too old is an ERROR event in a stream, as a real server sends it.
+    Errors are responses, but a version that is too old is an ERROR event in the stream, as in kube-apiserver.
     """
     seconds = request.number("timeoutSeconds")
     _refuse_options(_watch_problems(request.parameters))
@@ -251,7 +251,7 @@ def watch(registry: Registry, served: Served, namespace: str, request: Request, 
     wants_initial = request.flag("sendInitialEvents") if "sendInitialEvents" in parameters else None
     timeout = float(seconds or 0)
     if timeout <= 0:
-        # Spread, so that watches opened together do not all come back together.
+        # Spread out, so that watches that were opened together do not all reconnect together.
         timeout = WATCH_TIMEOUT * (1 + crc32(registry.store.uid().encode()) / 0xFFFFFFFF)
     current = registry.store.rv
     floor = version or 0

@@ -1,7 +1,7 @@
-"""Events that in-process controllers record about what they work on, as client-go's recorder does.
+"""Records events of in-process controllers, as client-go's recorder does.
 
-A repeated event is counted in the one that is there (`count`, `lastTimestamp`), so that retries leave one object
-behind. Nothing is recorded in a namespace that is missing or being deleted: events are told best effort.
+A repeated event increments `count` and sets `lastTimestamp` of the existing one, so that retries create one object.
+Events are best effort: none is recorded in a missing or terminating namespace.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from .store import Record, Store
 from .times import clock_text
 
 EVENTS = ("", "events")
-#: Events of the recent past that can be counted up.
+#: The number of recent events whose count can be incremented.
 _REMEMBERED = 4096
 
 
 class Recorder:
-    """Events in one component's name. The store must have its tables of events and namespaces."""
+    """Records events as one component. The store must have tables of events and namespaces."""
 
     def __init__(self, store: Store, component: str) -> None:
         self._store = store
         self._component = component
-        #: (UID, reason, message) -> key of the event, oldest first.
+        #: The key of the event by (UID, reason, message), oldest first.
         self._told: dict[tuple[str, str, str], str] = {}
 
     def warn(self, pod: Record, reason: str, message: str) -> None:
@@ -34,7 +34,7 @@ class Recorder:
     def tell(
         self, about: Record, kind: tuple[str, str], reason: str, message: str, *, warning: bool = False
     ) -> None:
-        """Record an event about an object; `kind`: its apiVersion and kind."""
+        """Record an event about an object. `kind` is its apiVersion and kind."""
         subject = (about.uid, reason, message)
         known = self._store.tables[EVENTS].records.get(self._told.get(subject, ""))
         now = clock_text(self._store.clock())
@@ -50,7 +50,7 @@ class Recorder:
         uid = self._store.uid()
         event = {
             "metadata": {
-                # As client-go names them, but for what makes the name unique.
+                # client-go's form of names, with another unique suffix.
                 "name": f"{about.name[:216]}.{uid}",
                 "namespace": about.namespace,
                 "uid": uid,

@@ -1,8 +1,7 @@
-"""Which kinds are served, and where each one's objects, watchers and views are.
+"""The served kinds, with their tables, watchers and views.
 
-The registry also follows the two kinds whose objects change what the server does: a Namespace (may anything be
-created in it?) and a CustomResourceDefinition (which adds kinds while the server runs). Both are followed by
-subscription to their tables, so every way of writing them counts.
+The registry subscribes to the kinds whose objects change the server's behavior: Namespaces (which may be terminating)
+and CustomResourceDefinitions (which add kinds at run time).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .watch import Hub
 if TYPE_CHECKING:
     from .admission.configured import Reviewers
 
-#: Fields that tables keep an index of, where their kind has them.
+#: Fields that tables index, if their kind has them.
 _INDEXED = ("spec.nodeName",)
 NAMESPACES = ("", "namespaces")
 CLASSES = ("scheduling.k8s.io", "priorityclasses")
@@ -33,7 +32,7 @@ DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One kind as it is reached by one group and version. `stored` is the view of what the table holds."""
+    """A kind as served in one group and version. `stored` is the view of the stored version."""
 
     resource: Resource
     name: tuple[str, str]
@@ -44,34 +43,34 @@ class Served:
 
 
 class Registry:
-    """Owner of the tables' hubs and of the set of served kinds."""
+    """Owns the hubs of the tables and the set of served kinds."""
 
     def __init__(self, store: Store, resources: Iterable[Resource]) -> None:
         self.store = store
-        #: What belongs to one server beside its kinds, by its type: `auth.gate.Access`, say.
+        #: Further objects of the server by type, such as `auth.gate.Access`.
         self.attached: dict[type, Any] = {}
-        #: (group, version) -> plural -> the kind. Changes only when a definition does.
+        #: Kinds by (group, version) and plural. Changes only with a definition.
         self.served: dict[tuple[str, str], dict[str, Served]] = {}
-        #: Paths of collections in namespaces -> the kind and the namespace. A cache of `Api`, for these kinds.
+        #: Kind and namespace by path of a namespaced collection. A cache of `Api`.
         self.routes: dict[str, tuple[Served, str]] = {}
-        #: Namespaces that exist and are being deleted. Kept by `_namespace_changed`.
+        #: Existing namespaces that are being deleted. Updated by `_namespace_changed`.
         self.terminating: set[str] = set()
-        #: Priority classes by name, decoded: every pod that is created asks. Kept by `_class_changed`.
+        #: Decoded priority classes by name, because every new pod needs them. Updated by `_class_changed`.
         self.classes: dict[str, Object] = {}
         self.default_class: Object | None = None
-        #: The version of the last change of a class, of either kind, that pods are completed from.
+        #: The version of the last change of a priority class or runtime class.
         self.classes_version = 0
-        #: Called with the table's name when a definition goes and its objects must too.
+        #: Called with the name of a table when its definition is deleted and its objects must be, too.
         self.orphaned: Callable[[tuple[str, str]], None] = _nobody
-        #: Called with the name of each table that comes after the start.
+        #: Called with the name of each table that is added after the start.
         self.added: Callable[[tuple[str, str]], None] = _nobody
-        #: Who is shown writes before they are stored; None while nobody is. Kept by `Reviewers`.
+        #: Webhooks and policies; None while there are none. Updated by `Reviewers`.
         self.reviewers: Reviewers | None = None
         self._hubs: dict[tuple[str, str], Hub] = {}
         self._stored: dict[tuple[str, str], Served] = {}
         self._second = -1
         self._now = ""
-        # Shaped kinds come last: they live in a table that another kind makes.
+        # Shaped kinds come last, because they need the table of another kind.
         for resource in sorted(resources, key=lambda resource: resource.shape is not None):
             self.add(resource)
         if NAMESPACES in self._stored:
@@ -84,14 +83,14 @@ class Registry:
             self._stored[DEFINITIONS].table.subscribers.append(self._definition_changed)
 
     def now(self) -> str:
-        """The present second in RFC 3339."""
+        """Return the current second as RFC 3339."""
         second = int(self.store.clock())
         if second != self._second:
             self._second, self._now = second, clock_text(second)
         return self._now
 
     def add(self, resource: Resource) -> None:
-        """Serve a kind, or serve it by new rules."""
+        """Serve a kind, or replace the rules of a served one."""
         shape = resource.shape
         name = shape.stored if shape else (resource.group, resource.plural)
         if shape is None:
@@ -119,32 +118,32 @@ class Registry:
         self.routes.clear()
 
     def drop(self, group: str, plural: str) -> None:
-        """Serve a kind no more, in any version."""
+        """Stop serving a kind in all versions."""
         self.routes.clear()
         for key, kinds in list(self.served.items()):
             if key[0] == group and kinds.pop(plural, None) is not None and not kinds:
                 del self.served[key]
 
     def stored(self, name: tuple[str, str]) -> Served:
-        """The kind that owns a table."""
+        """Return the kind that owns a table."""
         return self._stored[name]
 
     def all(self) -> list[Served]:
-        """Every kind in every version."""
+        """Return every kind in every version."""
         return [served for kinds in self.served.values() for served in kinds.values()]
 
     def resources(self) -> list[Resource]:
         return [served.resource for served in self.all()]
 
     def tables(self) -> list[Served]:
-        """Every table's owner, shaped kinds left out."""
+        """Return the owners of all tables, without shaped kinds."""
         return list(self._stored.values())
 
     def namespace(self, name: str) -> Record | None:
         return self._stored[NAMESPACES].table.records.get(name)
 
     def object(self, name: tuple[str, str], key: str) -> Object | None:
-        """A stored object, decoded; None if the table or the object is missing."""
+        """Return a stored object, decoded; None if the table or the object is missing."""
         served = self._stored.get(name)
         record = served.table.records.get(key) if served else None
         return served.stored.decode(record.data) if served and record else None
@@ -185,4 +184,4 @@ class Registry:
 
 
 def _nobody(name: tuple[str, str]) -> None:
-    """Nobody asked to be told."""
+    """Do nothing: the default of the callbacks."""

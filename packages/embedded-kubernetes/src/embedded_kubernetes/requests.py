@@ -1,7 +1,7 @@
-"""Requests, answers and what may be done to one on its way: the values between adapters and verbs.
+"""Requests, responses and disturbances: the values between transports and verbs.
 
-An adapter (HTTP, or in process) builds a `Request`, hands it to `Api.handle`, and writes the `Response` or
-pumps the `Stream` that comes back. Nothing here does I/O.
+A transport (HTTP or in-process) builds a `Request`, passes it to `Api.handle`, and writes the resulting `Response` or
+reads the resulting `Stream`. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .watch import Watcher
 _NO_QUERY: Mapping[str, str] = {}
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _MAX_INT64 = (1 << 63) - 1
-#: The longest name of a field manager, in bytes.
+#: The limit of a field manager's name in bytes.
 _MANAGER_LIMIT = 128
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _POLICIES = ("Foreground", "Background", "Orphan")
@@ -34,7 +34,7 @@ _POLICIES = ("Foreground", "Background", "Orphan")
 
 @lru_cache(maxsize=512)
 def _parse(query: str) -> Mapping[str, str]:
-    """The first value of each parameter, as Go's url.Values.Get reads them."""
+    """Return the first value of each parameter, as Go's url.Values.Get does."""
     found: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         found.setdefault(name, value)
@@ -43,10 +43,10 @@ def _parse(query: str) -> Mapping[str, str]:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One HTTP request. `path` is still percent-encoded and has no query; `query` has no `?`.
+    """One HTTP request. `path` is percent-encoded and has no query; `query` has no `?`.
 
-    `impersonate` are the headers by which it is made in another's name, with their names in lower case. `user` is who
-    makes it, once that is known; on a server that asks nobody, it is an administrator.
+    `impersonate` are the impersonation headers, with names in lower case. `user` is the authenticated user; on a
+    server without authentication, an administrator.
     """
 
     method: str
@@ -59,7 +59,7 @@ class Request:
     authorization: str | None = None
     impersonate: tuple[tuple[str, str], ...] = ()
     user: User = EVERYBODY
-    #: What is said of it to the audit log, by keys of who says it.
+    #: Audit annotations.
     annotations: Mapping[str, str] | None = None
     parameters: Mapping[str, str] = field(init=False)
 
@@ -67,18 +67,18 @@ class Request:
         self.parameters = _parse(self.query) if self.query else _NO_QUERY
 
     def asking(self, query: str) -> Request:
-        """The same request with another query."""
+        """Return the same request with another query."""
         other = copy(self)
         other.query, other.parameters = query, _parse(query)
         return other
 
     def flag(self, name: str) -> bool:
-        """A yes-or-no parameter: as apimachinery reads it, anything but `0` and `false` is a yes."""
+        """Return a boolean parameter. As in apimachinery, any value but `0` and `false` is true."""
         text = self.parameters.get(name)
         return text is not None and text != "0" and text.lower() != "false"
 
     def number(self, name: str) -> int | None:
-        """A whole-number parameter; None if it is absent. Raises 400."""
+        """Return an integer parameter; None if it is absent. Raises 400."""
         text = self.parameters.get(name)
         if text is None:
             return None
@@ -90,7 +90,7 @@ class Request:
         return value
 
     def version(self) -> int | None:
-        """The resourceVersion parameter; None if absent. A bad one is a 500 without a reason, as recorded."""
+        """Return the resourceVersion parameter; None if absent. As recorded, an invalid one is a 500 without reason."""
         text = self.parameters.get("resourceVersion")
         if not text:
             return None
@@ -103,9 +103,9 @@ class Request:
         return int(text)
 
     def dry_run(self, options: str, *, applies: bool | None = None) -> bool:
-        """Whether dryRun=All was asked for, after all options of a write were checked. Raises 422.
+        """Return whether dryRun=All is set, after checking all options of a write. Raises 422.
 
-        `options` is their kind. `applies` tells of a patch whether it is a server-side apply.
+        `options` is their kind. `applies` is whether a patch is a server-side apply; None for other writes.
         """
         parameters = self.parameters
         if not parameters and not applies:
@@ -138,7 +138,7 @@ def _check_manager(manager: str) -> Iterator[Cause]:
 
 
 def check_delete_options(options: Mapping[str, Any]) -> bool:
-    """Whether a delete, by its DeleteOptions, is a dry run. Raises 422."""
+    """Return whether DeleteOptions request a dry run, after checking them. Raises 422."""
     causes: list[Cause] = []
     policy, values = options.get("propagationPolicy"), options.get("dryRun") or []
     if policy is not None and options.get("orphanDependents") is not None:
@@ -155,7 +155,7 @@ def check_delete_options(options: Mapping[str, Any]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Response:
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     body: bytes
@@ -163,13 +163,13 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-#: An answer that has to be awaited, because somebody outside is asked first.
+#: A response that has to be awaited, because webhooks are called first.
 Pending = Coroutine[Any, Any, Response]
 Answer = Response | Pending
 
 
 def then(answer: Answer, shape: Callable[[Response], Response]) -> Answer:
-    """What `shape` makes of an answer, at once or when it is there."""
+    """Apply `shape` to a response, at once or when it is complete."""
     return shape(answer) if isinstance(answer, Response) else _then(answer, shape)
 
 
@@ -179,9 +179,9 @@ async def _then(pending: Pending, shape: Callable[[Response], Response]) -> Resp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A watch to be pumped until it drains, the client goes, or `timeout` seconds pass.
+    """A watch that is read until it drains, the client disconnects, or `timeout` seconds pass.
 
-    `version` gives the version that a bookmark may claim at the moment it is made.
+    `version` returns the current version for a bookmark.
     """
 
     watcher: Watcher | DisturbedWatcher
@@ -192,7 +192,7 @@ class Stream:
     def disturbed(
         self, distortion: Distortion, call_later: Callable[[float, Callable[[], None]], Cancellable]
     ) -> Stream:
-        """The same watch behind a fault. To be asked of one that nobody pumps yet."""
+        """Return the same watch with a fault. It must not be in use yet."""
         assert isinstance(self.watcher, Watcher)
         return replace(self, watcher=DisturbedWatcher(self.watcher, distortion, call_later))
 
@@ -206,7 +206,7 @@ def refusal(error: ApiError) -> Response:
 
 
 def success(status: int, details: Mapping[str, Any] | None = None) -> Response:
-    """A Status that reports success. A delete's names the object and carries no code, as recorded."""
+    """Return a Status that reports success. As recorded, that of a delete names the object and has no code."""
     body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is None:
         body["code"] = status
@@ -217,13 +217,12 @@ def success(status: int, details: Mapping[str, Any] | None = None) -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """What an injected fault does to one request. Times are seconds, infinite ones allowed.
+    """The effect of an injected fault on one request. Times are seconds and may be infinite.
 
-    Before the verb runs: wait `delay`, then give `answer`, or that of `error`, or reset the connection (`drop`)
-    instead. The verb is asked for a state `behind` by so many versions, if it is a list or a watch. After it ran and
-    committed: wait `late`, then reset without the answer (`lose`), which leaves the client not knowing, or, if
-    `commits`, give `answer` all the same. Of the verb's own answer only what `edited` leaves of it is given. An open
-    watch goes through `distortion`.
+    Before the verb runs: wait `delay`; then, instead of running it, respond with `answer` or `error`, or reset the
+    connection (`drop`). A list or watch is moved back by `behind` versions. After the verb has committed: wait
+    `late`; then reset the connection (`lose`), or with `commits` respond with `answer` or `error`. `edited` changes
+    the verb's own response. An open watch passes through `distortion`.
     """
 
     delay: float = 0.0
@@ -238,14 +237,14 @@ class Disturbance:
     distortion: Distortion | None = None
 
     def instead(self) -> Response | None:
-        """What is answered whatever the verb says, if anything."""
+        """Return the response that replaces the verb's, if any."""
         return self.answer if self.error is None else refusal(self.error)
 
     def asked(self, request: Request, current: int) -> Request:
-        """The request as the verb is asked it. `current` is the store's version."""
+        """Return the request for the verb. `current` is the store's version."""
         given = request.parameters
         if not self.behind or "continue" in given:
-            # The pages of an old list are as old as its first one.
+            # The pages of an old list have the version of its first page.
             return request
         wanted = dict(given)
         if request.flag("watch"):
@@ -259,8 +258,8 @@ class Disturbance:
         return request.asking(urlencode(wanted))
 
 
-#: What needs no awaiting. A tuple: to put it together anew would cost every request.
+#: Results that need not be awaited. A constant, because building the tuple would cost every request.
 AT_ONCE = (Response, Stream)
 
-#: The seam for fault injection: asked once per request by every adapter; None lets the request pass.
+#: The interface of fault injection: every transport calls it once per request; None means no fault.
 Disturb = Callable[[Request], Disturbance | None]

@@ -1,9 +1,8 @@
-"""What the server knows about one kind: its names, and the rules that run when it is written.
+"""The definition of a served kind: its names, and the rules that run when it is written.
 
-A `Resource` is data plus pure functions over plain JSON objects. The verbs (`handlers`) call them in a fixed
-order, a real server's: decode and prune by schema, `default`, admission that needs other objects, then
-`prepare_create` or `prepare_update`, `validate`, commit.
-Built-in kinds are listed in `builtin`; a CustomResourceDefinition adds one more `Resource` at run time.
+A `Resource` consists of data and pure functions on plain JSON objects. The verbs (`handlers`) call them in
+kube-apiserver's order: decoding and pruning, `default`, admission, `prepare_create` or `prepare_update`, `validate`,
+commit. Built-in kinds are listed in `builtin`; a CustomResourceDefinition adds a `Resource` at run time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 
 def _no_change(obj: Object) -> None:
-    """Nothing to default."""
+    """Set no defaults."""
 
 
 def _nothing(obj: Object, old: Object | None) -> Iterable[Cause]:
@@ -28,11 +27,11 @@ def _nothing(obj: Object, old: Object | None) -> Iterable[Cause]:
 
 
 def _prepare_create(obj: Object) -> None:
-    """Nothing to reset before a create."""
+    """Reset nothing before a create."""
 
 
 def _prepare_update(obj: Object, old: Object, subresource: str) -> None:
-    """Nothing to carry over from the stored object."""
+    """Copy nothing from the stored object."""
 
 
 def _metadata_fields(obj: Object) -> dict[str, str]:
@@ -41,7 +40,7 @@ def _metadata_fields(obj: Object) -> dict[str, str]:
 
 
 def is_true(status: Object, condition: str) -> bool:
-    """Whether a status has this condition, and it is True."""
+    """Return whether a status has this condition with status True."""
     return any(
         found.get("type") == condition and found.get("status") == "True"
         for found in status.get("conditions") or ()
@@ -49,7 +48,7 @@ def is_true(status: Object, condition: str) -> bool:
 
 
 class Subresource(NamedTuple):
-    """A path below an object, other than `status`: what discovery says of it. `kind` is of what is sent."""
+    """A subresource other than `status`, for discovery. `kind` is that of the request body."""
 
     name: str
     kind: str
@@ -60,11 +59,11 @@ class Subresource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A second form of objects that another resource stores, as events.k8s.io/v1 is of core v1 events.
+    """A second version of objects that another resource stores, such as events.k8s.io/v1 for core v1 events.
 
-    `stored` is the (group, plural) that owns the storage, `version` the one in which it does. Both functions take and
-    return whole objects, may reuse parts of their argument, and set `apiVersion` and `kind`. Rules of a shaped resource
-    run on the stored form.
+    `stored` is the (group, plural) that owns the table, `version` its stored version. Both functions convert whole
+    objects, may reuse parts of their argument, and set `apiVersion` and `kind`. The rules of a shaped resource run on
+    the stored version.
     """
 
     stored: tuple[str, str]
@@ -74,10 +73,11 @@ class Shape:
 
 
 class Column(NamedTuple):
-    """A column of what `kubectl get` prints.
+    """A column of `kubectl get`.
 
-    `cell` says what stands in it (`tables`); of a custom resource it is a JSONPath. A `description` that starts with @
-    names the API field whose description it is. `priority` 0 is always shown, 1 only with `-o wide`.
+    `cell` defines its value (`tables`); for a custom resource, it is a JSONPath. A `description` that begins with @
+    names an API field whose description is used. Columns with `priority` 0 are always printed, others only with `-o
+    wide`.
     """
 
     name: str
@@ -92,20 +92,19 @@ class Column(NamedTuple):
 class Resource:
     """One served kind.
 
-    `default(obj)` fills defaults in place. `prepare_create(obj)` drops what a client may not set (status,
-    say). `prepare_update(obj, old, subresource)` carries over what this kind of write may not touch: with
-    subresource "" the status, with "status" everything but status and some metadata; it also raises
-    `metadata.generation` where the kind keeps one. By then the metadata of a create is complete (name, uid,
-    creationTimestamp). `validate(obj, old)` returns the causes of a 422; `old` is None on create.
-    `validate_below` has what takes its place for a write to a subresource, by its name. `fields(obj)` gives every field
-    that a field selector may name, as strings; `field_names` is the full list, so that a bad selector is refused also
-    where no object exists.
+    `default(obj)` sets defaults in place. `prepare_create(obj)` resets fields that a client may not set, such as the
+    status; the metadata of a create is complete by then (name, uid, creationTimestamp). `prepare_update(obj, old,
+    subresource)` restores fields that this write may not change: the status for subresource "", everything but status
+    and some metadata for "status"; it also increments `metadata.generation`. `validate(obj, old)` returns the causes
+    of a 422; `old` is None on create. `validate_below` has its replacements for subresources, by name. `fields(obj)`
+    returns the values of all field selectors; `field_names` lists them, so that an invalid selector is rejected even
+    without objects.
 
-    `subresources` are those that the server implements beside status. `shape`, if set, says that objects live
-    in another resource's storage. `asks`: the kind is a question, of which a create stores nothing and
-    returns the answer (`auth.reviews`). `returns_deleted`: a delete that finished answers the object, not a Status.
-    `conditional_update`: a PUT must say which version it changes; `create_on_update`: it may create.
-    `grace(obj)`: seconds that a delete without gracePeriodSeconds waits; None: the kind knows no grace.
+    `subresources` are the implemented ones besides status. `shape` is set if another resource stores the objects.
+    `asks`: the kind is a review, which a create answers and does not store (`auth.reviews`). `returns_deleted`: a
+    completed delete returns the object instead of a Status. `conditional_update`: a PUT must have a resourceVersion;
+    `create_on_update`: a PUT may create. `grace(obj)` returns the grace period of a delete without
+    gracePeriodSeconds; None for kinds without grace.
     """
 
     group: str
@@ -136,13 +135,13 @@ class Resource:
     conditional_update: bool = False
     create_on_update: bool = False
     grace: Callable[[Object], int] | None = None
-    #: What a bookmark has besides metadata: a real server sends an empty object of the Go type.
+    #: Fields of a bookmark besides metadata; kube-apiserver sends an empty object of the Go type.
     bookmark: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    #: A custom resource's structural schema (`crd_schema.Structural`); built-in kinds have none.
+    #: The structural schema of a custom resource (`crd_schema.Structural`); None for built-in kinds.
     schema: Any = None
-    #: Printer columns; by name those that many kinds have. None of a built-in kind that declares none.
+    #: Printer columns; common ones are given by name. None if a built-in kind declares no columns.
     columns: tuple[str | Column, ...] | None = None
-    #: The function that makes whole rows of them, if there is one (`tables`).
+    #: The name of the function that builds whole rows, if any (`tables`).
     row: str = ""
 
     @property
@@ -151,5 +150,5 @@ class Resource:
 
     @property
     def path(self) -> str:
-        """`/api/v1` or `/apis/GROUP/VERSION`."""
+        """The path of the group version: `/api/v1` or `/apis/GROUP/VERSION`."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"

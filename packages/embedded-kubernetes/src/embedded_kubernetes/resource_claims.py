@@ -1,13 +1,13 @@
-"""Makes the ResourceClaims of pods from their templates, and takes claims back when pods no longer need them.
+"""Generates ResourceClaims of pods from templates, and releases claims that pods no longer need.
 
-Stands in for pkg/controller/resourceclaim. A pod is told the names of its generated claims in its status, all at once
-(`generated_claims`). Reservations of pods that are gone or will not run are withdrawn; a claim that loses its last one
-is deallocated and loses the finalizer that protected it; a generated claim goes when its pod has ended, without waiting
-for the pod's deletion. A pod that somebody put on a node past every scheduler has its allocated claims reserved.
+Replaces pkg/controller/resourceclaim. The names of a pod's generated claims are written to its status in one update
+(`generated_claims`). Reservations are removed for pods that are deleted or will not run. A claim without reservations
+is deallocated and loses its protection finalizer. A generated claim is deleted when its pod has ended, without
+waiting for the pod's deletion. If a pod was bound without a scheduler, its allocated claims are reserved for it.
 
-Costs: of a pod without claims its bytes are searched once. A pod or claim that changed is looked at once however often
-it did, in constant time but for the reservations of the claim itself; a template that comes wakes exactly the pods that
-wait for it.
+Cost: one search of the encoded pod if it has no claims. A changed pod or claim is processed once per batch of
+changes, in constant time except for the claim's own reservations. A new template wakes exactly the pods that wait for
+it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from .resource import Object
 from .store import Event, Record
 from .subresources import PODS
 
-#: Finalizer of a claim that is allocated.
+#: Finalizer of an allocated claim.
 DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
-#: Reservations that a claim can have.
+#: The limit of reservations of a claim.
 MOST_RESERVED = 256
 
 _FINAL = ("Succeeded", "Failed")
 _ALLOCATED = b'"allocation":{'
-#: Seconds until a pod is tried again whose claim was refused, first and longest.
+#: Seconds until a pod is retried whose claim was rejected: the first wait, and the limit.
 _RETRY_SECONDS, _LONGEST_RETRY = 1.0, 300.0
 
 
 class ResourceClaims(Controller):
     """The resource claims of one server.
 
-    Invariant: once what was noted is worked off, `_users` has exactly the pods that name a claim; every pod
-    that may still run has its generated claims or waits in `_awaiting` or `_retries`; and no claim is reserved for a
-    pod that will not run.
+    Invariant, when all queued keys are processed: `_users` has exactly the pods that name a claim; every pod that may
+    still run has its generated claims or is in `_awaiting` or `_retries`; no claim is reserved for a pod that will
+    not run.
     """
 
     def __init__(self, api: Api) -> None:
@@ -60,14 +60,14 @@ class ResourceClaims(Controller):
         self._recorder = Recorder(api.store, "resource_claim")
         #: UIDs of the pods whose specs have claims.
         self._claiming: set[str] = set()
-        #: Keys to look at, in order of arrival.
+        #: Keys to process, in order of arrival.
         self._noted_pods = WorkQueue[str]()
         self._noted_claims = WorkQueue[str]()
         #: Pods by the claims that they name.
         self._users: Index[str, str] = Index()
         #: Pods by the template that they wait for.
         self._awaiting: Index[str, str] = Index()
-        #: When pods whose claims were refused are tried again; those that stand there; how long each waited last.
+        #: Retries of pods whose claims were rejected: (time, key); the keys in it; the last wait of each.
         self._retries: list[tuple[float, str]] = []
         self._retried: set[str] = set()
         self._waits: dict[str, float] = {}
@@ -87,7 +87,7 @@ class ResourceClaims(Controller):
         if record.uid in self._claiming:
             self._noted_pods.add(record.key)
             if gone:
-                # Another pod may have its name by the time that it is looked at.
+                # When the key is processed, another pod may have the name.
                 self._note_claims_of(record, uses_of(record))
                 self._claiming.discard(record.uid)
             self.wake()
@@ -97,7 +97,7 @@ class ResourceClaims(Controller):
             self.wake()
 
     def _note_claims_of(self, pod: Record, uses: tuple[Use, ...]) -> None:
-        """Look at the claims of a pod that has ended, also at those that it was not told of."""
+        """Queue the claims of a pod that has ended, including those that are not in its status."""
         self._noted_claims.extend(_keys(pod, uses))
         owned = self._store.dependents.get(pod.uid, ())
         self._noted_claims.extend(key for table, key in owned if table == CLAIMS)
@@ -109,7 +109,7 @@ class ResourceClaims(Controller):
         else:
             self._noted_claims.add(record.key)
             if _ALLOCATED in record.data and (previous is None or _ALLOCATED not in previous.data):
-                # It can be reserved now for those that have a node.
+                # It can now be reserved for pods that are bound.
                 pods = self._pods.table.records
                 for key in self._users.keys(record.key):
                     if key in pods and pods[key].fields[self._node]:
@@ -122,7 +122,7 @@ class ResourceClaims(Controller):
             self.wake()
 
     def advance(self, *, most: int = 16) -> float | None:
-        """See `Controller`. A claim is dear to make, so that few are made at a time."""
+        """See `Controller`. The default of `most` is small, because creating a claim is expensive."""
         now = self._store.clock()
         while self._retries and self._retries[0][0] <= now:
             _, key = heappop(self._retries)
@@ -171,13 +171,13 @@ class ResourceClaims(Controller):
             heappush(self._retries, (self._store.clock() + wait, key))
 
     def _is_done(self, pod: Record) -> bool:
-        """None of its containers runs, and none ever will."""
+        """Return whether none of the pod's containers is running or will run."""
         return pod.fields[self._phase] in _FINAL or (pod.deleting and not pod.fields[self._node])
 
     def _make_claims(self, pod: Record, uses: tuple[Use, ...]) -> dict[str, str]:
-        """Names of the claims that the pod has to be told of, by entry, now that all are made.
+        """Create the pod's missing claims; return the names to add to its status, by entry.
 
-        Raises `NoTemplate`, or `ApiError` if a claim is refused.
+        Raises `NoTemplate`, or `ApiError` if a claim is rejected.
         """
         made: dict[str, str] = {}
         for use in uses:
@@ -197,7 +197,7 @@ class ResourceClaims(Controller):
         return made
 
     def _tell(self, pod: Record, uses: tuple[Use, ...], made: dict[str, str]) -> tuple[Use, ...]:
-        """Write the names of claims into the pod's status. The pod's uses with them."""
+        """Write the names of claims into the pod's status; return the pod's uses with them."""
         status = status_of(pod)
         others = [known for known in status.get("resourceClaimStatuses") or () if known["name"] not in made]
         told_now = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
@@ -205,12 +205,12 @@ class ResourceClaims(Controller):
         self._store.put(PODS, with_status(pod, self._store.rv + 1, status), pod)
         told = tuple([Use(use.entry, use.template, made.get(use.entry, use.claim)) for use in uses])
         self._users.put(pod.key, _keys(pod, told))
-        # What has just been written needs no second look.
+        # The write above queued the pod, but there is nothing to process.
         self._noted_pods.pop(pod.key, None)
         return told
 
     def _reserve(self, pod: Record, use: Use) -> None:
-        """Reserve a claim for a pod that has a node and that no scheduler reserved it for."""
+        """Reserve a claim for a bound pod for which no scheduler reserved it."""
         claim = self._claims.table.get(pod.namespace, use.claim) if use.claim else None
         if claim is None or claim.deleting or _ALLOCATED not in claim.data:
             return
@@ -236,7 +236,7 @@ class ResourceClaims(Controller):
         metadata, status = claim["metadata"], claim.get("status") or {}
         reserved = status.get("reservedFor") or []
         if any(each.get("apiGroup") or each["resource"] != "pods" for each in reserved):
-            return  # whose consumers only others know
+            return  # only other controllers know these consumers
         valid = {each["uid"] for each in reserved if self._may_run(record.namespace, each)}
         protected = DELETE_PROTECTION in metadata.get("finalizers", ())
         if len(valid) < len(reserved):
@@ -257,7 +257,7 @@ class ResourceClaims(Controller):
         return pod is not None and pod.uid == named["uid"] and not self._is_done(pod)
 
     def _withdraw(self, record: Record, valid: set[str], *, deallocate: bool) -> Record:
-        """Store the claim with these pods' reservations alone and, to deallocate it, without what was allocated."""
+        """Store the claim with only these pods' reservations, and without its allocation if `deallocate` is set."""
         obj = self._claims.stored.decode(record.data)
         gone = {"reservedFor", "allocation", "devices"} if deallocate else {"reservedFor"}
         status = {name: value for name, value in obj["status"].items() if name not in gone}
@@ -267,8 +267,7 @@ class ResourceClaims(Controller):
         return self._store.replace(CLAIMS, record, obj)
 
     def _drop_needless(self, key: str, owners: Iterable[Object]) -> None:
-        """Delete a claim that belongs to a pod which is replaced or will not run. One whose pod is gone is garbage,
-        and left to the collector."""
+        """Delete a claim of a pod that was replaced or will not run. If the pod is gone, the collector deletes it."""
         record = self._claims.table.records.get(key)
         if record is None or record.deleting:
             return
@@ -279,11 +278,11 @@ class ResourceClaims(Controller):
 
 
 def _keys(pod: Record, uses: tuple[Use, ...]) -> tuple[str, ...]:
-    """Keys of the claims that are known by name."""
+    """Return the keys of the claims whose names are known."""
     return tuple(dict.fromkeys(f"{pod.namespace}/{use.claim}" for use in uses if use.claim))
 
 
 def _owning_pod(owners: Iterable[Object]) -> Object | None:
-    """The pod that a claim was generated for."""
+    """Return the owner reference to the pod that a claim was generated for."""
     pods = (owner for owner in owners if (owner["apiVersion"], owner["kind"]) == ("v1", "Pod"))
     return next((owner for owner in pods if owner.get("controller")), None)

@@ -1,7 +1,7 @@
-"""The `scale` below workloads: how many replicas are wanted and are there (autoscaling/v1 Scale).
+"""The subresource `scale` of workloads (autoscaling/v1 Scale).
 
-A Scale is a view of the object: reading makes one, writing sets the object's `spec.replicas` by all the rules of
-an update. Server-side apply of a Scale is not offered.
+A Scale is a view of the object. A read computes it, and a write sets the object's `spec.replicas` with all rules of
+an update. Server-side apply of a Scale is not supported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GROUP, _VERSION, _KIND = "autoscaling", "v1", "Scale"
 _PATCHES: dict[str, Callable[[Object, Any], Object]] = {
     "application/json-patch+json": patch.json_patch,
     "application/merge-patch+json": patch.merge_patch,
-    # A Scale has no lists, so both merges do the same.
+    # A Scale has no lists, so both merges are equivalent.
     "application/strategic-merge-patch+json": patch.merge_patch,
 }
 _BELOW = Below(subresource="scale", kind=Kind(_GROUP, _VERSION, _KIND))
@@ -44,7 +44,7 @@ _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def respond(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
-    """GET, PUT or PATCH of an object's scale."""
+    """Handle the GET, PUT or PATCH of an object's scale."""
     old = served.table.get(namespace, name)
     if old is None:
         raise not_found(served.resource.plural, served.name[0], name)
@@ -88,7 +88,7 @@ async def _scale_reviewed(write: writing.Write, old: Record, review: Review) -> 
 
 
 def _checked(wanted: Object, served: Served, old: Record) -> Object:
-    """A Scale that may be carried out. Raises 409 for that of another object, 422 for a bad number."""
+    """Check a Scale. Raises 409 if it is that of another object, 422 for an invalid number."""
     metadata = wanted["metadata"]
     if metadata.get("uid") and metadata["uid"] != old.uid:
         why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.uid}"
@@ -102,14 +102,14 @@ def _checked(wanted: Object, served: Served, old: Record) -> Object:
 def _scaled(write: writing.Write, old: Record, wanted: Object) -> Response:
     new = write.served.stored.decode(old.data)
     new.setdefault("spec", {})["replicas"] = wanted["spec"].get("replicas", 0)
-    # The version is the caller's precondition; without one any will do.
+    # The resourceVersion is a precondition; without one, any version is accepted.
     new["metadata"]["resourceVersion"] = wanted["metadata"].get("resourceVersion") or str(old.rv)
     answer = writing.changed(write, old, new)
     return Response(200, orjson.dumps(scale_of(orjson.loads(answer.body))))
 
 
 def scale_of(obj: Object) -> Object:
-    """The Scale of a workload."""
+    """Return the Scale of a workload."""
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     wanted = spec.get("replicas", 0)
     selector: Any = spec.get("selector")
@@ -140,7 +140,7 @@ def _patched(scale: Object, request: Request) -> Object:
 
 
 def _decoded(sent: Any, served: Served, namespace: str, name: str) -> Object:
-    """What was sent, as a Scale of this object. Raises 400 for another kind or name."""
+    """Return the body as a Scale of this object. Raises 400 for another kind or name."""
     of_kind(sent, _KIND).setdefault("kind", _KIND)
     sent.setdefault("apiVersion", f"{_GROUP}/{_VERSION}")
     schema.check_kind(_GROUP, _VERSION, _KIND, sent)

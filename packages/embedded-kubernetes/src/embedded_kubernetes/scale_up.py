@@ -1,8 +1,8 @@
-"""How many nodes of which group pods need that wait for one: the decision of the autoscaler alone, without I/O.
+"""The autoscaler's decision: how many nodes to add per group for pending pods. Pure.
 
-By the rule of Cluster Autoscaler and Karpenter: a pod that could go to a node that is there, or on its way, needs none;
-of the others, as many share a node to come as fit on it (first-fit bin packing, in the order in which pods are
-scheduled). What pods have to do with other pods (affinity, spread) is not looked at, nor is it which claims they have.
+Follows Cluster Autoscaler and Karpenter: a pod that fits an existing or upcoming node needs no new one. The other
+pods share new nodes by first-fit bin packing, in scheduling order. Constraints between pods (affinity, spread) and
+resource claims are ignored.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .node_selection import may_go_to
 from .resource import Object
 
 _FINAL = ("Succeeded", "Failed")
-#: What of a pod's spec says where it may go.
+#: The fields of a pod's spec that select nodes.
 _PLACES = ("nodeSelector", "affinity", "tolerations")
 
 
 class Pending(NamedTuple):
-    """A pod that waits for a node. Two of the same `kind` go to the same places."""
+    """A pod that needs a node. Pods with equal `kind` have the same requirements."""
 
     uid: str
     namespace: str
     name: str
-    #: Less comes first.
+    #: The sort key in scheduling order.
     turn: tuple[int, str, str]
     demand: Demand
     spec: Object
@@ -38,7 +38,7 @@ class Pending(NamedTuple):
 
 
 def is_unschedulable(pod: Object) -> bool:
-    """Whether a scheduler says that no node has room for the pod, and nothing is under way that would make some."""
+    """Return whether the pod is reported as unschedulable and has neither a node nor a nomination."""
     status = pod.get("status") or {}
     if pod["spec"].get("nodeName") or status.get("nominatedNodeName"):
         return False
@@ -51,7 +51,7 @@ def is_unschedulable(pod: Object) -> bool:
 
 
 def pending(pod: Object) -> Pending:
-    """The pod as `scale_up` takes it."""
+    """Return the pod in the form that `scale_up` takes."""
     metadata, spec, demand = pod["metadata"], pod["spec"], demand_of(pod)
     places = {name: spec[name] for name in _PLACES if name in spec}
     return Pending(
@@ -67,7 +67,7 @@ def pending(pod: Object) -> Pending:
 
 @dataclass(slots=True)
 class Bin:
-    """A node that is there or is to come, with what is taken of it."""
+    """An existing or upcoming node with its use."""
 
     name: str
     labels: Mapping[str, str]
@@ -75,7 +75,7 @@ class Bin:
     book: NodeBook = field(default_factory=NodeBook)
 
     def admit(self, pod: Pending) -> bool:
-        """Takes the pod in, if it may go there and fits."""
+        """Add the pod if it selects the node and fits; return whether it does."""
         return (
             may_go_to(pod.spec, self.labels, name=self.name, taints=self.taints)
             and self.book.admit(pod.uid, pod.demand) is None
@@ -83,13 +83,13 @@ class Bin:
 
 
 def template(group: NodeGroup) -> Bin:
-    """An empty node of the group."""
+    """Return an empty node of the group."""
     name = f"template-node-for-{group.name}"
     return Bin(name, group.labels_of(name), group.taints, NodeBook(amounts_of(group.amounts)))
 
 
 class NewNode(NamedTuple):
-    """A node to be made, and the pods that it is for. `size`: of the group, with it."""
+    """A node to create with its pods. `size` is the group's size including it."""
 
     group: NodeGroup
     size: int
@@ -97,7 +97,7 @@ class NewNode(NamedTuple):
 
 
 class ScaleUp(NamedTuple):
-    """`new`: the nodes to be made. `used`: names of given bins that pods wait to go to."""
+    """The decision: `new` nodes to create, and the names of given bins that pending pods will use."""
 
     new: list[NewNode]
     used: set[str]
@@ -106,15 +106,16 @@ class ScaleUp(NamedTuple):
 def scale_up(
     waiting: Iterable[Pending], bins: Sequence[Bin], groups: Sequence[NodeGroup], sizes: Mapping[str, int]
 ) -> ScaleUp:
-    """What these pods need besides these nodes. `sizes`: how many nodes each group has, with those to come.
+    """Decide which nodes these pods need in addition to `bins`.
 
-    A pod that needs a node gets one of the first group that it fits and that may have more. Leaves `bins` as they were.
+    `sizes` are the sizes of the groups, including upcoming nodes. A pod that needs a node gets one of the first group
+    that fits and is below its limit. `bins` are unchanged afterwards.
     """
     counts, all_bins = Counter(sizes), list(bins)
     new: dict[int, NewNode] = {}
     taken: list[tuple[Bin, str]] = []
     used: set[str] = set()
-    # Bins only fill up: where one pod has found no room no later one of its kind will.
+    # Bins only fill up, so a bin that rejected a pod rejects all later ones of its kind.
     searched: dict[bytes, int] = {}
     for pod in sorted(waiting, key=lambda each: each.turn):
         at = searched.get(pod.kind, 0)

@@ -1,12 +1,12 @@
-"""The typed decoding that a real API server gives every object of a built-in kind.
+"""Typed decoding of objects of built-in kinds, as kube-apiserver does.
 
-A real server decodes JSON into Go structs and encodes those again. What a client sees of that: unknown fields
-vanish (or are reported), a wrong JSON type is a 400, quantities and times are rewritten canonically, unset
-optional fields leave no trace, and some zero values are always written. `check` does the same to a plain JSON
-object, in place. Custom resources are pruned by their structural schema instead.
+kube-apiserver decodes JSON into Go structs and encodes them again. The effects for clients: unknown fields are
+dropped or reported, a wrong JSON type is a 400, quantities and times become canonical, unset optional fields
+disappear, and some zero values are always written. `check` does the same to a plain JSON object, in place. Custom
+resources are pruned by their structural schema instead.
 
-Cost: a plain pod takes about 10 µs. Each struct is compiled once, into one dict from field name to
-(exact type, keeps its zero, decoder); scalars are settled by one type comparison.
+Cost: about 10 µs for a plain pod. Each struct is compiled once, into a dict from field name to (exact type, keeps
+zero, decoder); scalars need one type comparison.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .quantities import QuantityFormatError, canonical_quantity
 from .resource import Object, Resource
 from .times import TimeFormatError, micro_time, seconds_time
 
-#: Where a value is: (where its parent is, its key or index); None is the root.
+#: The location of a value: (location of its parent, key or index); None for the root.
 Where = tuple[Any, Any] | None
 
 _DROP = object()
 
 
 class _Wrong(Exception):
-    """A value that Go's decoder refuses: `found` is how it calls the JSON, `go` the type that it wanted."""
+    """Go's decoder rejects a value: `found` is its name for the JSON, `go` the expected type."""
 
     def __init__(self, found: str, go: str) -> None:
         super().__init__(found, go)
@@ -38,26 +38,25 @@ class _Wrong(Exception):
 
 
 class Refused(Exception):
-    """The text of a refusal that is complete as it stands."""
+    """An error whose message is complete."""
 
 
-#: Decodes one value in place; returns it, its replacement, or `_DROP`. The last argument is what was decoded before in
-#: its place: fields of a struct that are the very same values are passed over.
+#: Decodes one value in place; returns it, its replacement, or `_DROP`. The last argument is the value that was
+#: decoded before in its place: fields of a struct that are identical objects are skipped.
 Decoder = Callable[[Any, Where, list[str], Any], Any]
 
-#: How a field is decoded: the exact type that needs no decoder, whether its zero stays, the decoder of all else.
-#: A plain tuple, since the interpreter indexes those fastest.
+#: The decoding of a field: the exact type that needs no decoder, whether a zero is kept, and the decoder. A plain
+#: tuple, because the interpreter indexes tuples fastest.
 Entry = tuple[type | None, bool, Decoder]
 
 
 def check(resource: Resource, obj: Object, known: Object | None = None) -> list[str]:
-    """Decode `obj` in place as a real server would; returns what it dropped, one text an unknown field.
+    """Decode `obj` in place as kube-apiserver does; return a warning for each dropped field.
 
-    `known` is an object of this kind that has been decoded, of which `obj` may hold parts: those are passed over.
-
-    The texts are those of field validation: `unknown field "spec.foo"`. Raises a 400 `ApiError` for JSON of the
-    wrong type, for a quantity that is none and for a time that is none. Of a custom resource only unknown fields
-    are dropped; its types are checked by validation, with a 422.
+    `known` is a decoded object of this kind that may share parts with `obj`; those are skipped. The warnings are
+    those of field validation: `unknown field "spec.foo"`. Raises a 400 `ApiError` for a wrong JSON type and for
+    malformed quantities and times. For a custom resource only unknown fields are dropped; validation checks its
+    types, with a 422.
     """
     if resource.custom:
         return resource.schema.prune(obj) if resource.schema is not None else []
@@ -67,9 +66,9 @@ def check(resource: Resource, obj: Object, known: Object | None = None) -> list[
 def check_kind(
     group: str, version: str, kind: str, obj: Object, *, exact: bool = False, known: Object | None = None
 ) -> list[str]:
-    """`check` for a kind that is not stored: Binding, Eviction, DeleteOptions, Scale.
+    """Decode an object of a kind that is not stored, like `check`: Binding, Eviction, DeleteOptions, Scale.
 
-    With `exact`, zeros and nulls stay as they were written and nothing is filled in.
+    With `exact`, zeros and nulls are kept and no defaults are added.
     """
     decode = _kind(group, version, kind, exact)
     unknown: list[str] = []
@@ -84,7 +83,10 @@ def check_kind(
 
 
 def decode(group: str, version: str, kind: str, obj: Object) -> None:
-    """As `check_kind`, for who words refusals by itself. Raises `Refused` with what Go's decoder says."""
+    """Decode like `check_kind`, for callers with their own errors.
+
+    Raises `Refused` with the message of Go's decoder.
+    """
     decoder = _kind(group, version, kind, False)
     if decoder is not None:
         try:
@@ -94,7 +96,7 @@ def decode(group: str, version: str, kind: str, obj: Object) -> None:
 
 
 def check_applied(resource: Resource, config: Object) -> list[str]:
-    """`check` for a server-side apply configuration: what was not written must stay unwritten.
+    """Decode a server-side apply configuration, in which absent fields stay absent.
 
     Only quantities and times are rewritten; unknown fields of a built-in kind are dropped and returned.
     """
@@ -105,7 +107,7 @@ def check_applied(resource: Resource, config: Object) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _kind(group: str, version: str, kind: str, exact: bool) -> Decoder | None:
-    # DeleteOptions belongs to meta.k8s.io yet is accepted under every group.
+    # DeleteOptions belongs to meta.k8s.io but is accepted in every group.
     model = source.model_name(group, version, kind) or source.model_name("", "v1", kind)
     return None if model is None else _struct(model, exact)
 
@@ -115,7 +117,7 @@ _PLAIN: dict[str, type] = {"string": str, "boolean": bool}
 
 @cache
 def _struct(model: str, exact: bool) -> Decoder:
-    """The decoder of a struct. Its fields are compiled at first use, for JSONSchemaProps holds itself."""
+    """Return the decoder of a struct. Fields are compiled at first use, because JSONSchemaProps is recursive."""
     go = source.go_name(model)
     entries: dict[str, Entry] = {}
     fill: list[tuple[str, Any]] = []
@@ -175,7 +177,7 @@ def _struct(model: str, exact: bool) -> Decoder:
     return decode
 
 
-#: What an unset scalar is, where it is always written or null stands in a list or map of them; times are null.
+#: The values of unset scalars that are always written, and of null in a list or map of them; times stay null.
 _ZEROS: dict[str, Any] = {"string": "", "integer": 0, "boolean": False, "quantity": "0"}
 
 
@@ -187,7 +189,7 @@ def _misplaced(wrong: _Wrong, go: str, where: Where) -> Refused:
 
 
 def _decoder(type_: source.Type, keep: bool, exact: bool) -> Decoder:
-    """The decoder of values of a type. `keep`: an empty list, map or zero number stays."""
+    """Return the decoder of a type. `keep`: empty lists, maps and zeros are kept."""
     simple = _SIMPLE.get(type_.kind)
     if simple is not None:
         return simple
@@ -205,7 +207,7 @@ def _decoder(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 
 
 def _several(type_: source.Type, keep: bool, exact: bool) -> Decoder:
-    """The decoder of a list or a map."""
+    """Return the decoder of a list or a map."""
     item = type_.item
     assert item is not None
     container: type[Any] = list if type_.kind == "list" else dict
@@ -221,7 +223,7 @@ def _several(type_: source.Type, keep: bool, exact: bool) -> Decoder:
         entries: Iterable[tuple[Any, Any]] = value.items() if container is dict else enumerate(value)
         for key, element in entries:
             if type(element) is not plain:
-                # Replacing a value does not disturb the iteration; only adding or removing keys would.
+                # Replacing a value does not affect the iteration; only adding or removing keys would.
                 value[key] = _item(element, zero, decode_item, (where, key), unknown)
         return value
 
@@ -229,7 +231,7 @@ def _several(type_: source.Type, keep: bool, exact: bool) -> Decoder:
 
 
 def _item(element: Any, zero: Any, decode: Decoder, where: Where, unknown: list[str]) -> Any:
-    """An item of a list or map; Go decodes null into a zero value."""
+    """Decode an item of a list or map. As in Go, null becomes a zero value."""
     if element is not None:
         return decode(element, where, unknown, None)
     return decode({}, where, unknown, None) if zero is None else zero
@@ -304,7 +306,7 @@ def _bytes(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
 
 
 def _schema(value: Any, where: Where, unknown: list[str], known: Any) -> Any:
-    """A schema, a list of them, or a boolean: JSONSchemaPropsOrArray and JSONSchemaPropsOrBool."""
+    """Decode a schema, a list of them, or a boolean: JSONSchemaPropsOrArray and JSONSchemaPropsOrBool."""
     if type(value) is bool:
         return value
     if type(value) is list:

@@ -1,13 +1,12 @@
-"""The types of built-in kinds: `data/types.json`, trimmed OpenAPI, and `data/go_types.json`, what that leaves out.
+"""The types of built-in kinds, from `data/types.json` (trimmed OpenAPI) and `data/go_types.json`.
 
-A type is known by the end of its OpenAPI name, `core.v1.PodSpec`. `go_types.json` says of a struct, by names of fields:
-`pointers` (optional scalars that are pointers in Go: a zero that was written stays, other optional zeros vanish),
-`values` (structs that are written even when nothing was set), `requiredPointers` (required, yet not written unset),
-`nullTimes` (times, and lists, that are null when unset, not absent), `zeros` (optional, yet written also when zero),
-`named` (texts of types of their own, by field) and `keyDefaults` (what the merge keys of a list's items are
-when left out).
+A type is identified by the end of its OpenAPI name, such as `core.v1.PodSpec`. `go_types.json` has what OpenAPI
+lacks, as names of fields of a struct: `pointers` (optional scalars that are pointers in Go, whose written zeros are
+kept), `values` (structs that are written even if empty), `requiredPointers` (required, but not written if unset),
+`nullTimes` (times and lists that are null if unset), `zeros` (optional, but written even if zero), `named` (strings
+with their own type, by field) and `keyDefaults` (defaults of merge keys of list items).
 
-Types are immutable and shared. `Field.type` refers to a struct by name, since JSONSchemaProps is recursive.
+Types are immutable and shared. `Field.type` refers to a struct by name, because JSONSchemaProps is recursive.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from typing import Any, NamedTuple
 
 import orjson
 
-#: Types whose JSON is free of any schema.
+#: Types without schema.
 RAW = "raw"
 OBJECT_META = "meta.v1.ObjectMeta"
 JSON_SCHEMA = "apiextensions.v1.JSONSchemaProps"
 
 
 class ListRule(NamedTuple):
-    """How a list merges.
+    """The merge rules of a list.
 
     `patch_key` is the strategic merge key; "" merges a list of scalars, None replaces the list. `apply` is the
-    server-side apply topology: atomic, set or map; `keys` are the fields that identify an item of a map, and `defaults`
-    the values of those left out.
+    server-side apply topology: atomic, set or map. `keys` identify an item of a map, and `defaults` are the values of
+    absent keys.
     """
 
     patch_key: str | None
@@ -47,9 +46,9 @@ ATOMIC = ListRule(None, "atomic")
 class Type:
     """One JSON type.
 
-    `kind`: string, boolean, integer, number, time, microtime, quantity, intorstring, bytes, raw, struct, schema, list
-    or map. `item` is what a list or map holds. A struct is named (`struct`), or given (`inline`) for custom
-    resources. `go` is how Go's decoder names the type in its errors.
+    `kind` is string, boolean, integer, number, time, microtime, quantity, intorstring, bytes, raw, struct, schema,
+    list or map. `item` is the item type of a list or map. A struct is named (`struct`), or given (`inline`) for
+    custom resources. `go` is the type's name in errors of Go's decoder.
     """
 
     kind: str
@@ -65,8 +64,8 @@ class Type:
 class Field:
     """One field of a struct.
 
-    `keep_zero`: a zero that was written stays. `fill`: the field is written, as `{}`, a zero or null, also
-    where nobody set it. `replace`: a strategic patch replaces it.
+    `keep_zero`: a written zero is kept. `fill`: an unset field is written, as `{}`, zero or null. `replace`: a
+    strategic patch replaces it.
     """
 
     name: str
@@ -78,7 +77,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A JSON object with known fields. `open`: unknown fields stay (custom resources only)."""
+    """A JSON object with known fields. `open`: unknown fields are kept (custom resources only)."""
 
     name: str
     fields: Mapping[str, Field] = field(default_factory=dict)
@@ -87,36 +86,36 @@ class Struct:
 
 @cache
 def data(name: str) -> dict[str, Any]:
-    """A file of `data`, decoded. It is shared: nobody changes it."""
+    """Return a decoded file of `data`. It is shared and must not be changed."""
     loaded: dict[str, Any] = orjson.loads((files(__package__) / "data" / name).read_bytes())
     return loaded
 
 
 def short(name: str) -> str:
-    """The name of a type here, from its OpenAPI name: `core.v1.PodSpec` of `io.k8s.api.core.v1.PodSpec`."""
+    """Return the short form of an OpenAPI name: `core.v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`."""
     return ".".join(name.rsplit(".", 3)[1:])
 
 
 @cache
 def full_names() -> Mapping[str, str]:
-    """OpenAPI names by their short forms."""
+    """Return the OpenAPI names by their short forms."""
     return {short(name): name for name in data("types.json")["definitions"]}
 
 
 def definition(model: str) -> dict[str, Any]:
-    """The OpenAPI definition of a type. Raises KeyError for a name that is no type."""
+    """Return the OpenAPI definition of a type. Raises KeyError for an unknown name."""
     found: dict[str, Any] = data("types.json")["definitions"][full_names()[model]]
     return found
 
 
 def descriptions(model: str) -> Mapping[str, str]:
-    """What the API says of a type, by field; under the empty name, of the type itself."""
+    """Return the API's descriptions of a type's fields; the empty name has that of the type."""
     found: Mapping[str, str] = data("descriptions.json")["definitions"].get(full_names()[model], {})
     return found
 
 
 def model_name(group: str, version: str, kind: str) -> str | None:
-    """The type of a kind: `core.v1.Pod`. None if there is none."""
+    """Return the type of a kind, such as `core.v1.Pod`; None for an unknown kind."""
     for family in (group.split(".", 1)[0] or "core", "meta"):
         if (name := f"{family}.{version}.{kind}") in full_names():
             return name
@@ -124,13 +123,13 @@ def model_name(group: str, version: str, kind: str) -> str | None:
 
 
 def go_name(model: str) -> str:
-    """The Go type's bare name: `core.v1.PodSpec` is PodSpec."""
+    """Return the Go type's name: PodSpec for `core.v1.PodSpec`."""
     return model.rpartition(".")[2]
 
 
 @cache
 def struct(model: str) -> Struct:
-    """The struct of a model. Raises KeyError for a name that is no model."""
+    """Return the struct of a type. Raises KeyError for an unknown name."""
     described = definition(model)
     known = _facts(model)
     facts = {key: frozenset(names.split()) for key, names in known.items() if isinstance(names, str)}
@@ -143,7 +142,7 @@ def struct(model: str) -> Struct:
 
 
 def struct_of(type_: Type) -> Struct | None:
-    """The struct of a type, or None if it is no struct."""
+    """Return the struct of a type; None for other types."""
     if type_.inline is not None:
         return type_.inline
     return struct(type_.struct) if type_.struct else None
@@ -184,7 +183,7 @@ _SCALARS = {
 }
 _RAW = Type(RAW, "interface {}")
 _SCHEMA = Type("schema", "v1.JSONSchemaProps", struct=JSON_SCHEMA)
-#: Types that are no structs, whatever their definitions say.
+#: Types that are not structs, regardless of their definitions.
 _NAMED = {
     "api.resource.Quantity": Type("quantity", "resource.Quantity"),
     "util.intstr.IntOrString": Type("intorstring", "intstr.IntOrString"),

@@ -1,7 +1,7 @@
 """Label and field selectors of query strings, compiled to one test per record.
 
-Grammar and refusals follow apimachinery's `labels.Parse` and `fields.ParseSelector`. A selector never reads an
-object: labels and field values were extracted when it was written.
+Grammar and errors follow apimachinery's `labels.Parse` and `fields.ParseSelector`. A selector never decodes an
+object: labels and field values are extracted when it is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _check_key(key: str) -> str:
 
 
 class _Labels:
-    """Recursive descent over the words of one label selector."""
+    """A recursive-descent parser of label selectors."""
 
     def __init__(self, text: str) -> None:
         self.words: list[str] = []
@@ -146,7 +146,7 @@ def _unescape(text: str) -> str:
 
 
 def field_terms(text: str) -> list[tuple[str, bool, str]]:
-    """(field, wanted equal, value) of each term of a field selector. Raises 400."""
+    """Return (field, whether equality is required, value) of each term of a field selector. Raises 400."""
     terms = []
     for term in re.split(r"(?<!\\),", text):
         if not term:
@@ -159,12 +159,12 @@ def field_terms(text: str) -> list[tuple[str, bool, str]]:
 
 
 def label_requirements(text: str) -> list[Requirement]:
-    """What a label selector asks for. Raises 400."""
+    """Return the requirements of a label selector. Raises 400."""
     return _Labels(text).parse()
 
 
 def _fields(text: str, names: tuple[str, ...]) -> list[tuple[int, bool, str]]:
-    """(index in `names`, wanted equal, value) of each term."""
+    """Return (index in `names`, whether equality is required, value) of each term."""
     terms = []
     for name, equal, value in field_terms(text):
         if name not in names:
@@ -175,7 +175,7 @@ def _fields(text: str, names: tuple[str, ...]) -> list[tuple[int, bool, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A compiled pair of selectors. `equal` and `unequal` are (field index, value) pairs that must (not) hold."""
+    """A compiled pair of selectors. `equal` and `unequal` are required and excluded (field index, value) pairs."""
 
     labels: tuple[Requirement, ...] = ()
     equal: tuple[tuple[int, str], ...] = ()
@@ -195,7 +195,7 @@ class Selector:
         return all(requirement(labels) for requirement in self.labels)
 
     def pinned(self, index: int) -> str | None:
-        """The one value that this field must have, if the selector names one."""
+        """Return the only value of this field that matches, if the selector requires equality."""
         for field, value in self.equal:
             if field == index:
                 return value
@@ -203,7 +203,10 @@ class Selector:
 
 
 def compile_selector(labels: str, fields: str, names: tuple[str, ...]) -> Selector | None:
-    """None if everything matches. Raises 400 for bad syntax, and for a field that is not in `names`."""
+    """Compile selectors; return None if everything matches.
+
+    Raises 400 for a syntax error, and for a field that is not in `names`.
+    """
     requirements = label_requirements(labels) if labels else []
     terms = _fields(fields, names) if fields else []
     if not requirements and not terms:
@@ -216,7 +219,7 @@ def compile_selector(labels: str, fields: str, names: tuple[str, ...]) -> Select
 
 
 def named(selector: Selector | None, index: int, name: str) -> Selector:
-    """The selector, and the name in field `index` besides."""
+    """Return the selector with an additional requirement on the name in field `index`."""
     term = (index, name)
     if selector is None:
         return Selector(equal=(term,))

@@ -1,7 +1,7 @@
-"""The API server as a process serves it: a listening socket, TLS, the collector, an orderly end.
+"""The API server in a process: the listening socket, TLS, the collector and shutdown.
 
-One event loop, one thread. The process that owns the server decides on its garbage collector (`calm_gc`): that
-is a setting of the whole process, so merely starting a server in a test does not change it.
+It has one event loop and one thread. `calm_gc` affects the whole process, so the process that owns the server calls
+it; starting a server in a test does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BACKLOG = 4096
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """A server's context from PEM files. Raises OSError or ssl.SSLError, both of which name what is wrong."""
+    """Return a server's TLS context from PEM files. Raises OSError or ssl.SSLError with the reason."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate, key)
@@ -32,10 +32,10 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def calm_gc() -> None:
-    """Keep the cyclic collector out of the way of requests.
+    """Reduce the work of the cyclic garbage collector during requests.
 
-    Stored objects are bytes, which it never visits, and requests leave no cycles behind; what is alive after
-    start-up lives as long as the process. So freeze that, and look for cycles rarely.
+    Stored objects are bytes, which it never visits, and requests create no cycles. Objects that exist after the start
+    live as long as the process, so they are frozen, and collections become rare.
     """
     gc.collect()
     gc.freeze()
@@ -44,7 +44,7 @@ def calm_gc() -> None:
 
 @dataclass(eq=False)
 class Server:
-    """Serves one `Api` on one address. `port` 0 takes a free one, which it is once the server has started."""
+    """Serves one `Api` on one address. `port` 0 selects a free one, which it has after the start."""
 
     api: Api
     _: KW_ONLY
@@ -63,7 +63,7 @@ class Server:
         return f"{scheme}://{host}:{self.port}"
 
     async def start(self) -> None:
-        """Listen. Raises OSError if the address is taken."""
+        """Listen. Raises OSError if the address is in use."""
         loop = asyncio.get_running_loop()
         shared = self._shared = Shared(self.api, loop, disturb=self.disturb)
         self._turns = CollectorTurns(self.api.collector, loop)
@@ -74,7 +74,7 @@ class Server:
         self.api.address = self.url.partition("://")[2]
 
     async def stop(self, *, grace: float = 2.0) -> None:
-        """Stop listening, end watches, let answers finish for `grace` seconds, then close what is left."""
+        """Stop listening, end watches, let responses finish for `grace` seconds, then close all connections."""
         listener, shared = self._listener, self._shared
         if listener is None or shared is None:
             return

@@ -1,4 +1,4 @@
-"""The nodes of a simulated cluster, as their kubelets register them."""
+"""The nodes of a simulated cluster, as registered by their kubelets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .resource import Object
 
 GPU = "nvidia.com/gpu"
 _ZONES = ("a", "b", "c")
-#: Of a node whose kubelet nobody plays, which is ready all the same.
+#: The condition of a node without simulated kubelet.
 READY = {
     "type": "Ready",
     "status": "True",
@@ -18,14 +18,14 @@ READY = {
 
 
 def node_name(number: int) -> str:
-    """Of the simulated node with this number, from 0."""
+    """Return the name of the simulated node with this number, from 0."""
     return f"node-{number:05d}"
 
 
 def nodes(count: int, amounts: Mapping[str, str], *, kubelets: bool = True) -> Iterator[Object]:
-    """`count` nodes with these quantities by resource, spread over three zones of one region.
+    """Yield `count` nodes with these quantities by resource, in three zones of one region.
 
-    Without `kubelets`, which would report it, they say of themselves that they are ready.
+    Without `kubelets`, which would set the condition, they are Ready from the start.
     """
     status = {"capacity": amounts, "allocatable": amounts, **({} if kubelets else {"conditions": [READY]})}
     for number in range(count):

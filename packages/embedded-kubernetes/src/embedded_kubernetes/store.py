@@ -1,13 +1,12 @@
-"""What the server knows: every object, in every version that a watch or a chunked list may still ask for.
+"""The store: all objects, and their recent versions for watches and chunked lists.
 
-Pure and synchronous: no sockets, no awaits, no clock or chance of its own (both are injected), so that a seeded
-simulation can drive the very code that serves HTTP. Objects are kept as JSON bytes and decoded only to be
-changed: bytes are immutable for free, invisible to the garbage collector, and shared as they are by lists,
-watches and answers.
+Pure and synchronous: no sockets, no awaits; clock and randomness are injected. A seeded simulation therefore runs the
+same code that serves HTTP. Objects are kept as JSON bytes and decoded only to be changed: bytes are immutable,
+invisible to the garbage collector, and shared by lists, watches and responses.
 
-Guarantees: one counter of versions for all kinds, as etcd's revision; a write either happens whole, with one
-event that every subscriber has been handed when the call returns, or not at all; an index never disagrees
-with the objects; a state that is older than the history kept is refused (`Compacted`), never guessed.
+Guarantees: there is one version counter for all kinds, like etcd's revision. A write is atomic, and every subscriber
+has received its single event when the call returns. Indexes always match the objects. A version older than the kept
+history is rejected (`Compacted`).
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from sortedcontainers import SortedList
 
 from .resource import Object
 
-#: How every stored encoding begins; the version follows. What `restamped` relies on.
+#: The start of every stored encoding; the version follows. `restamped` depends on it.
 HEAD = b'{"metadata":{"resourceVersion":"'
 
 
 class Compacted(Exception):
-    """A version so old that its history is gone. `oldest` is the first that can still be asked for."""
+    """The history of a version is gone. `oldest` is the oldest available version."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"history begins at {oldest}")
@@ -41,11 +40,11 @@ class Compacted(Exception):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One version of one object, with the few values that selectors and indexes need.
+    """One version of one object, with the values that selectors and indexes need.
 
-    `data` is the JSON object without `kind` and `apiVersion` (they belong to the door it is read through).
-    `fields` are the values of the table's `field_names`, in their order. `owners` are owners' UIDs. `deleting`:
-    the object has a deletionTimestamp.
+    `data` is the JSON object without `kind` and `apiVersion`, which depend on the served version. `fields` are the
+    values of the table's `field_names`, in order. `owners` are UIDs of owners. `deleting`: the object has a
+    deletionTimestamp.
     """
 
     key: str
@@ -61,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One committed change. `record` is the state after it; of a deletion, the last state under a new version."""
+    """A committed change. `record` is the new state; for a deletion, the last state with a new version."""
 
     rv: int
     type: str
@@ -73,21 +72,21 @@ Subscriber = Callable[[Event], None]
 
 
 def restamped(record: Record, rv: int) -> bytes:
-    """The record's encoding as version `rv`. The version's place is fixed, so no object is decoded."""
+    """Return the record's encoding as version `rv`. The version is at a fixed offset, so nothing is decoded."""
     return HEAD + str(rv).encode() + record.data[len(HEAD) + len(str(record.rv)) :]
 
 
 def object_key(namespace: str, name: str) -> str:
-    """Keys sort as etcd's do: byte by byte, with the namespace's end compared as `/`."""
+    """Return the key of an object. Keys sort as in etcd: bytewise, with `/` after the namespace."""
     return f"{namespace}/{name}" if namespace else name
 
 
 class Table:
-    """All objects of one kind, in key order, and their recent history.
+    """All objects of one kind in key order, and their recent history.
 
-    Only `Store` writes here. Invariants: `keys` are exactly the keys of `records`, sorted; `by_field[i][v]` are
-    exactly the keys of the records whose field `i` is `v`, for `v` not empty; `history` holds, gapless and in
-    order, every event with a version above `compacted`.
+    Only `Store` writes to it. Invariants: `keys` are the sorted keys of `records`; `by_field[i][v]` are the keys of
+    the records whose field `i` is `v`, for non-empty `v`; `history` has every event with a version above `compacted`,
+    in order.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Table:
     ) -> None:
         self.namespaced = namespaced
         self.field_names = field_names
-        #: The values of `field_names` as a tuple. A getter of one name would give a bare value.
+        #: Returns the values of `field_names` as a tuple, which an itemgetter for a single name would not.
         self.pick: Callable[[dict[str, str]], tuple[str, ...]] = (
             itemgetter(*field_names)
             if len(field_names) > 1
@@ -120,17 +119,17 @@ class Table:
         return self.records.get(f"{namespace}/{name}" if namespace else name)
 
     def _span(self, namespace: str, after: str) -> Iterator[str]:
-        """Keys of a namespace (all, if empty) from `after` on, exclusive."""
+        """Return the keys of a namespace (all, if empty) after `after`."""
         if not namespace or not self.namespaced:
             return self.keys.irange(after or None, None, (False, True))  # type: ignore[no-any-return]
         low, high = f"{namespace}/", f"{namespace}0"
         return self.keys.irange(max(low, after), high, (False, False))  # type: ignore[no-any-return]
 
     def scan(self, namespace: str, *, after: str = "", at: int | None = None) -> Iterator[Record]:
-        """Records in key order as they were at version `at` (now, if None). Raises `Compacted`.
+        """Yield records in key order as of version `at`; the current ones if None. Raises `Compacted`.
 
-        An older state is the present one with the events since undone, so that keeping a chunked list
-        consistent costs memory nobody has to expire.
+        An older state is the current one with later events undone, so that a consistent chunked list needs no
+        snapshot.
         """
         if at is not None and at < self.compacted:
             raise Compacted(self.compacted)
@@ -139,7 +138,7 @@ class Table:
         return self._scan_past(namespace, after, self._undo(at))
 
     def remaining(self, namespace: str, after: str, *, at: int | None = None) -> int:
-        """How many objects followed key `after` in a namespace (all, if empty) at version `at`."""
+        """Return the number of objects after key `after` in a namespace (all, if empty) as of version `at`."""
         keys = self.keys
         within = f"{namespace}/" if namespace and self.namespaced else ""
         if within:
@@ -175,7 +174,7 @@ class Table:
                 yield past
 
     def since(self, rv: int) -> list[Event]:
-        """Every event after version `rv`, oldest first. Raises `Compacted`."""
+        """Return every event after version `rv`, oldest first. Raises `Compacted`."""
         if rv < self.compacted:
             raise Compacted(self.compacted)
         count = 0
@@ -186,14 +185,14 @@ class Table:
         return list(islice(self.history, len(self.history) - count, None))
 
     def having(self, field: int, value: str) -> list[Record] | None:
-        """The records whose indexed field has this (not empty) value, in key order; None if not indexed."""
+        """Return the records with this non-empty value of an indexed field, in key order; None if it is not indexed."""
         index = self.by_field.get(field)
         if index is None or not value:
             return None
         return [self.records[key] for key in sorted(index.get(value, ()))]
 
     def index(self, record: Record | None, previous: Record | None) -> None:
-        """Bring `by_field` up to date."""
+        """Update `by_field`."""
         for field, index in self.by_field.items():
             now = record.fields[field] if record is not None else ""
             before = previous.fields[field] if previous is not None else ""
@@ -213,18 +212,19 @@ _UUID_FORM = (0x4 << 76) | (0x2 << 62)
 
 
 class Superseded(Exception):
-    """A write that was decided on a version which is no longer the current one."""
+    """The write is based on an outdated version."""
 
 
 def random_uids(bits: Callable[[int], int] | None = None) -> Callable[[], str]:
-    """A source of version-4 UUIDs as text, from `bits` (as random.Random.getrandbits; seeded by the system if None).
+    """Return a generator of version-4 UUIDs as text. `bits` is a random.Random.getrandbits; by default system-seeded.
 
-    UIDs tell objects apart and guard nothing, so a plain generator will do, at a tenth of the cost of uuid.uuid4.
+    UIDs only identify objects and are no secrets, so a plain generator suffices, at a tenth of the cost of
+    uuid.uuid4.
     """
     draw = bits or Random().getrandbits
 
     def uid() -> str:
-        # Version 4 and the RFC 9562 variant stand at fixed places.
+        # The version 4 and the variant of RFC 9562 are at fixed positions.
         text = f"{draw(128) & _UUID_BITS | _UUID_FORM:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -232,22 +232,22 @@ def random_uids(bits: Callable[[int], int] | None = None) -> Callable[[], str]:
 
 
 class Store:
-    """Tables of objects under one version counter.
+    """Tables of objects with one version counter.
 
-    `clock` gives seconds since the epoch, `uid` a new UID. `history` is the number of events that each table
-    keeps for watches and chunked lists. Lists at version 1 and watches from it see an empty store.
+    `clock` returns seconds since 1970, `uid` a new UID. `history` is the number of events that each table keeps for
+    watches and chunked lists. Version 1 is the empty store.
     """
 
     def __init__(self, *, clock: Callable[[], float], uid: Callable[[], str], history: int = 65_536) -> None:
         self.clock = clock
         self.uid = uid
         self.history = history
-        #: The version of the last write. Only `_commit` raises it.
+        #: The version of the last write. Only `_commit` increments it.
         self.rv = 1
         self.tables: dict[tuple[str, str], Table] = {}
-        #: owner UID -> the objects that name it, as (table, key). Kept exact by `_commit`.
+        #: The dependents of an owner's UID, as (table, key). Updated by `_commit`.
         self.dependents: dict[str, set[tuple[tuple[str, str], str]]] = {}
-        #: One mapping for all objects with the same labels: 100,000 pods of one job hold one. A cache.
+        #: One mapping for all objects with equal labels, such as the pods of a job. A cache.
         self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
 
     def add_table(
@@ -259,7 +259,7 @@ class Store:
         extract: Callable[[Object], dict[str, str]],
         indexed: tuple[str, ...] = (),
     ) -> Table:
-        """The table of (group, plural), made if it is new."""
+        """Return the table of (group, plural), created if it is missing."""
         table = self.tables.get(name)
         if table is None:
             table = self.tables[name] = Table(
@@ -278,15 +278,15 @@ class Store:
         return record
 
     def replace(self, name: tuple[str, str], old: Record, obj: Object) -> Record:
-        """Store the next version of `old`. Raises `Superseded` unless `old` is still the current version."""
+        """Store the next version of `old`. Raises `Superseded` if `old` is no longer the current version."""
         record = self._record(self.tables[name], obj)
         self.put(name, record, old)
         return record
 
     def put(self, name: tuple[str, str], record: Record, old: Record | None) -> None:
-        """Store a record that the caller encoded as the next version: of `old`, or of a new object if None.
+        """Store a record that the caller encoded as the next version of `old`, or of a new object if None.
 
-        Raises `Superseded` unless `old` is still what is stored under the key.
+        Raises `Superseded` if `old` is no longer the current version.
         """
         table = self.tables[name]
         if record.rv != self.rv + 1:
@@ -304,7 +304,7 @@ class Store:
         self._commit(name, table, Event(record.rv, "MODIFIED", record, old))
 
     def remove(self, name: tuple[str, str], old: Record) -> Record:
-        """Delete. The answer is the last state under the deletion's version, as the event carries it."""
+        """Delete an object; return its last state with the version of the deletion, as in the event."""
         table = self.tables[name]
         if table.records.get(old.key) is not old:
             raise Superseded(old.key)
@@ -315,7 +315,7 @@ class Store:
         return record
 
     def compact(self, rv: int) -> None:
-        """Forget the events up to version `rv`, as an etcd compaction does."""
+        """Drop the events up to version `rv`, like an etcd compaction."""
         for table in self.tables.values():
             history = table.history
             while history and history[0].rv <= rv:
@@ -325,7 +325,7 @@ class Store:
     def _record(self, table: Table, obj: Object) -> Record:
         rv = self.rv + 1
         metadata: dict[str, Any] = obj["metadata"]
-        # The version's place is the first.
+        # The version is the first field.
         stamped = {"resourceVersion": "", **metadata}
         stamped["resourceVersion"] = str(rv)
         body = {"metadata": stamped, **obj}
@@ -349,7 +349,7 @@ class Store:
         )
 
     def shared(self, labels: dict[str, str] | None) -> dict[str, str]:
-        """Labels as a record holds them: one mapping for all records with the same."""
+        """Return labels in the form of records: one mapping for all with equal labels."""
         if not labels:
             return _NO_LABELS
         if len(self._labels) >= 4096:

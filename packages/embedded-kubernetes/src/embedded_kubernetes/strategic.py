@@ -1,7 +1,7 @@
-"""Strategic merge patch: a merge patch that knows the merge keys of lists.
+"""Strategic merge patch: a merge patch that merges lists by their merge keys.
 
-The semantics are those of apimachinery's `strategicpatch`, order of items included: a patched item that is new to
-a list comes before the items that only the server has, unless `$setElementOrder` says otherwise. Directives:
+The semantics are those of apimachinery's `strategicpatch`, including the order of items: patched items that are new
+to a list come before items that only the server has, unless `$setElementOrder` determines the order. Directives:
 `$patch` (merge, replace, delete), `$retainKeys`, `$deleteFromPrimitiveList/F`, `$setElementOrder/F`.
 """
 
@@ -19,16 +19,16 @@ _RETAIN_KEYS = "$retainKeys"
 _DELETE = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
 
-#: Where a merged list finds an item: its merge key's value, or for scalars the item itself.
+#: Returns the identity of a list item: the value of its merge key, or a scalar itself.
 Identity = Callable[[Any], Any]
 
 
 def strategic_merge_patch(doc: Object, patch: object, resource: Resource) -> Object:
-    """`doc` with `patch` merged into it, by the merge keys of the built-in type. The patch is used up; `doc` stays as
-    it is, and the outcome shares with it what the patch does not name.
+    """Return `doc` with `patch` merged into it by the merge keys of the built-in type.
 
-    Raises 415 for custom resources, 400 for a patch that is no object or has a directive of the wrong form, 500
-    (as the real server does) for an unknown directive and for a list item without its merge key.
+    The patch is consumed; `doc` is not changed, and the result shares unpatched parts with it. Raises 415 for custom
+    resources, 400 for a patch that is not an object or has a malformed directive, and, like kube-apiserver, 500 for
+    an unknown directive and for a list item without its merge key.
     """
     if resource.custom:
         raise unknown_format(PATCHES)
@@ -77,7 +77,7 @@ def _merge_value(original: Any, patch: Any, field: source.Field) -> Any:
 def _merge_list(original: list[Any], patch: list[Any], type_: source.Type) -> list[Any]:
     key = type_.rule.patch_key
     if key is None:
-        # Only a merged list has directives; in a replaced one, they are gone as in any new value.
+        # Only a merged list has directives; in a replaced one they are removed, as in any new value.
         kept: list[Any] = _without_directives(patch)
         return kept
     if key == "":
@@ -120,7 +120,7 @@ def _merge_list(original: list[Any], patch: list[Any], type_: source.Type) -> li
 
 
 def _plain(message: str) -> ApiError:
-    """An error that a real server does not classify: 500 without a reason."""
+    """Return an error that kube-apiserver does not classify: 500 without reason."""
     return ApiError(500, "", message)
 
 
@@ -141,7 +141,7 @@ def _scalar(item: Any) -> Any:
 
 
 def _ordered(merged: list[Any], order: list[Any], server: list[Any], identity: Identity) -> list[Any]:
-    """Items that `order` names in its order, the others in the server's; woven as strategicpatch does."""
+    """Return items of `order` in its order and the others in the server's, interleaved as strategicpatch does."""
     wanted = {identity(item): index for index, item in reversed(list(enumerate(order)))}
     known = {identity(item): index for index, item in reversed(list(enumerate(server)))}
     patched = sorted(
@@ -177,7 +177,7 @@ def _retain_keys(original: Object, patch: Object) -> None:
 def _set_element_orders(
     original: Object, patch: Object, fields: Mapping[str, source.Field] | None, type_: source.Type
 ) -> None:
-    """Merge and order every list that has a $setElementOrder directive, and take both out of the patch."""
+    """Merge and order every list with a $setElementOrder directive; remove both from the patch."""
     for directive in [key for key in patch if key.startswith(_ORDER)]:
         order = patch.pop(directive)
         name = directive.removeprefix(_ORDER)
@@ -200,7 +200,7 @@ def _set_element_orders(
 
 
 def _refuse_unordered(change: list[Any], order: list[Any], identity: Identity) -> None:
-    """Everything that a patch adds must be in its order list, and in the same relative order."""
+    """Check that all patched items are in the order list, in the same relative order. Raises 400."""
     places = {identity(item): index for index, item in enumerate(order)}
     last = -1
     for item in change:
@@ -219,7 +219,7 @@ def _delete_scalars(items: Any, gone: Any) -> Any:
 
 
 def _without_directives(value: Any) -> Any:
-    """A value that is new to the document, less the directives that would otherwise be stored."""
+    """Return a new value without directives, which would otherwise be stored."""
     if isinstance(value, dict):
         return {
             key: _without_directives(inner)
@@ -246,7 +246,7 @@ def _fields(type_: source.Type) -> Mapping[str, source.Field] | None:
 
 
 def _field(fields: Mapping[str, source.Field] | None, type_: source.Type, name: str) -> source.Field:
-    """The field of a struct, or of a map the type of its values; unknown fields merge as plain JSON."""
+    """Return the field of a struct, or for a map the type of its values. Unknown fields merge as plain JSON."""
     if fields is not None:
         return fields.get(name, _OPEN)
     return source.Field(name, type_.item) if type_.item is not None else _OPEN

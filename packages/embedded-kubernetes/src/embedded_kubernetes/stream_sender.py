@@ -1,4 +1,4 @@
-"""Sends an open watch over a connection, as fast as its client reads."""
+"""Sends an open watch over a connection at the client's pace."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .pacing import StreamTimers
 from .requests import Stream
 from .watch import Watcher
 
-#: Bytes that are sent in one turn of the loop.
+#: The number of bytes per iteration of the event loop.
 BITE = 256 * 1024
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
 class StreamSender:
-    """Owner of a stream and its timers until `close`. Nothing is sent before `start`, nor while `paused`."""
+    """Owns a stream and its timers until `close`. Nothing is sent before `start` or while `paused`."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class StreamSender:
         stream: Stream,
         ended: Callable[[bool], None],
     ) -> None:
-        """`ended` is told once, when all was sent, and whether the end is to look like a broken connection."""
+        """Create a sender. `ended` is called once at the end, with whether the connection is to be reset."""
         self._transport = transport
         self._loop = loop
         self._stream = stream
@@ -42,16 +42,16 @@ class StreamSender:
         self._wake()
 
     def resume(self) -> None:
-        """The client has read what was sent."""
+        """Continue after the client has read what was sent."""
         self.paused = False
         self._pump()
 
     def end(self) -> None:
-        """Send what waits, and no more."""
+        """Send the queued lines, then end."""
         self._watcher.end()
 
     def close(self) -> None:
-        """The connection has gone, or needs the stream no more."""
+        """Close the stream, when the connection was lost or the watch has ended."""
         if self._timers is not None:
             self._timers.cancel()
             self._timers = None
@@ -67,7 +67,7 @@ class StreamSender:
         self._pump()
 
     def _pump(self) -> None:
-        """Send one bite a turn, so that a long backlog holds up no other connection."""
+        """Send a limited number of bytes per iteration, so that a backlog does not delay other connections."""
         if self._timers is None or self.paused:
             return
         lines = self._watcher.take(BITE)
@@ -75,7 +75,7 @@ class StreamSender:
             data = lines[0] if len(lines) == 1 else b"".join(lines)
             size = len(data)
             self._transport.write(b"%x\r\n%b\r\n" % (size, data) if self._chunked else data)
-            # A smaller bite took all there was, and the next line wakes; but a disturbed watch may keep some back.
+            # If fewer bytes were available, the next line wakes this; but a disturbed watch may have held lines back.
             if size >= BITE or self._watcher.drained or not isinstance(self._watcher, Watcher):
                 self._wake()
         elif self._watcher.drained:

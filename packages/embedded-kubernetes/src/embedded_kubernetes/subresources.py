@@ -1,8 +1,4 @@
-"""What is sent below an object beside its status: bindings, evictions, a namespace's finalization.
-
-Bindings follow `BindingREST` of pkg/registry/core/pod: a bind is checked for the pod's UID, its deletion, an
-existing node and gates; never for capacity, nor for the node's existence.
-"""
+"""Subresources other than status and binding: evictions, pod connections and a namespace's finalize."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ PODS = ("", "pods")
 NODES = ("", "nodes")
 BUDGETS = ("policy", "poddisruptionbudgets")
 
-#: What is asked of a pod's kubelet through the server -> methods.
+#: Subresources that kube-apiserver forwards to the kubelet, with their methods.
 STREAMS = {
     "log": ("GET", "HEAD"),
     "exec": ("GET", "POST"),
@@ -40,7 +36,7 @@ STREAMS = {
 EVICTION = Below(subresource="eviction", kind=Kind("policy", "v1", "Eviction"))
 Warnings = tuple[tuple[str, str], ...]
 DONE = success(201)
-#: What an evicted pod says of its end (KEP-3329).
+#: The condition of an evicted pod (KEP-3329).
 _EVICTED = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -64,7 +60,7 @@ def body_of(request: Request, *, kind: str, versions: tuple[str, ...]) -> Object
 def review_below(
     registry: Registry, served: Served, obj: Object, namespace: str, request: Request, below: Below
 ) -> Review | None:
-    """The POST of an object below a pod on its way past those who want to see it. It is completed in place."""
+    """Return the review of a POST to a pod's subresource; completes the object in place."""
     kind = below.kind
     assert kind is not None
     obj["metadata"]["namespace"] = namespace
@@ -85,7 +81,7 @@ def review_below(
 
 
 def set_condition(status: Object, given: Object, *, now: str) -> None:
-    """Set a condition, in place; when it last changed stays if its status does."""
+    """Set a condition in place. An unchanged status keeps its transition time."""
     condition: Object = {
         "type": given["type"],
         "status": given["status"],
@@ -104,7 +100,7 @@ def set_condition(status: Object, given: Object, *, now: str) -> None:
 
 
 def evict(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
-    """POST of an Eviction: a delete, if the pod's disruption budget has room for it."""
+    """Handle the POST of an Eviction: delete the pod if its disruption budget allows that."""
     dry = request.dry_run("CreateOptions") if request.query else False
     obj = body_of(request, kind="Eviction", versions=("policy/v1", "policy/v1beta1"))
     if registry.reviewers is not None:
@@ -125,7 +121,7 @@ async def _evict_reviewed(
 
 
 def _evicted(served: Served, eviction: Object, namespace: str, name: str) -> Record:
-    """The pod that an Eviction names."""
+    """Return the pod that an Eviction names."""
     if eviction["metadata"].get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
     old = served.table.records.get(f"{namespace}/{name}")
@@ -157,11 +153,10 @@ def _evict(registry: Registry, served: Served, eviction: Object, old: Record, *,
 def stream(
     registry: Registry, served: Served, namespace: str, name: str, subresource: str, request: Request
 ) -> Answer:
-    """What is asked of a pod's kubelet: its log, exec, attach, portforward (LogLocation, streamLocation of
-    pkg/registry).
+    """Handle log, exec, attach and portforward, which kube-apiserver forwards to the kubelet.
 
-    No kubelet listens here, so a pod that has a node is answered as one whose node has no address. One without: 204
-    for its log, everything else is refused.
+    Follows LogLocation and streamLocation of pkg/registry. There is no kubelet endpoint, so the error for a bound pod
+    is that of a node without address. For an unbound pod, the log is a 204 and the others are rejected.
     """
     if request.method not in STREAMS[subresource]:
         raise method_not_allowed()
@@ -198,7 +193,7 @@ def _streamed(served: Served, namespace: str, name: str, subresource: str) -> Re
 
 
 def finalize(registry: Registry, served: Served, name: str, request: Request) -> Answer:
-    """PUT of a namespace's `finalize`: sets `spec.finalizers`, and lets the namespace go when none is left."""
+    """Handle the PUT of a namespace's `finalize`: set `spec.finalizers`, and delete the namespace if none is left."""
     obj, warnings = decode(request, served.resource)
     old = served.table.get("", name)
     if old is None:
@@ -231,7 +226,7 @@ async def _finalize_reviewed(
 
 
 def _with_finalizers(served: Served, old: Record, obj: Object) -> Object:
-    """The stored namespace with the spec that was sent."""
+    """Return the stored namespace with the spec of the request."""
     if obj["metadata"].get("name", old.name) != old.name:
         raise other_name(obj["metadata"]["name"], old.name)
     if obj["metadata"].get("resourceVersion") not in (None, "", str(old.rv)):

@@ -1,10 +1,10 @@
-"""Tables: the rows and columns that `kubectl get` prints, made by the server (meta.k8s.io Table).
+"""Tables: the rows and columns of `kubectl get`, computed by the server (meta.k8s.io Table).
 
 Built-in kinds have the columns of kube-apiserver's internal printers, as data (`data/kinds.json`); custom kinds those
-of their definition. Descriptions come from the API's own field descriptions.
+of their definition. Descriptions come from the API's field descriptions.
 
-A built-in kind's cell is a JSONPath, with a filter after `|` if what it finds is not shown as it is, or the name of a
-function, either with an argument after a space: `.spec.clusterIP | or <none>`, `subjects User` (`cells`).
+A built-in kind's cell is a JSONPath, optionally with a filter after `|`, or the name of a function; both may have an
+argument after a space: `.spec.clusterIP | or <none>`, `subjects User` (`cells`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Row = Callable[[Object, str], tuple[list[Any], list[Object]]]
 Cell = Callable[[Object, str], Any]
 
 _ROWS: dict[str, Row] = {"pod": pod_row, "event": event_row}
-#: What a cell shows of a field that is not set, by the type of the column.
+#: The values of cells for unset fields, by type of the column.
 _UNSET = {"string": "", "integer": 0, "boolean": False}
 
 
 def table(resource: Resource, objs: Iterable[Object], *, meta: Object, include: str, now: str) -> Object:
-    """A Table of `objs`, in order. `meta` is the list's metadata, `now` the present in RFC 3339.
+    """Return a Table of `objs` in order. `meta` is the list's metadata, `now` the current time in RFC 3339.
 
-    `include` says what each row carries of its object: None, Metadata or Object.
+    `include` selects what each row has of its object: None, Metadata or Object.
     """
     columns, row_of = _layout(resource)
     rows = []
@@ -58,7 +58,7 @@ def table(resource: Resource, objs: Iterable[Object], *, meta: Object, include: 
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": meta,
-        # Decoded anew: the caller may change what it gets.
+        # Decoded on each call, because the caller may change it.
         "columnDefinitions": orjson.loads(_definitions(columns)),
         "rows": rows,
     }
@@ -73,7 +73,7 @@ def _carried(obj: Object, include: str) -> Object | None:
 
 
 def columns_of(resource: Resource) -> tuple[Column, ...]:
-    """The columns of a kind."""
+    """Return the columns of a kind."""
     if resource.custom:
         return (
             _COMMON["name"],
@@ -85,7 +85,7 @@ def columns_of(resource: Resource) -> tuple[Column, ...]:
 
 
 def documented(description: str) -> str:
-    """The text of a description; an API field that has none in the API has none here."""
+    """Return the text of a description, which may refer to an API field's; empty if that has none."""
     if not description.startswith("@"):
         return description
     model, field = description[1:].rsplit(".", 1)
@@ -155,7 +155,7 @@ def _custom_cell(path: str, kind: str) -> Cell:
 
 
 def _custom_value(value: Any, kind: str, now: str) -> Any:
-    """What a column of a type shows of a JSON value; None where the value is of another type."""
+    """Return a JSON value in the form of a column's type; None for a value of another type."""
     if kind == "string":
         if isinstance(value, bool):
             return "true" if value else "false"

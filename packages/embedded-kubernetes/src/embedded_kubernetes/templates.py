@@ -1,13 +1,13 @@
-"""Objects that differ in a few texts only: what the rules decide for one holds for all of them.
+"""Fast creation of objects that differ in a few texts only.
 
-Agents' pods come in bursts of the same pod under many names, and each bind is told by the same event about another pod.
-Decoding, defaulting, admission and validation are pure functions of what was sent, of the time (to the second) and of
-the priority classes; of the texts that differ, only their form matters, and that a name is free. So the outcome for the
-first objects of a burst is kept as encoded bytes with holes, and the rest of the burst fills the holes.
+Agents' pods come in bursts of equal pods with different names, and each bind creates an equal event about another
+pod. Decoding, defaulting, admission and validation are pure functions of the body, the time (to the second) and the
+priority classes. They depend only on the form of the differing texts, and on whether the name is free. The result for
+the first objects of a burst is therefore kept as encoded bytes with holes, which later objects fill.
 
-Guarantee: an object made from a template is what the full rules would have stored, and so is its answer. A template is
-trusted once it made the second object of its burst out of the first. Anything out of the ordinary (a query, a warning,
-a generated name, a name that occurs elsewhere in the object) goes the long way.
+Guarantee: object and response are equal to those of the full rules. A template is used once it reproduced the second
+object of its burst from the first. Unusual requests (a query, a warning, a generated name, a name that occurs
+elsewhere in the object) take the full path.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .times import is_micro_time
 
 Path = tuple[str | int, ...]
 
-#: Templates kept for the present second; a workload with more kinds of objects than this gains nothing from them.
+#: The number of templates for the current second; a workload with more kinds of objects does not profit from them.
 _LIMIT = 256
 _MARK = "\ue000{}"
 _MARKED = re.compile(rb'"\xee\x80\x80(\d+)"')
 _NOTHING: Object = {}
-#: What the server itself writes into every object; they come before the holes of a template.
+#: Fields that the server sets in every object; they precede the holes of a template.
 _STAMPS: tuple[Path, ...] = (("metadata", "resourceVersion"), ("metadata", "uid"))
 
 
 class Hole(NamedTuple):
     """A text in which the objects of a burst differ.
 
-    It is `stored` in one place, and `fields` are the names under which selectors read it. Of a text that clients send:
-    where they do, and whether it is one that the rules let pass. An `optional` one need not be there; it is the last.
+    `stored` is its path, and `fields` are the field selectors for it. For a text in the request body: `sent` is its
+    path there, and `fits` returns whether it is valid. An `optional` hole may be absent and is the last one.
     """
 
     stored: Path
@@ -56,7 +56,7 @@ class Form:
     """Encoded bytes with holes."""
 
     def __init__(self, marked: bytes) -> None:
-        """Raises ValueError unless there are two holes at least, each of them once."""
+        """Parse marked bytes. Raises ValueError unless there are at least two holes, each once."""
         parts = _MARKED.split(marked)
         order = [int(number) for number in parts[1::2]]
         if len(order) < 2 or sorted(order) != list(range(len(order))):
@@ -65,15 +65,15 @@ class Form:
         self._pick: Callable[[Sequence[bytes]], tuple[bytes, ...]] = itemgetter(*order)
 
     def fill(self, texts: Sequence[bytes]) -> bytes:
-        """With JSON texts, by the holes' numbers."""
+        """Return the bytes with JSON texts in the holes, in order of their numbers."""
         return self._pattern % self._pick(texts)
 
 
 class Template:
-    """One stored object with holes: for its version, its UID, and texts of its own, of which the first is the name."""
+    """A stored object with holes for its version, its UID and further texts, the first of which is the name."""
 
     def __init__(self, record: Record, served: Served, holes: Sequence[Hole]) -> None:
-        """From an object that the rules have made. Raises ValueError if it cannot be one."""
+        """Create a template from a stored object. Raises ValueError if that is not possible."""
         obj: Object = orjson.loads(record.data)
         for number, path in enumerate((*_STAMPS, *[hole.stored for hole in holes])):
             holder: Any = obj
@@ -83,7 +83,7 @@ class Template:
         marked = orjson.dumps(obj)
         self._stored = Form(marked)
         self._view = served.view
-        #: Only another shape is more than what is stored under the names of its kind.
+        #: Only a shaped kind returns more than the stored bytes and its kind.
         self._shown = Form(served.view.object(marked)) if served.resource.shape is not None else None
         names = served.table.field_names
         self._fields = record.fields
@@ -102,7 +102,7 @@ class Template:
         *,
         owners: tuple[str, ...] | None = None,
     ) -> Record:
-        """The object with these texts as version `rv`. `owners`: if the owners' UIDs are among the texts."""
+        """Return the object with these texts as version `rv`. `owners` is set if UIDs of owners are among the texts."""
         fields = list(self._fields)
         for place, number in self._varying:
             fields[place] = texts[number]
@@ -121,7 +121,7 @@ class Template:
         )
 
     def shown(self, record: Record, texts: Sequence[str]) -> bytes:
-        """The object as a write of its kind is answered."""
+        """Return the object in the form of the response to a write."""
         if self._shown is None:
             return self._view.object(record.data)
         return self._shown.fill(_encoded(record.rv, record.uid, texts))
@@ -132,7 +132,7 @@ def _encoded(rv: int, uid: str, texts: Sequence[str]) -> list[bytes]:
 
 
 class Sight(NamedTuple):
-    """What was sent: all but the texts of the holes, and these."""
+    """A request body split into the texts of the holes and the rest."""
 
     key: tuple[str, bytes]
     texts: list[str]
@@ -146,20 +146,20 @@ class _First(NamedTuple):
 
 
 class Templates:
-    """The templates of one kind in namespaces. Valid for one second and one state of the priority classes."""
+    """The templates of one namespaced kind. Valid for one second and one state of the priority classes."""
 
     def __init__(self, registry: Registry, served: Served, holes: Sequence[Hole]) -> None:
         self._registry = registry
         self._served = served
         self._holes = holes
-        #: Where each hole is in what is sent: above it, and its own name there.
+        #: The location of each hole in the request body: path of the parent, and name.
         self._places = [(hole.sent[:-1], hole.sent[-1], hole.fits, hole.optional) for hole in holes]
         self._until = ("", -1)
-        #: By the key of a sight. None where a second object showed that there is no template.
+        #: Keyed by `Sight.key`. None if the second object could not be reproduced.
         self._known: dict[tuple[str, bytes], _First | Template | None] = {}
 
     def look(self, request: Request, namespace: str) -> Sight | None:
-        """What a create is known by; None if it must go the long way."""
+        """Split the body of a create; return None if it has to take the full path."""
         if request.query or request.content_type != "application/json":
             return None
         texts: list[str] = []
@@ -176,11 +176,11 @@ class Templates:
                     return None
                 texts.append(text)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return None  # the long way says what is wrong
+            return None  # the full path reports the error
         return Sight((namespace, b"%d %b" % (len(texts), orjson.dumps(sent))), texts)
 
     def make(self, sight: Sight) -> Response | None:
-        """Store an object by its template. None if there is none, or if a refusal is due."""
+        """Store an object by its template; return None without a template, or if an error is due."""
         registry, served = self._registry, self._served
         state = (registry.now(), registry.classes_version)
         if state != self._until:
@@ -202,7 +202,7 @@ class Templates:
         return Response(201, template.shown(record, texts))
 
     def learn(self, sight: Sight) -> None:
-        """Remember the outcome of the long way. Its second time makes a template, or shows that there is none."""
+        """Learn from an object that took the full path. The second one creates a template, or excludes one."""
         key, texts = sight
         record = self._served.table.records[f"{key[0]}/{texts[0]}"]
         first = self._known.get(key)
@@ -236,10 +236,10 @@ def _is_note(text: str) -> bool:
 
 
 NAME = Hole(("metadata", "name"), ("metadata.name",), ("metadata", "name"), _is_name)
-#: Of a member of a gang; gangs come in bursts of the same one under many names, too.
+#: The annotation of a gang's member, because gangs come in bursts as well.
 _GROUP = ("metadata", "annotations", "scheduling.k8s.io/group-name")
 _ABOUT = "involvedObject"
-#: (group, plural) -> in what the objects of a burst differ, their names first.
+#: The holes of the objects of a burst, name first, by (group, plural).
 BURSTS: dict[tuple[str, str], tuple[Hole, ...]] = {
     ("", "pods"): (NAME, Hole(_GROUP, (), _GROUP, _is_name, optional=True)),
     ("events.k8s.io", "events"): (

@@ -1,7 +1,7 @@
-"""POST of a TokenRequest below a service account (authentication.k8s.io/v1).
+"""Handles POST of a TokenRequest for a service account (authentication.k8s.io/v1).
 
-After `TokenREST` of pkg/registry/core/serviceaccount, in its order: names, account, validation, what the token is bound
-to. The token is signed with the server's key, and `auth.account_tokens` accepts it.
+Follows `TokenREST` of pkg/registry/core/serviceaccount, in its order: names, account, validation, bound object. The
+token is signed with the server's key, and `auth.account_tokens` accepts it.
 """
 
 from __future__ import annotations
@@ -29,26 +29,25 @@ SERVICE_ACCOUNTS = ("", "serviceaccounts")
 
 _GROUP, _VERSION, _KIND = "authentication.k8s.io", "v1", "TokenRequest"
 _BELOW = Below(subresource="token", kind=Kind(_GROUP, _VERSION, _KIND))
-#: Seconds: what is given if nothing is asked for, and the bounds of what may be.
+#: Lifetimes in seconds: default, minimum and maximum.
 _USUAL, _LEAST, _MOST = 3600, 600, 2**32
-#: A lifetime by which a kubelet asks for a pod's token: such a token lives for a year, and says when it should have
-#: ended.
+#: The lifetime that kubelets request for pods. Such a token is valid for a year, with its intended end as a claim.
 _EXTENDED, _YEAR = 3607, 365 * 24 * 3600
 _NO_TOKEN = {"token": "", "expirationTimestamp": None}
-#: What a token can be bound to: it ends with that object.
+#: Kinds that a token can be bound to; it becomes invalid with the object.
 _BOUND = {"Node": ("", "nodes"), "Pod": ("", "pods"), "Secret": ("", "secrets")}
 _NODES = ("", "nodes")
 
 
 class _Bound(NamedTuple):
-    """What a token is bound to, as its claims say it, and whether that is a pod."""
+    """The claims about the object that a token is bound to, and whether that is a pod."""
 
     claims: Object
     to_pod: bool = False
 
 
 def request_token(registry: Registry, served: Served, namespace: str, name: str, request: Request) -> Answer:
-    """Answer a token for the service account. Raises 404 if it is missing, 422 for a bad lifetime."""
+    """Return a token for the service account. Raises 404 if that is missing, 422 for an invalid lifetime."""
     dry = request.dry_run("CreateOptions") if request.query else False
     asked = _read(request)
     if registry.reviewers is not None:
@@ -78,14 +77,14 @@ async def _token_reviewed(registry: Registry, served: Served, dry: bool, review:
 
 
 def _defaulted(asked: Object, namespace: str) -> Object:
-    """A request as webhooks see it before it is completed: what has no value is null."""
+    """Return the request as webhooks see it before its completion: absent fields are null."""
     spec = {"audiences": None, "expirationSeconds": _USUAL, "boundObjectRef": None, **asked["spec"]}
     metadata = {**asked["metadata"], "namespace": asked["metadata"].get("namespace") or namespace}
     return {**asked, "metadata": metadata, "spec": spec, "status": dict(_NO_TOKEN)}
 
 
 def _complete(registry: Registry, served: Served, asked: Object, namespace: str, name: str) -> Record:
-    """The service account of a request, which is judged and completed in place."""
+    """Validate and complete a request in place; return its service account."""
     metadata: Object = asked["metadata"]
     _check_names(metadata, namespace, name)
     account = served.table.get(namespace, name)
@@ -181,7 +180,10 @@ def _check_lifetime(seconds: int) -> None:
 
 
 def _bound(registry: Registry, reference: Object, namespace: str, account: str) -> _Bound:
-    """What the reference stands for. Raises 404 or 409 if that is not there, 400 for what no token is bound to."""
+    """Return the claims of the referenced object.
+
+    Raises 404 or 409 if it is missing or was replaced, 400 for a kind that no token is bound to.
+    """
     kind, name, uid = reference.get("kind", ""), reference.get("name", ""), reference.get("uid", "")
     group, _, version = reference.get("apiVersion", "").rpartition("/")
     if group or kind not in _BOUND:

@@ -1,11 +1,11 @@
-"""Objects seen through their types: which fields they set, how two of them merge, how fields are taken out.
+"""Operations on objects by their types: set fields, merge and removal.
 
-Server-side apply (KEP-555) owns, merges and removes fields by the type's topology: structs and maps field by
-field unless they are atomic, lists as a whole unless they are sets or maps by key. All functions are pure.
+Server-side apply (KEP-555) owns, merges and removes fields by the type's topology: structs and maps by field unless
+they are atomic, lists as a whole unless they are sets or maps by key. All functions are pure.
 
-Fields are sets of paths, as `metadata.managedFields` records them. A path is a tuple of elements in the notation of
-fieldsV1: `f:NAME` a field, `k:{...}` a list item by its keys, `v:VALUE` a list item by its value. In fieldsV1, a path
-that is a member is `{}`, or holds `.` where longer paths begin with it (structured-merge-diff's `fieldpath`).
+Fields are sets of paths, as in `metadata.managedFields`. A path is a tuple of elements in the notation of fieldsV1:
+`f:NAME` is a field, `k:{...}` a list item by its keys, `v:VALUE` a list item by its value. In fieldsV1, a member path
+is `{}`, or has the key `.` if there are longer paths (structured-merge-diff's `fieldpath`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EMPTY: FieldSet = frozenset()
 
 
 def decode(fields: Any) -> FieldSet:
-    """The set that a fieldsV1 value stands for. What is no fieldsV1 gives the empty set."""
+    """Return the set of a fieldsV1 value; empty if it is malformed."""
     found: set[Path] = set()
 
     def walk(node: Any, at: Path) -> None:
@@ -41,7 +41,7 @@ def decode(fields: Any) -> FieldSet:
 
 
 def encode(paths: FieldSet) -> Object:
-    """The fieldsV1 value of a set."""
+    """Return the fieldsV1 value of a set."""
     root: Object = {}
     for path in sorted(paths):
         node = root
@@ -53,7 +53,7 @@ def encode(paths: FieldSet) -> Object:
 
 
 def _tidy(node: Object) -> None:
-    """A member that nothing lies below is `{}`, without its dot."""
+    """Replace members without longer paths by `{}`, in place."""
     if len(node) == 1 and "." in node:
         del node["."]
         return
@@ -63,12 +63,12 @@ def _tidy(node: Object) -> None:
 
 
 def with_parents(paths: Iterable[Path]) -> FieldSet:
-    """The set and every path that leads to one of its members."""
+    """Return the set with every prefix of its members."""
     return frozenset(path[:length] for path in paths for length in range(1, len(path) + 1))
 
 
 def below(paths: FieldSet, prefixes: Iterable[Path]) -> FieldSet:
-    """The members that are, or lie below, one of `prefixes`."""
+    """Return the members that equal or extend one of `prefixes`."""
     wanted = frozenset(prefixes)
     return frozenset(
         path for path in paths if any(path[:length] in wanted for length in range(1, len(path) + 1))
@@ -76,7 +76,7 @@ def below(paths: FieldSet, prefixes: Iterable[Path]) -> FieldSet:
 
 
 def key_element(item: Object, keys: tuple[str, ...], defaults: dict[str, object]) -> str | None:
-    """`k:{...}` of an item of an associative list; None if it has none of the keys."""
+    """Return `k:{...}` of an item of an associative list; None if it has none of the keys."""
     found = {key: item.get(key, defaults.get(key)) for key in sorted(keys)}
     found = {key: value for key, value in found.items() if value is not None}
     return f"k:{_compact(found)}" if found else None
@@ -91,7 +91,7 @@ def _compact(value: Any) -> str:
 
 
 def show(path: Path) -> str:
-    """`.spec.containers[name="c"].image`, as conflicts name a field."""
+    """Return a path as conflicts print it: `.spec.containers[name="c"].image`."""
     text = ""
     for element in path:
         kind, _, rest = element.partition(":")
@@ -107,20 +107,19 @@ def show(path: Path) -> str:
     return text
 
 
-#: What a path holds that is a member only as a container: an item of a list, or a map.
+#: The value of a path that is a member only as a container: a list item, or a map.
 CONTAINER = object()
 
 
 class DuplicateItemError(ValueError):
-    """An associative list or set holds an item twice, or an item without its keys; says where."""
+    """An associative list or set has a duplicate item, or an item without keys; the message has the path."""
 
 
 def leaves(value: Any, type_: source.Type, *, maps: bool) -> dict[Path, Any]:
-    """Every path that `value` sets, with what it holds there, or `CONTAINER`.
+    """Return every path that `value` sets, with its value or `CONTAINER`.
 
-    Scalars and atomic values are leaves; so are empty structs and maps. Items of associative lists are members
-    too. With `maps`, so are maps that are no structs: an update owns the labels map that it adds, an apply
-    does not.
+    Scalars and atomic values are leaves, as are empty structs and maps. Items of associative lists are members, too.
+    With `maps`, so are maps: an update owns a labels map that it adds, an apply does not.
     """
     found: dict[Path, Any] = {}
     _leaves(value, type_, (), found, maps)
@@ -145,7 +144,7 @@ def _leaves(value: Any, type_: source.Type, at: Path, found: dict[Path, Any], ma
 
 
 def field_type(type_: source.Type, struct: source.Struct | None, name: str) -> source.Type:
-    """The type of a field of a struct or map. What no type knows is deduced from its JSON."""
+    """Return the type of a field of a struct or map. For an unknown field it is deduced from the JSON."""
     if struct is not None:
         field = struct.fields.get(name)
         return field.type if field is not None else _DEDUCED
@@ -164,7 +163,7 @@ def _granular(type_: source.Type) -> bool:
 
 
 def elements(items: list[Any], type_: source.Type) -> Iterator[tuple[str, Any]]:
-    """The items of a set or map with their path elements; items without keys are passed over."""
+    """Yield the items of a set or map with their path elements; items without keys are skipped."""
     name = _namer(type_)
     for item in items:
         element = name(item)
@@ -181,7 +180,7 @@ def _namer(type_: source.Type) -> Callable[[Any], str | None]:
 
 
 def check_items(value: Any, type_: source.Type, at: str = "") -> None:
-    """Raises `DuplicateItemError` if an associative list names an item twice or not at all."""
+    """Check the items of associative lists. Raises `DuplicateItemError` for duplicates and items without keys."""
     if isinstance(value, dict) and not _atomic_map(type_):
         struct = source.struct_of(type_)
         for name, inner in value.items():
@@ -205,7 +204,7 @@ def check_items(value: Any, type_: source.Type, at: str = "") -> None:
 
 
 def misfits(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:
-    """Where `value` is of another JSON type than its own, in the words of structured-merge-diff."""
+    """Yield errors for values of the wrong JSON type, in the wording of structured-merge-diff."""
     wanted = type_.kind
     if value is None or wanted == source.RAW:
         return
@@ -214,7 +213,7 @@ def misfits(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:
             yield f"{at}: expected map, got &{{{_go(value)}}}"
             return
         struct = source.struct_of(type_)
-        # What an expression made has no order.
+        # Values of CEL expressions have no order.
         for name, inner in sorted(value.items()):
             yield from misfits(inner, field_type(type_, struct, name), f"{at}.{name}")
     elif wanted == "list":
@@ -243,7 +242,7 @@ _GO_KINDS: dict[type, str] = {
 
 
 def _go(value: Any, *, exact: bool = False) -> str:
-    """A value as Go's fmt shows it, with `exact` in Go's own syntax."""
+    """Return a value in the format of Go's fmt; with `exact`, in Go's syntax."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -260,7 +259,7 @@ def _go(value: Any, *, exact: bool = False) -> str:
 
 
 def atomics(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:
-    """Where `value` sets lists, maps or structs that are replaced as a whole."""
+    """Yield the paths at which `value` sets atomic lists, maps or structs."""
     if isinstance(value, dict):
         if at and _atomic_map(type_):
             yield at
@@ -277,7 +276,7 @@ def atomics(value: Any, type_: source.Type, at: str = "") -> Iterator[str]:
 
 
 def merge(live: Any, config: Any, type_: source.Type) -> Any:
-    """`config` over `live`: what config does not set stays. Neither argument is changed, both may be shared."""
+    """Merge `config` into `live`. Neither is changed, and the result may share parts with both."""
     if isinstance(live, dict) and isinstance(config, dict) and not _atomic_map(type_):
         struct = source.struct_of(type_)
         merged: Object = dict(live)
@@ -291,7 +290,7 @@ def merge(live: Any, config: Any, type_: source.Type) -> Any:
 
 
 def _merge_items(live: list[Any], config: list[Any], type_: source.Type) -> list[Any]:
-    """The union, in config's order; items that only live has stay before the config items that followed them."""
+    """Merge items in the order of config; items that only `live` has stay before the items that followed them."""
     assert type_.item is not None
     left, right = list(elements(live, type_)), list(elements(config, type_))
     old, wanted = dict(reversed(left)), {element for element, _ in right}
@@ -300,7 +299,7 @@ def _merge_items(live: list[Any], config: list[Any], type_: source.Type) -> list
     passed = 0
     for element, item in right:
         if element in old:
-            # Everything of live's own that stands before this item keeps its place before it.
+            # Items that only `live` has before this one stay before it.
             place = next(index for index, (name, _) in enumerate(left) if name == element)
             merged += [one for name, one in left[passed:place] if name not in wanted]
             passed = max(passed, place + 1)
@@ -314,7 +313,7 @@ def _merge_items(live: list[Any], config: list[Any], type_: source.Type) -> list
 
 
 def remove(value: Any, paths: FieldSet, type_: source.Type) -> Any:
-    """`value` without the fields and items that `paths` name, and all below them. Nothing is changed in place."""
+    """Return `value` without the fields and items in `paths`, and everything below them. `value` is not changed."""
     tree: Object = {}
     for path in paths:
         node = tree

@@ -1,8 +1,7 @@
-"""How stored bytes look through one door: a group and version, and a representation asked for by Accept.
+"""Views: the form of stored bytes in one group version and one representation, selected by the Accept header.
 
-Stored encodings carry no `kind` and `apiVersion`, so the plain view of a built-in kind is a prefix put before
-the stored bytes, and a list is a join. Only the rare doors decode: a second shape of an object, a Table,
-metadata alone.
+Stored encodings have no `kind` and `apiVersion`, so the plain view of a built-in kind adds a prefix to the stored
+bytes, and a list joins them. Only the rare views decode: shaped kinds, Tables, metadata.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ JSON, YAML = "application/json", "application/yaml"
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """What Accept asked for: `form` is "", "Table", "Partial" or "PartialList", in `version` of meta.k8s.io."""
+    """The form that the Accept header selects.
+
+    `form` is "", "Table", "Partial" or "PartialList", in `version` of meta.k8s.io.
+    """
 
     form: str
     content_type: str
@@ -34,12 +36,12 @@ class Representation:
 
 PLAIN = Representation("", JSON)
 _FORMS = {"Table": "Table", "PartialObjectMetadata": "Partial", "PartialObjectMetadataList": "PartialList"}
-#: What the routes of built-in kinds produce. Anything else is refused before the request is looked into.
+#: The media types of built-in kinds. Others are rejected before the request is processed.
 _PRODUCED = frozenset({JSON, YAML, "application/vnd.kubernetes.protobuf", "application/*", "*/*"})
 
 
 def negotiate(accept: str | None, *, custom: bool = False) -> Representation:
-    """The first alternative of an Accept header that can be served. Raises 406 if none can."""
+    """Return the first supported alternative of an Accept header. Raises 406 if there is none."""
     if accept is None or accept in ("", "*/*", JSON):
         return PLAIN
     return _negotiate(accept, custom)
@@ -72,7 +74,7 @@ def not_acceptable(why: str) -> ApiError:
 
 @lru_cache(maxsize=256)
 def wants_yaml(accept: str) -> bool:
-    """Whether an Accept header's answer is YAML."""
+    """Return whether the Accept header selects YAML."""
     try:
         return _negotiate(accept, True).content_type == YAML
     except ApiError:
@@ -80,7 +82,7 @@ def wants_yaml(accept: str) -> bool:
 
 
 class View:
-    """Stored bytes as one resource's plain JSON. Owned by the registry; immutable."""
+    """The plain JSON of one resource's stored bytes. Owned by the registry; immutable."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -92,28 +94,28 @@ class View:
         }
 
     def _named(self, kind: str) -> str:
-        """The order of the two keys is a real server's: it differs between built-in and custom kinds."""
+        """Return the first two keys, whose order differs between built-in and custom kinds, as in kube-apiserver."""
         names = (f'"kind":"{kind}",', f'"apiVersion":"{self.resource.api_version}",')
         return "".join(reversed(names) if self.resource.custom else names)
 
     def object(self, data: bytes) -> bytes:
-        """The body of a GET."""
+        """Return the body of a GET."""
         return b"{" + self._names + data[1:]
 
     def made(self, obj: Object, record: Record) -> bytes:
-        """The body of the answer to a write that stored `obj`, which is used up, as `record`."""
+        """Return the response to a write that stored `obj` as `record`. `obj` is consumed."""
         return self.object(record.data)
 
     def item(self, data: bytes) -> bytes:
-        """An element of a list: built-in kinds leave `kind` and `apiVersion` to the list."""
+        """Return an item of a list; those of built-in kinds omit `kind` and `apiVersion`."""
         return self.object(data) if self.resource.custom else data
 
     def line(self, type_: str, data: bytes) -> bytes:
-        """A watch event with its newline."""
+        """Return a watch event with its newline."""
         return self._lines[type_] + data[1:] + b"}\n"
 
     def decode(self, data: bytes) -> Object:
-        """The stored object, whole, with the names of this view."""
+        """Return the decoded object with kind and version of this view."""
         obj: Object = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
         obj.update(orjson.loads(data))
         return obj
@@ -125,7 +127,7 @@ class View:
         return self.line("BOOKMARK", orjson.dumps({"metadata": metadata, **self.resource.bookmark}))
 
     def list(self, items: Sequence[bytes], meta: Object) -> bytes:
-        """The body of a LIST over stored encodings."""
+        """Return the body of a LIST of stored encodings."""
         resource = self.resource
         if resource.custom:
             items = [self.item(data) for data in items]
@@ -135,7 +137,7 @@ class View:
 
 
 class ShapedView(View):
-    """A second form of objects that another resource stores."""
+    """A second version of objects that another resource stores."""
 
     def __init__(self, resource: Resource, stored: View) -> None:
         super().__init__(resource)
@@ -166,19 +168,19 @@ class ShapedView(View):
 
 
 def nameless(obj: Object) -> bytes:
-    """Encoded as objects are stored."""
+    """Return the object in its stored encoding."""
     obj.pop("kind", None)
     obj.pop("apiVersion", None)
     return orjson.dumps(obj)
 
 
 class PartialView(View):
-    """Metadata alone, as metadata informers and the garbage collector's clients read."""
+    """Metadata only, for metadata informers and garbage collectors."""
 
     def __init__(self, plain: View, *, version: str = "v1", listed: bool = False) -> None:
         super().__init__(plain.resource)
         self._version = f"meta.k8s.io/{version}"
-        #: Whether a list was asked for. Neither form stands for the other.
+        #: Whether the client asked for the list form; the two forms are not interchangeable.
         self._listed = listed
 
     def _partial(self, data: bytes) -> Object:
@@ -211,7 +213,7 @@ class PartialView(View):
 
 
 class TableView(View):
-    """Rows and columns, as `kubectl get` prints them. `include` is None, Metadata or Object."""
+    """Rows and columns for `kubectl get`. `include` is None, Metadata or Object."""
 
     def __init__(self, plain: View, *, include: str, clock: Callable[[], float]) -> None:
         super().__init__(plain.resource)

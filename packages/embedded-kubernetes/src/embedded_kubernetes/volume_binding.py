@@ -1,15 +1,15 @@
-"""Binds claims to volumes and makes volumes, as a cluster's volume controller and its provisioners do.
+"""Binds claims to volumes and provisions volumes.
 
-Stands in for pkg/controller/volume/persistentvolume and for every CSI provisioner: whatever a StorageClass names as its
-provisioner, but for `kubernetes.io/no-provisioner`, has room without end and makes a volume at once.
+Replaces pkg/controller/volume/persistentvolume and every CSI provisioner: any provisioner of a StorageClass except
+`kubernetes.io/no-provisioner` has unlimited capacity and provisions immediately.
 
-    a volume nobody asked for ──> Available ──> Bound ──> the claim goes: Released, or deleted
-    a claim that may not wait ──> the volume meant for it, else the smallest that fits, else one that is made
-    a claim that waits for its consumer ──> the volume that a scheduler put it down for, or, once a node is selected,
-                                            one that is made for that node
+    a volume without claim ──> Available ──> Bound ──> the claim is deleted: Released, or deleted
+    a claim with immediate binding ──> the volume that names it, else the smallest that fits, else a provisioned one
+    a claim that waits for its consumer ──> the volume that a scheduler reserved, or, once a node is selected, one
+                                            provisioned for that node
 
-Costs: a claim looks at the volumes of its class that are large enough, up to the first that does; a volume that is free
-has the claims of its class looked at that a volume alone can help.
+Cost: a claim examines volumes of its class that are large enough, until one fits; a free volume wakes the claims of
+its class that a volume alone can satisfy.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class _Free(NamedTuple):
 
 
 class FreeVolumes:
-    """Of one table. Has to be told of each event before it is asked."""
+    """The free volumes of one table. `changed` must be called for each event before any query."""
 
     def __init__(self, table: Table) -> None:
-        #: Claim -> volumes that name it, with the UID that they name.
+        #: Volumes that name a claim in claimRef, with the UID in it, by key of the claim.
         self._for: dict[str, dict[str, str]] = {}
-        #: Class -> size and name -> volume.
+        #: Free volumes by class, then by size and name.
         self._free: dict[str, SortedDict[tuple[int, str], _Free]] = {}
-        #: Volume -> where it stands: the claim, or class, size and name.
+        #: The location of each volume: the claim, or class, size and name.
         self._place: dict[str, str | tuple[str, tuple[int, str]]] = {}
         for record in table.scan(""):
             self._add(record)
@@ -58,11 +58,11 @@ class FreeVolumes:
             self._add(event.record)
 
     def naming(self, claim_key: str) -> Mapping[str, str]:
-        """Volume -> UID of the claims of this key that it is for; an empty one is for any."""
+        """Return the volumes that name this claim, with the UID in claimRef; an empty UID matches any claim."""
         return self._for.get(claim_key, {})
 
     def fitting(self, spec: Object, requested: int) -> Iterator[Record]:
-        """Free volumes that a claim with this spec could have, smallest first."""
+        """Yield the free volumes that fit a claim's spec, smallest first."""
         of_class = self._free.get(spec.get("storageClassName") or "")
         if of_class is None:
             return
@@ -114,7 +114,7 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-#: Where the volumes made for a node can be reached from: the first of these labels that the node has.
+#: The topology of provisioned volumes: the first of these labels that the node has.
 _TOPOLOGY = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
 
 Awaited = tuple[str, str]
@@ -128,10 +128,10 @@ class VolumeBinding(Controller):
         self._registry = api.registry
         self._claims = api.registry.stored(CLAIMS)
         self._volumes = api.registry.stored(VOLUMES)
-        #: Keys to look at, in order of arrival.
+        #: Keys to process, in order of arrival.
         self._noted_claims = WorkQueue[str]()
         self._noted_volumes = WorkQueue[str]()
-        #: Claims that wait for a volume, by what they wait for (`_awaited`).
+        #: Claims without volume, by what they wait for (`_awaited`).
         self._pending: Index[str, Awaited] = Index()
         self._free = FreeVolumes(self._volumes.table)
         self._noted_volumes.extend(record.key for record in self._volumes.table.scan(""))
@@ -154,7 +154,7 @@ class VolumeBinding(Controller):
         self.wake()
 
     def advance(self, *, most: int = 64) -> float | None:
-        """See `Controller`. Volumes are looked at before the claims that may have them."""
+        """See `Controller`. Volumes are processed before the claims that may use them."""
         self._noted_volumes.work(most, self._see_volume)
         if not self._noted_volumes:
             self._noted_claims.work(most, self._see_claim)
@@ -197,7 +197,7 @@ class VolumeBinding(Controller):
         return name != volume
 
     def _let_go(self, record: Record, volume: Object) -> None:
-        """It was put down for a claim that has got another; whoever named the claim by hand still means it."""
+        """Release a volume that was reserved for a claim that got another one, unless a user set claimRef."""
         annotations = volume["metadata"].get("annotations") or {}
         if annotations.pop(BOUND_BY_CONTROLLER, None) is not None:
             del volume["spec"]["claimRef"]
@@ -219,7 +219,7 @@ class VolumeBinding(Controller):
         claim = self._decoded(CLAIMS, record)
         if BIND_COMPLETED in (claim["metadata"].get("annotations") or {}):
             if self._pending.put(key, ()):
-                # Others may have been put down for it, too.
+                # Other volumes may have been reserved for it, too.
                 self._noted_volumes.extend(self._free.naming(key))
             self._check_bound(record, claim)
             return
@@ -234,7 +234,7 @@ class VolumeBinding(Controller):
             self._bind(record, claim, volume)
 
     def _waits(self, class_name: str) -> bool:
-        """Whether claims of the class wait for their consumer, so that no volume alone can help them."""
+        """Return whether claims of the class wait for their consumer, so that a free volume does not satisfy them."""
         found = self._registry.object(CLASSES, class_name)
         return found is not None and found.get("volumeBindingMode") == "WaitForFirstConsumer"
 
@@ -245,7 +245,7 @@ class VolumeBinding(Controller):
             self._registry.store.replace(CLAIMS, record, claim)
 
     def _meant_for(self, claim: Record) -> Record | None:
-        """The volume that names the claim."""
+        """Return the volume that names the claim."""
         for name, uid in self._free.naming(claim.key).items():
             record = self._volumes.table.records[name]
             if uid in ("", claim.uid) and not record.deleting:
@@ -260,7 +260,7 @@ class VolumeBinding(Controller):
         )
 
     def _other(self, claim: Object) -> Record | None:
-        """A volume that is free or made; None for a claim that has to wait."""
+        """Return a free or provisioned volume; None if the claim has to wait."""
         class_name = claim["spec"].get("storageClassName") or ""
         found = self._registry.object(CLASSES, class_name)
         node = (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE)
@@ -285,7 +285,7 @@ class VolumeBinding(Controller):
             "claimRef": _reference(claim),
         }
         if check_driver_name(storage_class["provisioner"], ""):
-            # Not the name of a CSI driver.
+            # The provisioner's name is not that of a CSI driver.
             made["hostPath"] = {"path": f"/var/simulated/{name}"}
         else:
             made["csi"] = {"driver": storage_class["provisioner"], "volumeHandle": name}
@@ -325,7 +325,7 @@ class VolumeBinding(Controller):
 
 
 def _awaited(claim: Object) -> Awaited:
-    """The one volume that a claim names, or any volume of its class."""
+    """Return what the claim waits for: the volume that it names, or any volume of its class."""
     name = claim["spec"].get("volumeName")
     return ("volume", name) if name else ("class", claim["spec"].get("storageClassName") or "")
 

@@ -1,13 +1,11 @@
-"""Watches: who gets which event, and what waits to be sent.
+"""Watches: distribution of events, and buffers of unsent lines.
 
-A `Hub` hands each committed event to a table's watchers at once, in commit order, as an encoded line that all
-watchers of one view share. A `Watcher` is a bounded buffer of such lines; the HTTP adapter empties it as fast
-as its client reads.
+A `Hub` distributes each committed event to a table's watchers at once, in commit order, as an encoded line that all
+watchers of a view share. A `Watcher` is a bounded buffer of lines, which the HTTP layer sends at the client's pace.
 
-Guarantees: every watcher sees a gapless run of the events after its version that its selector lets through,
-with the transitions of a real server (an object that enters the selector is ADDED, one that leaves it is
-DELETED in its last matching state); a watcher that falls too far behind is ended after such a run, never
-skipped ahead.
+Guarantees: every watcher receives a gapless sequence of the matching events after its version, with kube-apiserver's
+transitions (an object that begins to match is ADDED, one that ceases to match is DELETED in its last matching state).
+A watcher that falls too far behind is ended; events are never skipped.
 """
 
 from __future__ import annotations
@@ -20,27 +18,27 @@ from .selectors import Selector
 from .store import Event, Record, Table, restamped
 from .views import View
 
-#: Bytes that may wait for one slow client before its watch is ended.
+#: The limit of buffered bytes per client; beyond it, the watch is ended.
 BUFFER_LIMIT = 64 * 1024 * 1024
 
 
 def nobody() -> None:
-    """Nobody listens yet, or any more."""
+    """Do nothing: the callback while there is no reader."""
 
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """One open watch. `wake` is called when an empty buffer got its first line, and when the watch ended.
+    """One open watch. `wake` is called when an empty buffer gets a line, and when the watch ends.
 
-    Owner: the connection that reads it, which must `close` it. Lines leave in the order: `backlog` (the
-    initial state or the replayed history, produced only as it is read), then `lines`.
+    Owned by the connection that reads it, which must call `close`. Lines are returned in the order `backlog` (the
+    initial state or the replayed history, generated while it is read), then `lines`.
     """
 
     view: View
     _: KW_ONLY
     namespace: str
     selector: Selector | None
-    #: Events up to this version are not for this watcher: it asked to begin after it.
+    #: Events up to this version are skipped, because the watch starts after it.
     floor: int
     backlog: InitVar[Iterable[bytes]]
     bookmarks: bool
@@ -57,11 +55,11 @@ class Watcher:
 
     @property
     def torn(self) -> bool:
-        """Whether its end is to look like a broken connection: only an injected fault's is."""
+        """Whether the end is a connection reset, which only injected faults cause."""
         return False
 
     def offer(self, line: bytes) -> None:
-        """Queue one line, or end the watch if the client is too far behind to be given it."""
+        """Add a line to the buffer, or end the watch if it is full."""
         if self.ended:
             return
         size, lines = self.size + len(line), self.lines
@@ -74,7 +72,7 @@ class Watcher:
             self.wake()
 
     def take(self, room: int) -> list[bytes]:
-        """Lines to send now: about `room` bytes, at least one if any waits."""
+        """Return lines to send: about `room` bytes, and at least one line if there is any."""
         taken: list[bytes] = []
         if self._backlog is not None:
             for line in self._backlog:
@@ -101,23 +99,23 @@ class Watcher:
 
     @property
     def drained(self) -> bool:
-        """Ended, and everything that was promised has been taken."""
+        """Whether the watch has ended and all its lines were returned."""
         return self.ended and self._backlog is None and not self.lines
 
     def bookmark(self, rv: int) -> None:
-        """Tell a client that asked for bookmarks how far it has seen."""
+        """Send a bookmark, if the client requested them."""
         if self.bookmarks and rv > self.floor:
             self.offer(self.view.bookmark(rv, initial_end=False))
 
     def end(self) -> None:
-        """Nothing more will be queued; what waits may still be taken."""
+        """End the watch. Buffered lines can still be taken."""
         if not self.ended:
             self.ended = True
             self._close()
             self.wake()
 
     def close(self) -> None:
-        """The reader has gone: forget everything."""
+        """Release everything, because the reader is gone."""
         self.wake = nobody
         self.end()
         self.lines = []
@@ -127,16 +125,16 @@ class Watcher:
 class Hub:
     """The watchers of one table.
 
-    Watchers that pin an indexed field to one value (a kubelet's `spec.nodeName=n`) are found by that value, so
-    that five thousand of them cost a commit no more than one. Invariant: a watcher that has not ended is in
-    exactly one of `broad` and `pinned`.
+    Watchers that require one value of an indexed field (such as a kubelet's `spec.nodeName=n`) are found by that
+    value, so that thousands of them cost a commit no more than one. Invariant: a watcher that has not ended is in
+    exactly one of `_broad` and `_pinned`.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._broad: list[Watcher] = []
         self._pinned: dict[int, dict[str, list[Watcher]]] = {}
-        #: Fields worth an index of watchers: the table's own, and the name.
+        #: Fields by which watchers are indexed: the table's indexed fields, and the name.
         self._pinnable = [*table.by_field, table.field_names.index("metadata.name")]
         table.subscribers.append(self._publish)
 
@@ -145,7 +143,7 @@ class Hub:
         return len(self._broad) + pinned
 
     def watchers(self) -> list[Watcher]:
-        """Every open watch."""
+        """Return every open watch."""
         found = list(self._broad)
         for by_value in self._pinned.values():
             for group in by_value.values():
@@ -153,7 +151,7 @@ class Hub:
         return found
 
     def open(self, watcher: Watcher) -> None:
-        """From now on `watcher` is given events, until it ends."""
+        """Add a watcher, which receives events until it ends."""
         group = self._broad
         drop: Callable[[], object] = nobody
         if watcher.selector is not None:
@@ -207,7 +205,7 @@ class Hub:
 
 
 def transition(selector: Selector, event: Event) -> str | None:
-    """What the event is to someone who sees only what the selector lets through; None: nothing."""
+    """Return the event's type for a client that only sees matching objects; None if it sees nothing."""
     previous = event.previous
     was = previous is not None and selector.matches(previous)
     if event.type == "DELETED":
@@ -218,7 +216,7 @@ def transition(selector: Selector, event: Event) -> str | None:
 
 
 def encode(view: View, type_: str, event: Event) -> bytes:
-    """The event's line. An object that left the selector is shown as it last was, under the event's version."""
+    """Return the event's line. An object that ceased to match has its last matching state with the event's version."""
     if type_ == "DELETED" and event.type != "DELETED":
         assert event.previous is not None
         return view.line(type_, restamped(event.previous, event.rv))
@@ -226,7 +224,7 @@ def encode(view: View, type_: str, event: Event) -> bytes:
 
 
 def initial(view: View, records: Iterable[Record], *, end: bytes | None) -> Iterator[bytes]:
-    """The present state as ADDED events, then `end`."""
+    """Yield the current state as ADDED events, then `end`."""
     for record in records:
         yield view.line("ADDED", record.data)
     if end is not None:
@@ -236,7 +234,7 @@ def initial(view: View, records: Iterable[Record], *, end: bytes | None) -> Iter
 def replay(
     view: View, events: Iterable[Event], *, namespace: str, selector: Selector | None
 ) -> Iterator[bytes]:
-    """Past events as one watcher would have seen them."""
+    """Yield past events as one watcher would have received them."""
     for event in events:
         if namespace and event.record.namespace != namespace:
             continue

@@ -1,8 +1,8 @@
-"""Create and update, for every kind and for the status subresource; `patching` comes to the same commit.
+"""Create and update, for every kind and the status subresource. `patching` uses the same commit.
 
-One pipeline, in a real server's order: decode and prune, default, admission that needs other objects, the
-kind's `prepare_*`, `validate`, then commit. A write that changes nothing keeps its resourceVersion and makes
-no event; one that removes the last finalizer of an object being deleted deletes it.
+The steps have kube-apiserver's order: decode and prune, default, admission, the kind's `prepare_*`, `validate`,
+commit. A write that changes nothing keeps its resourceVersion and causes no event. A write that removes the last
+finalizer of an object that is being deleted deletes it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Warnings = tuple[tuple[str, str], ...]
 
 
 class Write(NamedTuple):
-    """What is written to which kind, and how.
+    """A write to one kind.
 
-    Ownership of fields is recorded when `manager` names someone or when it was recorded before; None means that the
-    caller has done it. `warnings` are headers that the answer has.
+    Ownership of fields is recorded if `manager` is not empty or ownership was recorded before; None means that the
+    caller has done it. `warnings` are headers of the response.
     """
 
     registry: Registry
@@ -63,7 +63,7 @@ class Write(NamedTuple):
 
 
 def create(registry: Registry, served: Served, namespace: str, request: Request) -> Answer:
-    """POST to a collection."""
+    """Handle the POST to a collection."""
     resource = served.resource
     dry = request.dry_run("CreateOptions") if request.query else False
     obj, warnings = decode(request, resource)
@@ -74,7 +74,7 @@ def create(registry: Registry, served: Served, namespace: str, request: Request)
 
 
 def _ask(write: Write, obj: Object) -> Answer:
-    """Answer an object that is a question."""
+    """Answer a review object."""
     write.served.resource.default(obj)
     review = _review(write, "CREATE", obj)
     if review is None:
@@ -91,7 +91,7 @@ async def _ask_reviewed(write: Write, review: Review) -> Response:
 def _checked_question(write: Write, obj: Object) -> Object:
     causes = list(write.served.resource.validate(obj, None))
     if causes:
-        # A real server names no kind here.
+        # kube-apiserver does not name the kind here.
         raise invalid("", write.served.name[0], "", causes)
     return obj
 
@@ -104,7 +104,7 @@ def _told(write: Write, question: Object) -> Response:
 
 
 def _review(write: Write, operation: str, obj: Object, old: Object | None = None) -> Review | None:
-    """This write on its way past those who want to see it, if there are any."""
+    """Return the review of this write, if any webhook or policy matches."""
     if write.registry.reviewers is None:
         return None
     metadata = obj["metadata"]
@@ -123,7 +123,7 @@ def _review(write: Write, operation: str, obj: Object, old: Object | None = None
 
 
 def create_object(write: Write, obj: Object, guard: Attributes | None = None) -> Answer:
-    """Judge and store a new object. `guard` is what the user must be allowed, too, where the request was no create."""
+    """Admit, validate and store a new object. `guard` is the create permission that a request other than POST needs."""
     resource = write.served.resource
     if resource.shape is not None:
         obj = resource.shape.to_stored(obj)
@@ -146,7 +146,7 @@ async def _create_reviewed(write: Write, review: Review, guard: Attributes | Non
 
 
 def _complete(write: Write, obj: Object, guard: Attributes | None) -> None:
-    """Give a new object what the server alone says of it, and judge it."""
+    """Set the server's fields of a new object, and validate it."""
     registry, served, request = write.registry, write.served, write.request
     resource, store = served.resource, registry.store
     check_creation(registry, served, obj, request, guard)
@@ -184,10 +184,10 @@ def _insert(write: Write, obj: Object) -> Response:
 
 
 def free_name(registry: Registry, served: Served, metadata: Object) -> str:
-    """generateName and five letters, as a real server makes them; like it, gives up after some collisions."""
+    """Return generateName with five random letters. As in kube-apiserver, raises 409 after some collisions."""
     base = str(metadata["generateName"])[:58]
     for attempt in range(8):
-        # Any source of UIDs will do, also one that counts: the digest spreads it.
+        # The digest makes the letters differ even if UIDs are only counted.
         digest = blake2b(f"{registry.store.uid()} {attempt} {registry.store.rv}".encode(), digest_size=8)
         number = int.from_bytes(digest.digest(), "big")
         name = base + "".join([_SUFFIX_LETTERS[number // place % _BASE] for place in _PLACES])
@@ -221,7 +221,7 @@ def match_namespace(obj: Object, namespace: str) -> None:
 def update(
     registry: Registry, served: Served, namespace: str, name: str, *, subresource: str, request: Request
 ) -> Answer:
-    """PUT of an object or of its status."""
+    """Handle the PUT of an object or its status."""
     resource = served.resource
     dry = request.dry_run("UpdateOptions")
     obj, warnings = decode(request, resource)
@@ -241,13 +241,13 @@ def update(
     if not metadata.get("resourceVersion") and resource.conditional_update:
         why = "Invalid value: 0: must be specified for an update"
         cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
-        # The plural stands where other refusals have the kind: so does a real server's.
+        # As in kube-apiserver, this error has the plural instead of the kind.
         raise invalid(resource.plural, served.name[0], name, [cause])
     return change(write, old, obj)
 
 
 class _Change(NamedTuple):
-    """The next version of an object as it is to be stored, beside the one that is. `before` is `old`, decoded."""
+    """The next version of an object with the stored one; `before` is the decoded `old`."""
 
     old: Record
     new: Object
@@ -255,9 +255,9 @@ class _Change(NamedTuple):
 
 
 def change(write: Write, old: Record, new: Object, *, before: Object | None = None) -> Answer:
-    """Default, judge and store the next version of `old`, which is in the form that the request's kind has.
+    """Default, validate and store the next version of `old`, which is in the request's version.
 
-    `before` is `old` decoded, if the caller has done that; `new` may share with it what stands in its spec and status.
+    `before` is the decoded `old`, if the caller has it; `new` may share parts of its spec and status.
     """
     served = write.served
     if served.resource.shape is not None:
@@ -275,7 +275,7 @@ def change(write: Write, old: Record, new: Object, *, before: Object | None = No
 
 
 def changed(write: Write, old: Record, new: Object) -> Response:
-    """Judge and store the next version of `old`, in its stored form, which is complete and has been shown."""
+    """Validate and store the next version of `old`, which is in the stored version, complete and reviewed."""
     return _replace(write, _judged(write, old, new, None))
 
 
@@ -300,7 +300,7 @@ def _judged(write: Write, old: Record, new: Object, before: Object | None) -> _C
         raise stale(resource.plural, served.name[0], old.name)
     metadata["resourceVersion"] = was["resourceVersion"]
     if "managedFields" in was:
-        # An explicitly empty list resets ownership; leaving the field out does not.
+        # An explicitly empty list resets ownership; an absent field does not.
         if "managedFields" not in metadata:
             metadata["managedFields"] = was["managedFields"]
         elif not metadata["managedFields"]:
@@ -332,7 +332,7 @@ def _replace(write: Write, judged: _Change) -> Response:
 
 
 def establish(registry: Registry, name: str) -> None:
-    """Write a new definition's status: names accepted, kind established."""
+    """Write the status of a new definition: names accepted, kind established."""
     served = registry.stored(DEFINITIONS)
     old = served.table.records.get(name)
     if old is not None:

@@ -1,7 +1,7 @@
-"""Makes, renews and deletes what belongs to a Job beside its pods and its group: objects of plugins, and claims.
+"""Creates, updates and deletes a Job's other objects: those of plugins, and volume claims.
 
-They have labels by which they are watched, so that what others delete or edit of them is put right. An object of one of
-their names that is of nobody, or of another, is left alone.
+They have labels by which they are watched, so that other clients' changes are reverted. An object with one of their
+names that belongs to another owner, or to none, is left unchanged.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Place(NamedTuple):
-    """Where a kind is, and what of its objects is the controller's: parts of them, of which it owns all fields, or
-    those that are named. What the API server adds, and does not let be changed, is in none."""
+    """The path of a kind, and the parts of its objects that the controller owns, or the named fields of these.
+
+    Fields that the API server adds or does not allow to change are excluded.
+    """
 
     version: str
     plural: str
@@ -69,7 +71,7 @@ _Name = tuple[str, str]
 
 
 class Belongings:
-    """Owner of these objects as last seen or made, by the key of the Job of which they have the label."""
+    """Owner of these objects as last observed or created, by the key of the Job in their label."""
 
     def __init__(self, writes: Writes, *, transport: Transport, timing: Timing) -> None:
         self._writes = writes
@@ -78,15 +80,15 @@ class Belongings:
         self._put: Put = lambda _key, _seconds=None, /: None
         self._learn: Learn = lambda _kind, _made, /: True
         self._known: dict[str, dict[_Name, Belonging]] = {}
-        #: The key under which each is known, by its UID.
+        #: UID of an object -> its key.
         self._keys: dict[str, str] = {}
-        #: UIDs of Jobs, by their keys: those whose objects, without labels too, were looked for and deleted; and those
-        #: whose claims that others make are there.
+        #: UIDs of Jobs, by key: those whose objects, including unlabeled ones, were deleted; and those whose claims
+        #: that other clients create exist.
         self._gone: dict[str, str] = {}
         self._claimed: dict[str, str] = {}
 
     def kinds(self, put: Put, learn: Learn, *, ssh: bool) -> list[Kind]:
-        """What is watched of them. Secrets only where there are some."""
+        """Return the kinds to watch; Secrets only if the plugin ssh is enabled."""
         self._put, self._learn = put, learn
         return [
             Kind(
@@ -110,7 +112,7 @@ class Belongings:
         if known is not None and is_known(found.metadata, known.metadata):
             return
         if before != key:
-            # It has another label now.
+            # Its label has changed.
             self._drop(kind, found, before)
             self._put(before)
         self._enter(kind, found, key)
@@ -142,7 +144,7 @@ class Belongings:
     # ---- what there should be
 
     async def keep(self, job: Job, wanted: Wanted) -> bool:
-        """Have all objects of its plugins there, as they should be."""
+        """Ensure that all objects of the Job's plugins exist and are as desired."""
         self._gone.pop(key_of(job), None)
         for body in objects_of(job):
             if not await self._keep(job, body, wanted):
@@ -150,7 +152,7 @@ class Belongings:
         return True
 
     async def remove(self, job: Job, wanted: Wanted) -> bool:
-        """Delete them."""
+        """Delete the objects of the Job's plugins."""
         for body in objects_of(job):
             kind, name = body["kind"], body["metadata"]["name"]
             found = self._known.get(key_of(job), {}).get((kind, name))
@@ -165,7 +167,7 @@ class Belongings:
         return True
 
     async def claim(self, job: Job, wanted: Wanted) -> str | None:
-        """Make the claims that the Job describes. What is wrong with one; None if it cannot be said now."""
+        """Create the claims that the Job specifies. Returns an error message, "" on success; None if unknown now."""
         for index in range(len(job.spec.volumes or ())):
             body = claim_for(job, index)
             if body is not None:
@@ -199,17 +201,17 @@ class Belongings:
             if JOB_NAME in (found.metadata.labels or {}) and self._learn(_watched(kind), found):
                 self._enter(kind, found, _job_of(found.metadata))
         if not _is_own(job, found.metadata):
-            self._writes.complain(what, "there is one that is not of this Job")
+            self._writes.complain(what, "an object of this name exists and does not belong to this Job")
             return False
         if found.metadata.deletion_timestamp is not None:
-            # It is made again once it is gone.
+            # It is recreated once it is deleted.
             return True
         patch = _correction(kind, found, body)
         if patch is None:
             return True
         at = f"{path}/{segment(name)}"
         patched = await patch_once(self._transport, at, _encode(patch), wanted=wanted, timing=self._timing)
-        # The watch tells what it is now.
+        # The watch delivers the result.
         self._drop(kind, found, key_of(job))
         if patched.failure is not None and is_about_another_pod(patched.failure):
             return False
@@ -225,7 +227,7 @@ class Belongings:
         return True
 
     async def _find(self, kind: str, namespace: str, name: str) -> Belonging | None:
-        """One without a UID if there is none; None if that is not known."""
+        """Return the object, one without a UID if it does not exist, or None on failure."""
         path = f"{_path(kind, namespace)}/{segment(name)}"
         failure, response = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
         if response is not None:
@@ -237,10 +239,10 @@ class Belongings:
 
 
 def _correction(kind: str, found: Belonging, body: dict[str, Any]) -> dict[str, Any] | None:
-    """The merge patch by which an object comes to be as it should be; None if it is."""
+    """Return the merge patch that makes an object as desired; None if it is."""
     there, own = msgspec.to_builtins(found), _PLACES[kind].own
     if kind == "Secret":
-        # Keys are made once, and stay as they are.
+        # Keys are created once and kept.
         keys = {name: text for name, text in (found.data or {}).items() if name in FILES and text}
         is_whole = keys.keys() | body["data"].keys() == set(FILES)
         body = {**body, "data": keys | body["data"]} if is_whole else with_keys(body, new_pair())
@@ -263,24 +265,24 @@ def _correction(kind: str, found: Belonging, body: dict[str, Any]) -> dict[str, 
 
 
 def _controller(metadata: Metadata) -> str:
-    """The UID of what it belongs to; empty for nothing."""
+    """Return the UID of the controller; empty if there is none."""
     return next((each.uid for each in metadata.owner_references or () if each.controller), "")
 
 
 def _is_own(job: Job, metadata: Metadata) -> bool:
-    """Whether it is of the Job, or of nobody and has the label or the reference of what was made for it."""
+    """Return whether the Job controls it, or it has no controller but the Job's label or reference."""
     of_nobody = (metadata.labels or {}).get(JOB_NAME) == job.metadata.name
     referred = any(each.uid == job.metadata.uid for each in metadata.owner_references or ())
     return (_controller(metadata) or job.metadata.uid) == job.metadata.uid and (of_nobody or referred)
 
 
 def _job_of(metadata: Metadata) -> str:
-    """The key of the Job of which it has the label."""
+    """Return the key of the Job in the object's label."""
     return job_key(metadata.namespace, (metadata.labels or {}).get(JOB_NAME, ""))
 
 
 def _watched(kind: str) -> str:
-    """The name of the watch of those that belong to Jobs."""
+    """Return the name of the watch for objects of Jobs."""
     return f"{kind}.{JOB_NAME}"
 
 

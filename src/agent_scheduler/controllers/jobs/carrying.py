@@ -1,8 +1,7 @@
-"""Brings what belongs to one Job to what it should be, and its status to what there is.
+"""Reconciles one Job: its pods, group and other objects, and its status.
 
-A Job whose pods are taken away is marked first: the pods that go, and its group, get an annotation, and then the status
-says the new phase. What is marked is deleted whoever comes to see it, so that a process which is killed in between
-leaves nothing half done.
+Before pods of a Job are removed, those pods and the group are marked by an annotation, and then the status gets the new
+phase. Any process deletes marked objects, so the removal is completed even if this process is killed in between.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ from .status import controlled_by, counted, explained, found_again, moved, witho
 from .volumes import mounted
 from .writes import Wanted, Writes
 
-#: reportingController of its events.
+#: The reportingController of its events.
 REPORTER: Final = "agent-scheduler-job"
 
 
 class Carrying:
-    """What is done for one Job at a time, by `JobsCluster` and nothing else."""
+    """Reconciles one Job at a time, from the state in `JobsCluster` only."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class Carrying:
         self._plugins = plugins
         self._events = events
         self._timing = timing
-        #: Versions of pods that are known to say whose they are, by the key of the Job and the UID of the pod.
+        #: Versions of pods whose assignment to the Job was verified, by the key of the Job and the UID of the pod.
         self._correct: dict[str, dict[str, str]] = {}
 
     def say(self, job: Job, reason: str, note: str, *, warning: bool = False) -> None:
@@ -86,7 +85,10 @@ class Carrying:
     # ---- taking pods away
 
     async def kill(self, job: Job, kill: Kill, happened: Happened, wanted: Wanted) -> bool:
-        """Whether the status says it; what is marked then goes with the next `sync`."""
+        """Mark the pods to remove and write the new phase. Returns whether the status is written.
+
+        Later calls of `sync` delete marked objects that are left.
+        """
         pods = self._cluster.pods(job)
         targets = {
             name: pod
@@ -108,14 +110,14 @@ class Carrying:
             status = without_plugins(job, status)
         if not await self._writes.status(job, moved(status, kill.to, self._now()), wanted):
             return False
-        # What is not deleted now is marked.
+        # Pods that are not deleted now are marked.
         await self._writes.delete_pods(targets.values(), wanted)
         if whole and group is not None:
             await self._writes.delete_group(group, wanted)
         return True
 
     async def _sweep(self, job: Job, wanted: Wanted) -> bool:
-        """Delete what is marked."""
+        """Delete the marked objects."""
         pods = [
             pod
             for pod in self._cluster.pods(job).values()
@@ -131,13 +133,15 @@ class Carrying:
     # ---- bringing everything up to date
 
     async def sync(self, job: Job, wanted: Wanted, *, is_answered: bool = True) -> bool:
-        """Whether all is as it should be, as far as is known. `is_answered`: nothing that has happened to the Job is
-        answered later."""
+        """Reconcile the Job. Returns whether it is in its desired state, as far as is known.
+
+        `is_answered` is whether no event of the Job waits for its policy's timeout.
+        """
         try:
             return await self._sync(job, wanted, is_answered=is_answered)
         except (QuantityError, msgspec.DecodeError) as error:
-            # Nothing can be made of it until it is another.
-            self.say(job, "PodGroupError", f"template of no pod: {error}", warning=True)
+            # The Job cannot be reconciled until its spec changes.
+            self.say(job, "PodGroupError", f"invalid pod template: {error}", warning=True)
             return True
 
     async def _sync(self, job: Job, wanted: Wanted, *, is_answered: bool) -> bool:
@@ -146,14 +150,14 @@ class Carrying:
         if job.status.state.phase in CLOSED:
             return await self._close(job, wanted)
         if job.spec.queue not in self._cluster.queues:
-            self._writes.complain(job.metadata.name, f"there is no queue {job.spec.queue!r}")
+            self._writes.complain(job.metadata.name, f"queue {job.spec.queue!r} does not exist")
             return True
         if job.status.state.phase not in PHASES:
             status = found_again(job.status, self._cluster.pods(job).values())
             status = msgspec.structs.replace(status, min_available=job.spec.min_available)
             return await self._writes.status(job, moved(status, PENDING, self._now()), wanted)
         if job.status.state.phase == RESTARTING and next_phase(job, job.status) == FAILED:
-            # No pod is made for a Job that is not tried again.
+            # No pod is created for a Job that is not retried.
             return await self._writes.status(job, moved(job.status, FAILED, self._now()), wanted)
         if not await self._keep_belongings(job, wanted) or not await self._keep_group(job, wanted):
             return False
@@ -182,16 +186,16 @@ class Carrying:
         surplus = [
             pod for name, pod in pods.items() if name not in wish and pod.metadata.deletion_timestamp is None
         ]
-        # Whose turn does not come keeps no room; it is no eviction that policies answer.
+        # Pods whose turn never comes keep no room; their removal is no eviction for policies.
         leave = [pod for pod in standing_by if pod.annotation(TASK_SPEC) in in_vain]
         marked = await self._writes.mark_pods(leave, wanted)
         deleted = await self._writes.delete_pods(surplus + leave if marked else surplus, wanted) and marked
         if make and made and deleted and not waiting:
-            # Once they run they are other numbers, and these need not be told.
+            # The counts change again once the pods run, so these need not be written.
             self._cluster.put(key_of(job), NEWS)
             return True
         status = msgspec.structs.replace(job.status, controlled_resources=controlled_by(job) or None)
-        # An answer that is due may have those that failed made again.
+        # A pending policy action may recreate the failed pods.
         never = pods_in_vain(job, pods, waiting) if is_answered else 0
         done = await self._write_status(job, waiting, wanted, status, in_vain=never)
         return done and made and deleted
@@ -203,7 +207,7 @@ class Carrying:
         waiting: Collection[str],
         wanted: Wanted,
     ) -> bool:
-        """Those of tasks that are `waiting` stand by."""
+        """Create the missing pods; those of `waiting` tasks get the stage gate."""
         problems: list[str] = []
 
         async def make(each: tuple[TaskSpec, int]) -> bool:
@@ -214,7 +218,7 @@ class Carrying:
             if made.failure is None:
                 return True
             if made.found and await self._take_back(job, *each, made.found, wanted):
-                # The watch tells of it.
+                # The watch delivers it.
                 return True
             if made.failure.kind is not FailureClass.GONE:
                 problems.append(f"failed to create pod {body['metadata']['name']}, err: {made.failure}")
@@ -230,7 +234,7 @@ class Carrying:
     async def _take_back(
         self, job: Job, task: TaskSpec, index: int, found: Mapping[str, Any], wanted: Wanted
     ) -> bool:
-        """Whether the pod that has the name was made for the Job, and says so again."""
+        """Restore the assignment of an existing pod. Returns whether it was created for the Job."""
         pod = msgspec.convert(found, JobPod)
         if not is_lost(job, task, pod):
             return False
@@ -238,7 +242,7 @@ class Carrying:
         return patch is None or await self._writes.correct_pod(pod, patch, wanted)
 
     async def _correct_pods(self, job: Job, wanted: Wanted) -> bool:
-        """Have those that are there say whose they are, which is looked at once for each version of one."""
+        """Restore the assignment of existing pods; each version of a pod is checked once."""
         wish, before = wanted_pods(job), self._correct.get(key_of(job), {})
         seen = self._correct[key_of(job)] = {}
         for name, pod in self._cluster.pods(job).items():
@@ -253,12 +257,12 @@ class Carrying:
         return True
 
     def forget(self, key: str) -> None:
-        """The Job of this key is not there, or goes."""
+        """Forget the Job of this key, which is gone or being deleted."""
         self._correct.pop(key, None)
         self._belongings.forget(key)
 
     async def _close(self, job: Job, wanted: Wanted) -> bool:
-        """Of a Job that has ended, or is to end, nothing runs, and it has no group."""
+        """Remove the living pods, the group and the other objects of a Job that has ended or is to end."""
         alive = [
             pod
             for pod in self._cluster.pods(job).values()
@@ -276,7 +280,7 @@ class Carrying:
         return await self._write_status(job, {}, wanted)
 
     async def _keep_belongings(self, job: Job, wanted: Wanted) -> bool:
-        """What its pods need beside the group: without it none is made."""
+        """Ensure the objects that its pods need besides the group; no pod is created without them."""
         if names := unknown(job, self._plugins):
             self.say(job, "PluginError", f"unable to find job plugin: {', '.join(names)}", warning=True)
             return False
@@ -329,7 +333,7 @@ class Carrying:
 
 
 def _targets(job: Job, scope: Scope, happened: Happened, pods: Mapping[str, JobPod]) -> dict[str, JobPod]:
-    """Those that an action is about."""
+    """Return the pods to which an action applies."""
     if scope is Scope.JOB:
         return dict(pods)
     if scope is Scope.POD:
@@ -350,7 +354,7 @@ def has_partitions(job: Job, happened: Happened) -> bool:
 
 
 def _after(pods: Mapping[str, JobPod], targets: Mapping[str, Any]) -> list[JobPod]:
-    """The pods of a Job once the targets go."""
+    """Return the pods of a Job after the targets are marked as being deleted."""
     found = []
     for name, pod in pods.items():
         if name in targets:

@@ -1,8 +1,8 @@
-"""What the watches tell of Jobs, and what has happened to each that nobody has answered yet.
+"""The watched state of Jobs, and the events of each that have not been handled yet.
 
-A change of a pod or a group may be an event that policies answer (`policies`). While this process leads it notes them,
-in their order. What happened before is found again by what is left of it: a pod that has failed, or a task that is
-completed, of the Job's present version.
+A change of a pod or a group may be an event to which policies apply (`policies`). While this process leads, it records
+these in order. Earlier ones are reconstructed from what they left: a failed pod, or a completed task, of the Job's
+current version.
 """
 
 from __future__ import annotations
@@ -35,51 +35,53 @@ from .policies import (
 )
 from .states import ACTIVE, tasks_of
 
-#: The kind of the pods that are watched here.
+#: The name of the watch of these pods.
 PODS_OF_JOBS: Final = "Pod.volcano.sh/job-name"
-#: How often the containers of a task may be restarted that does not say it.
+#: The limit of container restarts of a task that sets none.
 _MAX_RESTARTS: Final = 3
 
-#: Of the end of a group's name: a UID, and the sign before it.
+#: The length of the end of a group's name: a hyphen and a UID.
 _UID_LENGTH: Final = 37
 
-#: Seconds from a change of numbers alone to the work that sees it, with all others that come meanwhile.
+#: Seconds between a change of counts alone and the reconciliation, which combines the changes of that time.
 COUNTING: Final = 0.25
-#: And from a pod that was made: a scheduler that has room for it takes about a second, and its phase is told then.
+#: The same for a created pod: a scheduler with room for it takes about a second, after which its phase changes.
 NEWS: Final = 1.5
 
 
 class JobsCluster:
-    """Owner of Jobs, their pods and groups, commands, queues and priority classes as last seen or written, and of what
-    has happened to each Job and is not answered."""
+    """Owner of the last observed or written Jobs, pods, groups, commands, queues and priority classes.
+
+    It also owns the unhandled events of each Job.
+    """
 
     def __init__(self) -> None:
         self.put: Put = lambda _key, _seconds=None, /: None
         self.learn: Learn = lambda _kind, _made, /: True
         self.jobs: dict[str, Job] = {}
-        #: By UID of the Job, and by name: an earlier Job of its name may have left some.
+        #: Pods by UID of the Job and by name. An earlier Job of the same name may have left pods.
         self._pods: dict[str, dict[str, JobPod]] = {}
-        #: By namespace and name: those of Jobs, and those of nobody, which may have been a Job's.
+        #: Groups by namespace and name: those of Jobs, and those without a controller, which may have been a Job's.
         self._groups: dict[str, PodGroup] = {}
         self.commands: dict[str, Command] = {}
         self.queues: dict[str, Queue] = {}
         self.priorities: dict[str, int] = {}
         self._happened: dict[str, deque[Happened]] = {}
-        #: UIDs of pods that this process has deleted, and that may not be seen to go yet.
+        #: UIDs of pods that this process has deleted, whose deletion the watch may not have delivered yet.
         self._leaving: set[str] = set()
         self._noting = False
 
     # ---- questions
 
     def pods(self, job: Job) -> dict[str, JobPod]:
-        """Those that this Job controls, and not an earlier one of its name, by name."""
+        """Return the pods by name that this Job controls, without those of an earlier Job of its name."""
         return dict(self._pods.get(job.metadata.uid, {}))
 
     def group(self, job: Job) -> PodGroup | None:
         return self._groups.get(job_key(job.metadata.namespace, group_name_of(job)))
 
     def take(self, key: str) -> Happened | None:
-        """The next that nobody has answered."""
+        """Return the next unhandled event."""
         waiting = self._happened.get(key)
         if not waiting:
             self._happened.pop(key, None)
@@ -87,7 +89,7 @@ class JobsCluster:
         return waiting.popleft()
 
     def give_back(self, key: str, happened: Happened) -> None:
-        """It is not answered yet."""
+        """Put back an event that was not handled."""
         self._happened.setdefault(key, deque()).appendleft(happened)
 
     def forget(self, key: str) -> None:
@@ -104,7 +106,7 @@ class JobsCluster:
         self.put(key)
 
     def learn_job(self, written: Job) -> None:
-        """What the API server has by now, as whoever looks at it was answered; the watch may have told more since."""
+        """Apply a version of the Job from a response; no-op if the watch has delivered a newer one."""
         key = key_of(written)
         known = self.jobs.get(key)
         if known is None or known.metadata.uid != written.metadata.uid:
@@ -139,11 +141,11 @@ class JobsCluster:
         if is_noted or found.metadata.deletion_timestamp is not None or self._has_stages(key):
             self.put(key)
         else:
-            # Its phase is a number in the Job's status, and seldom changes alone.
+            # Its phase is a count in the Job's status, and rarely changes alone.
             self.put(key, NEWS if known is None else COUNTING)
 
     def _disowned(self, metadata: Metadata) -> None:
-        """A pod that has a Job's label is nobody's. If it was known for the Job's, that is looked at again."""
+        """Handle a pod with a Job's label and no controller. If the Job controlled it, the Job is reconciled."""
         key = job_key(metadata.namespace, (metadata.labels or {}).get(JOB_NAME, ""))
         job = self.jobs.get(key)
         pods = self._pods.get(job.metadata.uid, {}) if job is not None else {}
@@ -169,11 +171,11 @@ class JobsCluster:
         self.put(key)
 
     def learn_pod(self, made: JobPod) -> None:
-        """What the API server has answered; the watch may have told more since."""
+        """Apply a pod from a response; no-op if the watch has delivered a newer version."""
         if not self.learn(PODS_OF_JOBS, made):
             return
         owner = owner_of(made.metadata)
-        assert owner is not None, "it was made for a Job"
+        assert owner is not None, "it was created for a Job"
         pods = self._pods.setdefault(owner.uid, {})
         known = pods.get(made.metadata.name)
         if known is None or (
@@ -183,7 +185,7 @@ class JobsCluster:
             pods[made.metadata.name] = made
 
     def pod_leaves(self, pod: JobPod) -> None:
-        """The API server has taken its deletion."""
+        """Record that the API server has accepted the pod's deletion."""
         owner, name = owner_of(pod.metadata), pod.metadata.name
         pods = self._pods.get(owner.uid, {}) if owner is not None else {}
         known = pods.get(name)
@@ -192,17 +194,17 @@ class JobsCluster:
             pods[name] = _leaving(known)
 
     def _has_stages(self, key: str) -> bool:
-        """Whether pods of the Job may be made as others come to run."""
+        """Return whether pods of the Job may be created once others run."""
         job = self.jobs.get(key)
         return job is not None and any(task.depends_on is not None for task in tasks_of(job))
 
     def _is_wanted(self, key: str, pod: JobPod) -> bool:
-        """Whether there should be a pod of its name: that others go is no event."""
+        """Return whether the Job should have a pod of this name; the deletion of other pods is no event."""
         job = self.jobs.get(key)
         return job is not None and pod.metadata.name in wanted_pods(job)
 
     def _note_change(self, key: str, before: JobPod, now: JobPod) -> bool:
-        """Whether something has happened with it."""
+        """Record the event of a pod's change. Returns whether there is one."""
         if before.metadata.uid != now.metadata.uid:
             return False
         phase, job = now.status.phase, self.jobs.get(key)
@@ -225,13 +227,13 @@ class JobsCluster:
 
     def _is_completed(self, job: Job, task: TaskSpec) -> bool:
         ended = [each for each in self.pods(job).values() if each.status.phase == "Succeeded"]
-        # Asked at the end of each pod, and mostly too few have ended, of whichever task.
+        # This runs at the end of each pod, and usually too few pods of all tasks have ended.
         if not 0 < task.replicas <= len(ended):
             return False
         return sum(each.annotation(TASK_SPEC) == task.name for each in ended) >= task.replicas
 
     def _is_failed(self, job: Job, task: TaskSpec) -> bool:
-        """Whether its containers were restarted as often as they may be; -1 is that they may be always."""
+        """Return whether its containers reached the restart limit; -1 means unlimited."""
         most = task.max_retry or _MAX_RESTARTS
         restarts = sum(
             _restarts(pod) for pod in self._of_task(job, task) if pod.status.phase in ("Pending", "Running")
@@ -262,11 +264,11 @@ class JobsCluster:
         if is_noted or before is None or (before in NOT_LET_IN) != (found.status.phase in NOT_LET_IN):
             self.put(key)
         else:
-            # What else it says is for the Job's events alone.
+            # The other fields only affect the Job's events.
             self.put(key, COUNTING)
 
     def learn_group(self, made: PodGroup) -> None:
-        """What the API server has answered to whoever looks at the Job now; the watch may have told more since."""
+        """Apply a group from a response; no-op if the watch has delivered a newer version."""
         if not self.learn(POD_GROUP, made):
             return
         place = job_key(made.metadata.namespace, made.metadata.name)
@@ -279,7 +281,7 @@ class JobsCluster:
             self.put(_job_of_group(gone.metadata))
 
     def group_leaves(self, gone: PodGroup) -> bool:
-        """It is not there any more, or not for long; whether that was not known."""
+        """Record that the group is deleted or about to be. Returns whether that was unknown."""
         metadata = gone.metadata
         place = job_key(metadata.namespace, metadata.name)
         known = self._groups.get(place)
@@ -319,13 +321,13 @@ class JobsCluster:
     # ---- what has happened
 
     def begin(self) -> None:
-        """From now on what happens is noted; and what happened to each Job before, by what is left of it."""
+        """Record events from now on, and reconstruct earlier events of each Job."""
         self._noting = True
         self._happened.clear()
         for key, job in self.jobs.items():
             for each in self._left_of(job):
-                # After an action of the whole Job this has another phase or version. Any other takes away the pods that
-                # have ended; of what happens to others nothing tells whether it has answered that.
+                # An action on the whole Job changes its phase or version. Any other removes the pods that have ended;
+                # for events of other pods, nothing reveals whether they were handled.
                 pod = self.pods(job).get(each.pod)
                 is_there = pod is not None and pod.metadata.deletion_timestamp is None and not pod.is_marked
                 if is_there or answer(job, each).action in OF_THE_WHOLE:
@@ -353,14 +355,14 @@ class JobsCluster:
 
 
 def _job_of_group(metadata: Metadata) -> str:
-    """The key of the Job of a group: its owner's, or by its name if it is nobody's; empty for a group of others."""
+    """Return the key of a group's Job: by its owner, or by its name if it has no controller; empty for other groups."""
     if any(each.controller for each in metadata.owner_references or ()):
         return owner_key(metadata)
     return job_key(metadata.namespace, metadata.name[:-_UID_LENGTH])
 
 
 def _leaving(pod: JobPod) -> JobPod:
-    """As the API server will show it, or shows it, while it goes."""
+    """Return the pod as the API server reports it while it is being deleted."""
     metadata = pod.metadata
     stamp = metadata.deletion_timestamp or metadata.creation_timestamp or "now"
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(metadata, deletion_timestamp=stamp))
@@ -372,7 +374,7 @@ def _task(job: Job, pod: JobPod) -> TaskSpec | None:
 
 
 def _restarts(pod: JobPod) -> int:
-    """Of all its containers."""
+    """Return the restarts of all containers of the pod."""
     status = pod.status
     reports = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     return sum(each.restart_count for each in reports)

@@ -1,8 +1,8 @@
-"""Runs Jobs (batch.volcano.sh/v1alpha1): makes their PodGroups, and their pods once a group is let in; restarts, aborts
-and ends them as their policies, and Commands, say.
+"""Runs Jobs (batch.volcano.sh/v1alpha1): creates their PodGroups, and their pods once a group is admitted.
 
-Decisions are in the modules beside it, pure but for `carrying` and `writes`. What has to be known is in the cluster, so
-that a process which comes to lead takes up every Job where the last one left it.
+It restarts, aborts and ends Jobs by their policies and by Commands. Decisions are in the modules beside it, which are
+pure except for `carrying` and `writes`. All state is in the cluster, so a new leader continues every Job where the last
+one stopped.
 """
 
 from __future__ import annotations
@@ -44,21 +44,23 @@ from .writes import Wanted, Writes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """`workers`: Jobs that are worked on at the same time. `ssh`: whether Jobs may have the plugin ssh, for which the
-    controller writes Secrets."""
+    """The settings; `workers` is the number of Jobs that are reconciled concurrently.
+
+    `ssh` is whether Jobs may use the plugin ssh, for which the controller writes Secrets.
+    """
 
     workers: int = 4
     ssh: bool = False
 
 
-#: Seconds from a change to the work that sees it.
+#: Seconds between a change and its reconciliation.
 _SETTLE: Final = 0.02
 
 
 class JobController:
-    """A `Reconciler`, by namespace and name of Jobs.
+    """A `Reconciler`, keyed by namespace and name of Jobs.
 
-    Owner of what waits for its time: actions after a timeout. All else is in `JobsCluster`.
+    Owner of the actions that wait for a timeout. All other state is in `JobsCluster`.
     """
 
     name = "job"
@@ -83,11 +85,11 @@ class JobController:
             timing=timing,
         )
         self._put: Put = _nothing
-        #: What is answered after a timeout, by key of the Job: when, by the clock.
+        #: Events that wait for their policy's timeout, with their times on the clock, by key of the Job.
         self._delayed: dict[str, list[tuple[float, Happened]]] = {}
-        #: UIDs of commands that are carried out and not deleted yet.
+        #: UIDs of commands that are executed and not yet deleted.
         self._obeyed: set[str] = set()
-        #: UIDs of pods that are pending and may not be for ever, and of those for which that is answered.
+        #: UIDs of pods with a limit on their pending time, and of those whose limit has passed.
         self._known_pending: dict[str, set[str]] = {}
         self._overdue: dict[str, set[str]] = {}
 
@@ -152,13 +154,13 @@ class JobController:
             if not await self._carrying.sync(job, wanted, is_answered=not self._delayed.get(key)):
                 return False
             now = self._cluster.jobs.get(key)
-            # In another phase there is more to do.
+            # Another phase needs another reconciliation.
             if now is None or now.status.state.phase == job.status.state.phase:
                 return now is None or await self._expire(key, now, wanted)
         return False
 
     async def _expire(self, key: str, job: Job, wanted: Wanted) -> bool:
-        """Delete a Job that has been finished for long enough; else come again when it has."""
+        """Delete a finished Job when its TTL has passed; otherwise requeue it for that time."""
         seconds = job.spec.ttl_seconds_after_finished
         if seconds is None or job.status.state.phase not in FINISHED:
             return True
@@ -169,7 +171,7 @@ class JobController:
         return await self._writes.delete_job(job, wanted)
 
     async def _leave(self, key: str, wanted: Wanted) -> bool:
-        """Of a Job that is not there, or goes: what it owns goes with it."""
+        """Forget a Job that is gone or being deleted; the garbage collector deletes what it owns."""
         self._cluster.forget(key)
         self._carrying.forget(key)
         self._delayed.pop(key, None)
@@ -180,7 +182,7 @@ class JobController:
         return True
 
     async def _answer(self, key: str, job: Job, happened: Happened, wanted: Wanted) -> bool:
-        """Whether it is answered, if only by a timeout that runs."""
+        """Apply the policy for the event. Returns whether it is applied, or waits for its timeout."""
         found = answer(job, happened)
         if found.after and not happened.waited:
             self._delay(key, job, happened, found)
@@ -200,12 +202,12 @@ class JobController:
     # ---- commands
 
     def _next_command(self, key: str) -> Command | None:
-        """The one that was made first, of those for this Job."""
+        """Return the oldest command for this Job."""
         found = [each for each in self._cluster.commands.values() if _target_key(each) == key]
         return min(found, key=_given, default=None)
 
     async def _obey(self, job: Job, command: Command, wanted: Wanted) -> bool:
-        """Carry it out, and then delete it, so that none is lost."""
+        """Execute the command, and then delete it, so that none is lost."""
         if command.metadata.uid not in self._obeyed:
             if not await self._act(job, command.action, Happened(action=command.action), wanted):
                 return False
@@ -239,8 +241,11 @@ class JobController:
         self._carrying.say(job, "ExecuteAction", note)
 
     def _due(self, key: str) -> Happened | None:
-        """What is to be answered now. If nothing is, the Job is looked at again when the next one is: what has brought
-        it here was sooner than that, and a key waits for one time alone."""
+        """Return the next event whose timeout has passed.
+
+        If there is none, the key is queued again for the first timeout: it may have been queued for an earlier reason,
+        and the queue keeps only one time per key.
+        """
         waiting, now = self._delayed.get(key, []), self._timing.clock()
         for index, (due, happened) in enumerate(waiting):
             if due <= now:
@@ -251,7 +256,7 @@ class JobController:
         return None
 
     def _await_pending(self, key: str, job: Job) -> None:
-        """Note which pods are pending for longer than they may be, and come again when the next one will be."""
+        """Record the pods that are pending for longer than their limit, and requeue the key for the next one."""
         if job.status.state.phase not in ACTIVE:
             self._forget_pending(key)
             return
@@ -281,7 +286,7 @@ class JobController:
         self._overdue.pop(key, None)
 
     def _age(self, since: str | None) -> float:
-        """Seconds since a time of the API server."""
+        """Return the seconds since a timestamp of the API server."""
         return (self._timing.now() - datetime.fromisoformat(since)).total_seconds() if since else 0.0
 
 
@@ -294,7 +299,7 @@ def _target_key(command: Command) -> str:
 
 
 def _given(command: Command) -> tuple[str, int, str]:
-    """In the order of this commands were made; versions of one store rise with time."""
+    """Return the sort key for the order of creation; versions of one store increase."""
     metadata = command.metadata
     version: Any = metadata.resource_version
     return metadata.creation_timestamp or "", int(version) if version.isdecimal() else 0, metadata.uid

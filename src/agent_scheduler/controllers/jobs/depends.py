@@ -1,4 +1,4 @@
-"""Which tasks of a Job wait for others, and what they wait for. Pure."""
+"""Dependencies between the tasks of a Job. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from .states import tasks_of
 REASON: Final = "TasksWaiting"
 
 
-#: The phase in which a pod stays that has failed, until a policy or a command has it made again.
+#: The phase of a failed pod, which it keeps until a policy or a command recreates it.
 _FAILED: Final = "Failed"
-#: Phases of pods that run, or did.
+#: Phases of pods that run or ran.
 _RAN: Final = frozenset(("Running", "Succeeded", _FAILED))
 
 
 class Waiting(NamedTuple):
-    """A task whose pods are not made yet, or stand by; of each that it waits for, how many are ready and are needed.
+    """A task whose pods wait for other tasks; `on` has the name, the ready pods and the needed pods of each.
 
-    `in_vain`: so many of their pods have failed that its turn does not come unless some are made again."""
+    `in_vain` is whether failures of their pods keep its turn from coming unless some are recreated.
+    """
 
     task: str
     on: tuple[tuple[str, int, int], ...]
@@ -41,13 +42,15 @@ class Waiting(NamedTuple):
 
 
 def reserves(job: Job) -> bool:
-    """Whether pods of tasks that wait are made with the first ones and stand by, so that room is kept for them."""
+    """Return whether pods of waiting tasks are created with the first ones, so that room is reserved for them."""
     return (job.metadata.annotations or {}).get(DEPENDS_ON_GANG) == RESERVE
 
 
 def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
-    """Those tasks, by name; `pods` are all of the Job's. A name of no task is waited for by nobody: such a pod would
-    never be made."""
+    """Return the waiting tasks by name; `pods` are all of the Job's.
+
+    Unknown names in dependencies are ignored, because such a pod would never be created.
+    """
     if all(task.depends_on is None for task in tasks_of(job)):
         return {}
     ready: dict[str, int] = {}
@@ -67,7 +70,7 @@ def waiting_tasks(job: Job, pods: Mapping[str, JobPod]) -> dict[str, Waiting]:
 
 
 def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, Waiting]) -> int:
-    """How many pods are not there and never come, as their tasks wait in vain."""
+    """Return the number of missing pods that are never created, because their tasks wait in vain."""
     return sum(
         pod_name(job, task, index) not in pods
         for task in tasks_of(job)
@@ -77,8 +80,11 @@ def pods_in_vain(job: Job, pods: Mapping[str, JobPod], waiting: Mapping[str, Wai
 
 
 def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) -> str:
-    """What the group of the Job says of members that it cannot have any more (`ATTAINABLE`). Empty where it can have
-    all that it asks for; and where no pod waits for others, as long as none has."""
+    """Return the text for the group's annotation `ATTAINABLE` on members that it can no longer have.
+
+    It is empty if the group can have all members that it requests. Unless it was set before, it is also empty if no pod
+    has failed, or if all pods run or ran.
+    """
     is_told = group is not None and ATTAINABLE in (group.metadata.annotations or {})
     is_whole = all(task.minimum <= task.replicas for task in tasks_of(job))
     if not is_told and is_whole and all(pod.status.phase != _FAILED for pod in pods.values()):
@@ -101,7 +107,7 @@ def attainable_minimum(job: Job, group: PodGroup | None, pods: Mapping[str, JobP
 
 
 def _whole_parts(job: Job, task: TaskSpec, pods: Mapping[str, JobPod]) -> int | None:
-    """How many of its partitions may be ready; None where these are as many as it needs."""
+    """Return how many partitions of the task may be ready; None if they are as many as it needs."""
     policy = task.partition_policy
     if policy is None or not policy.min_partitions:
         return None
@@ -115,17 +121,17 @@ def _whole_parts(job: Job, task: TaskSpec, pods: Mapping[str, JobPod]) -> int | 
 
 
 def _may_be_ready(job: Job, task: TaskSpec, pods: Mapping[str, JobPod]) -> int:
-    """How many pods of the task are ready, or may be without being made again."""
+    """Return how many pods of the task are ready or may become so without being recreated."""
     return sum(_may_run(pods.get(pod_name(job, task, index))) for index in range(task.replicas))
 
 
 def _may_run(pod: JobPod | None) -> bool:
-    """Whether it runs, has ended well, or may come to; one that is not there, or not for long, is made again."""
+    """Return whether the pod runs, has succeeded, or may run; a missing or deleted pod is recreated."""
     return pod is None or pod.status.phase != _FAILED or pod.metadata.deletion_timestamp is not None
 
 
 def _in_vain(found: Mapping[str, Waiting], possible: Mapping[str, int]) -> set[str]:
-    """Those whose turn does not come: what they wait for cannot get ready, or waits in vain itself."""
+    """Return the tasks whose turn never comes, because a dependency cannot become ready or waits in vain itself."""
     lost: set[str] = set()
     while True:
         more = {
@@ -156,9 +162,11 @@ def _waiting(task: TaskSpec, by_name: Mapping[str, TaskSpec], ready: Mapping[str
 
 
 def waiting_roles(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) -> list[str]:
-    """What its group says of tasks that wait for others: those that have not had their minimum of pods running since
-    the group was made, and those of which pods are not there as they wait. Others may run without these. Pods of before
-    a restart of the Job, which are still there while they end, ran for another group."""
+    """Return the tasks that the group lists as waiting; others may run without them.
+
+    These have had fewer pods running than their minimum since the group was created, or lack pods because they wait.
+    Pods from before a restart of the Job, which may still be ending, belonged to another group.
+    """
     if all(task.depends_on is None for task in tasks_of(job)):
         return []
     waiting = waiting_tasks(job, pods)
@@ -180,7 +188,7 @@ def waiting_roles(job: Job, group: PodGroup | None, pods: Mapping[str, JobPod]) 
 
 
 def is_ready(pod: JobPod) -> bool:
-    """Whether it has ended well, or all its containers are ready."""
+    """Return whether the pod has succeeded, or all its containers are ready."""
     if pod.metadata.deletion_timestamp is not None:
         return False
     if pod.status.phase == "Running":

@@ -1,4 +1,4 @@
-"""The PodGroup of a Job, as Volcano's controller makes it. Pure."""
+"""The PodGroup of a Job, as Volcano's controller creates it. Pure."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class _Template(Wire, frozen=True):
 _decode = msgspec.json.Decoder(_Template).decode
 
 
-#: Annotations that are the controller's own; all others are the Job's.
+#: Annotations that the controller owns; all others are the Job's.
 _OWN: Final = (WAITING_ROLES, QUOTA_PARTS, ATTAINABLE)
 
 
 def group_for(
     job: Job, priorities: Mapping[str, int], waiting: Sequence[str], attainable: str = ""
 ) -> dict[str, Any]:
-    """The group as it is to be made. `priorities` are the values of priority classes, by name; `waiting` are tasks that
-    wait for others and have not run yet, `attainable` what it says of members that it cannot have any more.
+    """Return the group to create.
 
-    Raises QuantityError for a request that is no amount.
+    `priorities` maps priority classes to values. `waiting` are the tasks that wait for others and have not run yet.
+    `attainable` is the text on members that it can no longer have. Raises QuantityError for an invalid request.
     """
     return {
         "apiVersion": API_VERSION,
@@ -77,7 +77,7 @@ def group_for(
 
 
 def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The merge patch by which a group comes to say what `body` does; None if it does. Its queue stays as it was."""
+    """Return the merge patch that changes a group to `body`; None if it is equal. Its queue is kept."""
     spec = body["spec"]
     members, resources = known.spec.min_task_member or {}, known.spec.min_resources or {}
     priority = spec.get("priorityClassName", "")
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
 
 
 def _has(found: Any, wished: Any) -> bool:
-    """Whether it says all that is wished; the API server may have added defaults to it."""
+    """Return whether `found` includes `wished`; the API server may have added defaults."""
     if isinstance(wished, Mapping):
         return isinstance(found, dict) and all(_has(found.get(key), each) for key, each in wished.items())
     if isinstance(wished, (list, tuple)):
@@ -133,8 +133,10 @@ def _has(found: Any, wished: Any) -> bool:
 
 
 def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:
-    """What a patch says of a group's metadata: whose it is, and what the controller says of it. What it has of its Job
-    it got when it was made."""
+    """Return the patch of a group's metadata: its owner and the controller's annotations.
+
+    What it copied from its Job at creation is kept.
+    """
     wanted, said = wished["annotations"], known.annotations or {}
     annotations = {name: wanted.get(name) for name in _OWN if wanted.get(name) != said.get(name)}
     found: dict[str, Any] = {"annotations": annotations} if annotations else {}
@@ -145,7 +147,7 @@ def _about(known: Metadata, wished: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
-    """What the pods ask for that have to run at least."""
+    """Return the requests of the minimum of pods."""
     total: Usage = {}
     for usage, _, number in _minimum(job, priorities):
         _add(total, usage, number)
@@ -153,8 +155,10 @@ def min_resources(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
 
 
 def _quota_parts(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
-    """The annotation that tells apart what quotas count apart, where pods of the minimum have to end by a time or speak
-    of other namespaces, which the group says nowhere."""
+    """Return the annotation that splits the minimum by what quotas count separately.
+
+    It is needed if pods of the minimum have a deadline or refer to other namespaces, which the group does not include.
+    """
     totals: dict[Scoped, Usage] = {}
     for usage, scoped, number in _minimum(job, priorities):
         if number > 0:
@@ -170,9 +174,9 @@ def _quota_parts(job: Job, priorities: Mapping[str, int]) -> dict[str, str]:
 
 
 def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scoped, int]]:
-    """Of each task what a pod asks for, what quotas ask about it, and how many have to run at least: those of tasks of
-    a higher priority first, within it in the order of the Job. Where the Job needs as many as its tasks do together,
-    each task's minimum comes before all else.
+    """Return each task's requests, quota scopes and minimum, by priority and then in the order of the Job.
+
+    If the Job needs at least as many pods as its tasks' minimums together, these are counted first.
     """
     tasks = [(task, *_of_template(bytes(task.template))) for task in tasks_of(job)]
     tasks.sort(key=lambda each: -priorities.get(each[2].priority_class or "", 0))
@@ -180,7 +184,7 @@ def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scope
     numbers = dict.fromkeys((task.name for task, _, _ in tasks), 0)
     if left >= sum(task.minimum for task, _, _ in tasks):
         for task, _, _ in tasks:
-            # One that says no minimum gets what is left.
+            # Tasks without a minimum get the rest.
             numbers[task.name] = min(task.min_available or 0, left)
             left -= numbers[task.name]
     for task, _, _ in tasks:
@@ -193,8 +197,7 @@ def _minimum(job: Job, priorities: Mapping[str, int]) -> list[tuple[Usage, Scope
 
 @lru_cache(maxsize=4096)
 def _of_template(template: bytes) -> tuple[Usage, Scoped]:
-    """What a pod asks for, which is not to be changed, and what quotas ask about it. Asked whenever a Job is looked
-    at."""
+    """Return a pod's requests and quota scopes, cached: each reconciliation reads them, and must not modify them."""
     spec = _decode(template).spec
     usage = quota_usage(spec)
     return usage, Scoped(

@@ -1,4 +1,4 @@
-"""Which Job something belongs to, and which of two versions of an object is the later one. Pure."""
+"""The owner of an object, and the order of its versions. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def key_of(job: Job) -> str:
 
 
 def owner_of(metadata: Metadata) -> OwnerReference | None:
-    """The Job that controls something; None where none does."""
+    """Return the reference to the Job that controls an object; None if there is none."""
     for each in metadata.owner_references or ():
         if each.controller and each.kind == "Job" and each.api_version == JOB_VERSION:
             return each
@@ -24,13 +24,13 @@ def owner_of(metadata: Metadata) -> OwnerReference | None:
 
 
 def owner_key(metadata: Metadata) -> str:
-    """Its key; empty where there is none."""
+    """Return the key of the controlling Job; empty if there is none."""
     owner = owner_of(metadata)
     return "" if owner is None else job_key(metadata.namespace, owner.name)
 
 
 def is_known(found: Metadata, known: Metadata) -> bool:
-    """Whether this version of the same object, or a later one, is known: what was written is told by the watch, too."""
+    """Return whether this version of the same object or a later one is known, such as one that was written here."""
     if found.resource_version == known.resource_version:
         return True
     return known.uid == found.uid and is_older(found.resource_version, known.resource_version)

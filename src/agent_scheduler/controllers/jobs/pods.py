@@ -1,4 +1,4 @@
-"""The pods of a Job as they should be: their names, and what they say, as Volcano's controller makes them. Pure."""
+"""The desired pods of a Job: names and contents, as Volcano's controller creates them. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agent_scheduler.objects.wire import Wire
 from .states import tasks_of
 
 _NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
-#: Annotations of a Job that its pods get; of the last two the first one only.
+#: Annotations that pods copy from their Job; of `_BUDGETS` only the first that is set.
 _COPIED: Final = (PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
 _BUDGETS: Final = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 
@@ -51,7 +51,7 @@ class _Metadata(Wire, frozen=True):
 
 
 class _Template(Wire, frozen=True):
-    """What is added to, and so has to be of its kind: the API server has not looked into it."""
+    """The parts to which the controller adds, with their types, because the API server does not validate them."""
 
     metadata: _Metadata | None = None
     spec: _Spec | None = None
@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 @lru_cache(maxsize=1024)
 def _check(template: bytes) -> None:
-    """Raises msgspec.ValidationError. Asked of each pod, and pods of a task have one template."""
+    """Validate a template. Raises msgspec.ValidationError. It is cached because the pods of a task share one."""
     _decode_template(template)
 
 
@@ -76,7 +76,7 @@ def group_name_of(job: Job) -> str:
 
 
 def wanted_pods(job: Job) -> dict[str, tuple[TaskSpec, int]]:
-    """Task and index of each pod that there should be, by its name."""
+    """Return task and index of each desired pod, by its name."""
     return {
         pod_name(job, task, index): (task, index) for task in tasks_of(job) for index in range(task.replicas)
     }
@@ -88,7 +88,7 @@ def partition_of(task: TaskSpec, index: int) -> int | None:
 
 
 def owner_of(job: Job) -> dict[str, Any]:
-    """The reference by which something belongs to a Job."""
+    """Return the owner reference to a Job."""
     return {
         "apiVersion": JOB_VERSION,
         "kind": "Job",
@@ -100,7 +100,7 @@ def owner_of(job: Job) -> dict[str, Any]:
 
 
 def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
-    """One pod as it is to be made, without what plugins add. Raises msgspec.ValidationError for a template of none."""
+    """Return one pod to create, without plugins' additions. Raises msgspec.ValidationError for an invalid template."""
     _check(bytes(task.template))
     template = _decode(task.template)
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
@@ -130,7 +130,7 @@ def pod_for(job: Job, task: TaskSpec, index: int) -> dict[str, Any]:
 
 
 def _own(job: Job, task: TaskSpec, index: int) -> tuple[dict[str, str], dict[str, str]]:
-    """The labels, and the annotations, by which controllers and schedulers know whose it is."""
+    """Return the labels and annotations that assign a pod to its Job."""
     both = {
         TASK_SPEC: task.name,
         TASK_INDEX: str(index),
@@ -145,8 +145,10 @@ def _own(job: Job, task: TaskSpec, index: int) -> tuple[dict[str, str], dict[str
 
 
 def correction(job: Job, task: TaskSpec, index: int, pod: JobPod) -> dict[str, Any] | None:
-    """The merge patch by which a pod of the Job says again whose it is; None if it does. What else users write on it
-    is theirs."""
+    """Return the merge patch that restores the assignment of a pod to the Job; None if it is correct.
+
+    Other labels and annotations belong to users.
+    """
     wanted, (labels, annotations) = {}, _own(job, task, index)
     if not pod.annotation(VERSION).isdecimal() or pod.version > job.status.version:
         annotations[VERSION] = str(job.status.version)
@@ -163,7 +165,7 @@ def correction(job: Job, task: TaskSpec, index: int, pod: JobPod) -> dict[str, A
 
 
 def is_lost(job: Job, task: TaskSpec, pod: JobPod) -> bool:
-    """Whether a pod of such a name was made for this Job, though its label or its owner does not say so any more."""
+    """Return whether a pod of this name was created for this Job, although its label or its owner is missing."""
     controller = next((each.uid for each in pod.metadata.owner_references or () if each.controller), "")
     said = pod.annotation(JOB_NAME), pod.annotation(GROUP_NAME), pod.annotation(TASK_SPEC)
     marks = (job.metadata.name, group_name_of(job), task.name)
@@ -171,7 +173,7 @@ def is_lost(job: Job, task: TaskSpec, pod: JobPod) -> bool:
 
 
 def stand_by(pod: dict[str, Any]) -> None:
-    """Have it be made with the gate behind which it waits for its turn."""
+    """Add the stage gate, behind which the pod waits for its turn."""
     spec = pod["spec"]
     spec["schedulingGates"] = [*(spec.get("schedulingGates") or ()), {"name": STAGE_GATE}]
 

@@ -1,4 +1,4 @@
-"""What has happened to a Job, and what its policies say to that, by Volcano's rules. Pure."""
+"""The events of a Job, and the actions that its policies specify, by Volcano's rules. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ TASK_COMPLETED: Final = "TaskCompleted"
 TASK_FAILED: Final = "TaskFailed"
 UNKNOWN: Final = "Unknown"
 
-#: After these a Job has another phase or version, by which it is seen that what they answer is answered.
+#: Actions that change the Job's phase or version, which reveals that the event was handled.
 OF_THE_WHOLE: Final = frozenset({ABORT_JOB, RESTART_JOB, TERMINATE_JOB, COMPLETE_JOB})
 
 
 class Happened(NamedTuple):
-    """An event of a Job, of a task or a pod of it; or a Command's action.
+    """An event of a Job, of its task or of its pod; or a Command's action.
 
-    `version` is that of the Job when the pod was made; None: of now. `waited`: its policy's timeout is over.
+    `version` is that of the Job when the pod was created; None means the current one. `waited` is whether its policy's
+    timeout has passed.
     """
 
     event: str = ""
@@ -39,19 +40,19 @@ class Happened(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is to be done, after so many seconds."""
+    """The action to execute, after a delay in seconds."""
 
     action: str
     after: float = 0.0
 
 
 def answer(job: Job, happened: Happened) -> Answer:
-    """By the first policy that says something: those of the task before those of the Job."""
+    """Return the action of the first policy that applies; those of the task precede those of the Job."""
     if happened.action:
         return Answer(happened.action)
     version = job.status.version if happened.version is None else happened.version
     if not happened.event or version < job.status.version:
-        # What is left of an earlier try says nothing of this one.
+        # Events of an earlier try do not concern this one.
         return Answer(SYNC_JOB)
     for policy in _policies(job, happened.task):
         if _meets(policy, happened):
@@ -60,7 +61,7 @@ def answer(job: Job, happened: Happened) -> Answer:
 
 
 def seconds_of(policy: LifecyclePolicy) -> float:
-    """Its timeout; one that cannot be read is none."""
+    """Return the policy's timeout in seconds; 0 if it cannot be parsed."""
     try:
         return parse_duration(policy.timeout or "0")
     except ValueError:
@@ -68,7 +69,7 @@ def seconds_of(policy: LifecyclePolicy) -> float:
 
 
 def pending_limit(job: Job, task: TaskSpec) -> Answer | None:
-    """What is done to a pod of the task that is pending for so long, if anything is."""
+    """Return the action on a pod of the task that is pending for its limit; None if there is none."""
     found = answer(job, Happened(POD_PENDING, task.name))
     return found if found.action != SYNC_JOB else None
 
@@ -84,6 +85,6 @@ def _policies(job: Job, task: str) -> Iterator[LifecyclePolicy]:
 def _meets(policy: LifecyclePolicy, happened: Happened) -> bool:
     events = {*(policy.events or ()), policy.event} - {""}
     if happened.event in events or ANY in events:
-        # That a pod is pending is nothing by itself.
+        # Pending is no event without a timeout.
         return happened.event != POD_PENDING or policy.timeout is not None
     return policy.exit_code is not None and policy.exit_code == happened.exit_code

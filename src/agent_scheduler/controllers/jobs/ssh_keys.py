@@ -1,4 +1,4 @@
-"""Makes pairs of keys for the plugin ssh. Needs `cryptography`, which the image has."""
+"""Creates key pairs for the plugin ssh. Requires `cryptography`, which the image contains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from .plugins.ssh import KeyPair
 
 
 def new_pair() -> KeyPair:
-    """Ed25519: as good as RSA of 3072 bits, and made at once. Raises ModuleNotFoundError without `cryptography`."""
+    """Create an Ed25519 pair, which is as strong as RSA of 3072 bits and fast to create.
+
+    Raises ModuleNotFoundError without `cryptography`.
+    """
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
 

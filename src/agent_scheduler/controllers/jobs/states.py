@@ -1,4 +1,4 @@
-"""The phases of a Job, and what leads from one to the next, by Volcano's rules (`pkg/controllers/job/state`). Pure."""
+"""The phases of a Job and their transitions, by Volcano's rules (`pkg/controllers/job/state`). Pure."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ TERMINATE_JOB: Final = "TerminateJob"
 COMPLETE_JOB: Final = "CompleteJob"
 RESUME_JOB: Final = "ResumeJob"
 
-#: Phases in which pods are taken away, and where they lead once none is alive.
+#: Phases in which pods are removed, and the phase that follows once none is alive.
 ENDING: Final = {ABORTING: ABORTED, TERMINATING: TERMINATED, COMPLETING: COMPLETED}
-#: Of no Job in such a phase anything will run again.
+#: Phases after which no pod of the Job runs again.
 FINISHED: Final = frozenset({COMPLETED, FAILED, TERMINATED})
-#: Phases in which there is no group, and no pod is alive or stays so.
+#: Phases without a PodGroup, in which no pod is alive or stays alive.
 CLOSED: Final = FINISHED | {ABORTED} | ENDING.keys()
-#: Phases in which policies count.
+#: Phases in which policies apply.
 ACTIVE: Final = frozenset({PENDING, RUNNING})
-#: All that there are.
+#: All phases.
 PHASES: Final = CLOSED | ACTIVE | {RESTARTING}
 
 #: Phases of pods that have ended.
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-#: How often a Job is restarted that does not say it.
+#: The retry limit of a Job that sets none.
 _MAX_RETRY: Final = 3
 
 
 class Scope(enum.Enum):
-    """Whose pods an action takes away."""
+    """The pods that an action removes."""
 
     JOB = enum.auto()
     TASK = enum.auto()
@@ -57,7 +57,7 @@ class Scope(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Take pods away, save those in a phase of `retain`, and go on to phase `to`. `restarts`: it counts as a retry."""
+    """Remove the pods whose phase is not in `retain`, and enter phase `to`. If `restarts`, it counts as a retry."""
 
     to: str
     scope: Scope = Scope.JOB
@@ -75,13 +75,13 @@ _RESTARTS: Final = {
 
 
 def kill_for(job: Job, action: str) -> Kill | None:
-    """What an action takes away of a Job; None if nothing."""
+    """Return which pods of the Job the action removes; None if none."""
     phase = job.status.state.phase or PENDING
     if action in _CLOSING and phase in ACTIVE | {RESTARTING}:
         return Kill(_CLOSING[action])
     if action in _RESTARTS and phase in ACTIVE:
         scope = _RESTARTS[action]
-        # Of the last try is kept what shows how it ended.
+        # The last retry keeps the pods that show how it ended.
         last = scope is Scope.JOB and job.status.retry_count >= max_retry(job) - 1
         return Kill(RESTARTING, scope, restarts=True, retain=ENDED if last else frozenset())
     if action == RESUME_JOB and phase in (ABORTING, ABORTED):
@@ -98,14 +98,17 @@ def max_retry(job: Job) -> int:
 
 
 def next_phase(job: Job, status: JobStatus, *, let_in: bool = True, in_vain: int = 0) -> str:
-    """Where `job`, of which `status` has the phase and the numbers of its pods, goes from there by itself. `let_in`:
-    whether its group is; what runs or has ended before that is of an earlier try. `in_vain`: pods that are never made,
-    as they wait for others that have failed."""
+    """Return the phase that follows without an action.
+
+    `status` has the current phase of `job` and the counts of its pods. `let_in` is whether its group is admitted;
+    before that, pods that run or have ended belong to an earlier try. `in_vain` is the number of pods that are never
+    created because they wait for failed ones.
+    """
     phase = status.state.phase
     if phase in ENDING:
         return phase if status.terminating or status.pending or status.running else ENDING[phase]
     if phase == PENDING and in_vain and status.succeeded + status.failed + in_vain == _replicas(job):
-        # Nothing of it runs, or will: it has ended as it would if it had run before.
+        # No pod runs or will run: the Job ends as it would if it had run before.
         return _from_running(job, status, in_vain)
     if phase == PENDING:
         started = status.running + status.succeeded + status.failed if let_in else 0
@@ -127,7 +130,7 @@ def _replicas(job: Job) -> int:
 def _from_running(job: Job, status: JobStatus, in_vain: int) -> str:
     replicas, least = _replicas(job), job.spec.min_success
     if replicas == 0:
-        # Scaled to nothing, it goes on when it is scaled up.
+        # A Job that is scaled to zero resumes when it is scaled up.
         return RUNNING
     if least is not None and status.succeeded >= least:
         return COMPLETED
@@ -139,8 +142,10 @@ def _from_running(job: Job, status: JobStatus, in_vain: int) -> str:
 
 
 def _lacks_a_task(job: Job, status: JobStatus) -> bool:
-    """Whether of a task fewer have succeeded than had to run. It does not count where the Job needs fewer than all
-    its tasks together."""
+    """Return whether fewer pods of a task have succeeded than its minimum.
+
+    This does not apply if the Job needs fewer pods than all its tasks together.
+    """
     if job.spec.min_available < sum(task.minimum for task in tasks_of(job)):
         return False
     counts = status.task_status_count or {}

@@ -1,4 +1,4 @@
-"""The status of a Job: the numbers of its pods, its phase, and when it came into it. Pure."""
+"""The status of a Job: the counts of its pods, its phase, and the time of its last transition. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from agent_scheduler.objects.merging import replacement
 from .depends import REASON, Waiting
 from .volumes import controlled
 
-#: Fields that count pods, by the phase of these.
+#: The fields that count pods, by the pods' phase.
 _COUNTED: Final = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 _UNKNOWN: Final = "Unknown"
 _PLUGIN: Final = "plugin-"
-#: Plugins that make nothing, and that Volcano does not name.
+#: Plugins without objects, which Volcano does not list.
 _UNTOLD: Final = frozenset({"hcclrank"})
 
 
 def counted(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
-    """`status` with the numbers of these pods; those that are being deleted are in no phase."""
+    """Return `status` with the counts of these pods; pods that are being deleted count in no phase."""
     numbers = dict.fromkeys((*_COUNTED.values(), "unknown", "terminating"), 0)
     tasks: dict[str, dict[str, int]] = {}
     for pod in pods:
         if pod.metadata.deletion_timestamp is not None:
             numbers["terminating"] += 1
             continue
-        # A pod that the API server has just taken has no phase yet in its answer.
+        # A created pod has no phase yet in the API server's response.
         phase = pod.status.phase or "Pending"
         numbers[_COUNTED.get(phase, "unknown")] += 1
         of_task = tasks.setdefault(pod.annotation(TASK_SPEC), {})
@@ -42,7 +42,7 @@ def counted(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
 
 
 def found_again(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
-    """`status` with the version and the retries that pods of the Job say, if these are more: it may have been lost."""
+    """Return `status` with the version and retries of the Job's pods if higher, since it may have been lost."""
     there = list(pods)
     return msgspec.structs.replace(
         status,
@@ -52,8 +52,10 @@ def found_again(status: JobStatus, pods: Iterable[JobPod]) -> JobStatus:
 
 
 def moved(status: JobStatus, phase: str, now: str) -> JobStatus:
-    """`status` in `phase`, since `now` if it was in another or does not say it by its last condition. There is one
-    condition a phase, the newest at the end."""
+    """Return `status` in `phase`, with `now` as the transition time if its last condition has another phase.
+
+    There is one condition per phase, the newest at the end.
+    """
     known = status.conditions or ()
     if status.state.phase == phase and known and known[-1].status == phase:
         since = status.state.last_transition_time or known[-1].last_transition_time or now
@@ -68,14 +70,14 @@ def moved(status: JobStatus, phase: str, now: str) -> JobStatus:
 
 
 def explained(status: JobStatus, waiting: Mapping[str, Waiting]) -> JobStatus:
-    """`status` that says which tasks wait for which others."""
+    """Return `status` with the tasks that wait and their dependencies."""
     text = "; ".join(str(each) for each in waiting.values())
     state = msgspec.structs.replace(status.state, reason=REASON if text else "", message=text)
     return msgspec.structs.replace(status, state=state)
 
 
 def controlled_by(job: Job) -> dict[str, str]:
-    """What was made for a Job: its plugins, by `plugin-` and their names, and its claims."""
+    """Return what was created for a Job: its plugins, by `plugin-` and their names, and its claims."""
     return {
         **{f"{_PLUGIN}{name}": name for name in job.spec.plugins or () if name not in _UNTOLD},
         **controlled(job),
@@ -83,12 +85,12 @@ def controlled_by(job: Job) -> dict[str, str]:
 
 
 def without_plugins(job: Job, status: JobStatus) -> JobStatus:
-    """`status` of a Job whose plugins' objects are gone."""
+    """Return `status` of a Job whose plugins' objects are gone."""
     return _naming(status, controlled(job))
 
 
 def without_others(job: Job, status: JobStatus) -> JobStatus:
-    """`status` that names nothing but what is made for the Job, as far as it names that."""
+    """Return `status` without controlled resources that do not belong to the Job."""
     return _naming(status, controlled_by(job))
 
 
@@ -98,7 +100,7 @@ def _naming(status: JobStatus, own: Mapping[str, str]) -> JobStatus:
 
 
 def status_patch(before: JobStatus, after: JobStatus) -> dict[str, Any] | None:
-    """The merge patch that makes one of the other; None if they are equal."""
+    """Return the merge patch that changes one status to the other; None if they are equal."""
     if before == after:
         return None
     return replacement(msgspec.to_builtins(before), msgspec.to_builtins(after))

@@ -1,6 +1,6 @@
 """The claims that all containers of a Job mount. Pure.
 
-A claim that has no name gets one that follows from the Job, so that it is the same whoever makes it.
+A claim without a name gets one that is derived from the Job, so repeated creations use the same name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _decode = msgspec.json.Decoder(dict[str, Any] | None).decode
 
 
 def claim_name(job: Job, index: int) -> str:
-    """Of the volume number `index`."""
+    """Return the name of the claim for the volume with this index."""
     volume = (job.spec.volumes or ())[index]
     if volume.volume_claim_name:
         return volume.volume_claim_name
@@ -27,7 +27,7 @@ def claim_name(job: Job, index: int) -> str:
 
 
 def claim_for(job: Job, index: int) -> dict[str, Any] | None:
-    """The claim that is to be made for it; None where one of its name has to be there."""
+    """Return the claim to create for the volume; None if the claim must exist already."""
     volume = (job.spec.volumes or ())[index]
     spec = _claim_spec(volume)
     if volume.volume_claim_name or spec is None:
@@ -45,7 +45,7 @@ def claim_for(job: Job, index: int) -> dict[str, Any] | None:
 
 
 def mounted(job: Job, pod: dict[str, Any]) -> dict[str, Any]:
-    """A pod with the Job's volumes: each claim once, at all its paths."""
+    """Add the Job's volumes to a pod: each claim once, mounted at all its paths."""
     names: dict[str, str] = {}
     spec = pod["spec"]
     for index, volume in enumerate(job.spec.volumes or ()):
@@ -61,7 +61,7 @@ def mounted(job: Job, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def controlled(job: Job) -> dict[str, str]:
-    """What the status says of them."""
+    """Return the entries of the claims in the Job's status."""
     names = [claim_name(job, index) for index in range(len(job.spec.volumes or ()))]
     return {f"volume-pvc-{name}": name for name in names}
 

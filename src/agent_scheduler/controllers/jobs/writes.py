@@ -1,6 +1,6 @@
-"""The requests of the job controller, each one until it is known what came of it.
+"""The requests of the job controller; each call returns when the outcome is known.
 
-What was written is put into `JobsCluster` at once, for what is decided next has to see it; the watch may take a while.
+Writes are put into `JobsCluster` immediately, because the next decision needs them before the watch delivers them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .status import status_patch
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 
-#: Requests about pods of one Job that are under way at a time.
+#: Concurrent requests about pods of one Job.
 _AT_ONCE: Final = 8
 _LOG_SECONDS: Final = 60.0
 _BEGIN: Final = {"name": STAGE_GATE, "$patch": "delete"}
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Writes:
-    """Each says whether what it is to do is done; a failure is logged."""
+    """Each call returns whether its result is achieved; failures are logged."""
 
     def __init__(self, cluster: JobsCluster, *, transport: Transport, timing: Timing) -> None:
         self._cluster = cluster
@@ -53,8 +53,10 @@ class Writes:
     # ---- the Job
 
     async def status(self, job: Job, after: JobStatus, wanted: Wanted) -> bool:
-        """Make `after` the status of this version of the Job: of another it may not be true, and a namesake's it is
-        not. Done, too, where the Job is gone."""
+        """Write `after` to the status of this version of the Job, since it may not apply to another version or UID.
+
+        Returns True also if the Job is gone.
+        """
         patch = status_patch(job.status, after)
         if patch is None:
             return True
@@ -65,7 +67,7 @@ class Writes:
         patched = await patch_once(self._transport, path, body, wanted=wanted, timing=self._timing)
         if patched.failure is not None:
             if patched.failure.kind is FailureClass.CONFLICT:
-                # The watch will tell what has changed.
+                # The watch will deliver the change.
                 return False
             gone = is_about_another_pod(patched.failure)
             return gone or self.failed(f"Job {metadata.namespace}/{metadata.name}", patched.failure)
@@ -78,7 +80,7 @@ class Writes:
         return True
 
     async def delete_job(self, job: Job, wanted: Wanted) -> bool:
-        """It goes after all that it owns has gone."""
+        """Delete the Job after all that it owns."""
         metadata = job.metadata
         path = job_path(segment(metadata.namespace), segment(metadata.name))
         body = _encode({"preconditions": {"uid": metadata.uid}, "propagationPolicy": "Foreground"})
@@ -96,14 +98,14 @@ class Writes:
         return made
 
     async def correct_pod(self, pod: JobPod, patch: dict[str, Any], wanted: Wanted) -> bool:
-        """Have it say again whose it is."""
+        """Restore the labels, annotations and owner that assign the pod to its Job."""
         path = _pod_path(pod)
         patched = await patch_once(self._transport, path, _encode(patch), wanted=wanted, timing=self._timing)
         failure = patched.failure
         return failure is None or is_about_another_pod(failure) or self.failed(path, failure)
 
     async def mark_pods(self, pods: Iterable[JobPod], wanted: Wanted) -> bool:
-        """Have them say that it is the controller who deletes them, which a process that comes after this one sees."""
+        """Mark pods as deleted by the controller, so that a later process does not take that for an eviction."""
 
         async def mark(pod: JobPod) -> bool:
             if pod.is_marked:
@@ -113,7 +115,7 @@ class Writes:
         return all(await self.each(pods, mark))
 
     async def begin_pods(self, pods: Iterable[JobPod], wanted: Wanted) -> bool:
-        """It is the turn of pods that stood by."""
+        """Remove the stage gate of pods whose turn has come."""
 
         async def begin(pod: JobPod) -> bool:
             path, metadata = _pod_path(pod), pod.metadata
@@ -177,7 +179,7 @@ class Writes:
         return failure is None or is_about_another_pod(failure) or self.failed(path, failure)
 
     async def each(self, items: Iterable[Any], work: Callable[[Any], Awaitable[T]]) -> list[T]:
-        """What `work` gives of each, some at a time."""
+        """Return the results of `work` for the items, some of them concurrently."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(item: Any) -> T:
@@ -187,7 +189,7 @@ class Writes:
         return list(await asyncio.gather(*(one(item) for item in items)))
 
     def failed(self, what: str, failure: Failure | None) -> bool:
-        """Never done with it: it is taken up again."""
+        """Log the failure. Returns False, so that the key is retried."""
         if failure is not None and failure.kind is not FailureClass.GONE:
             self.complain(what, str(failure))
         return False
@@ -195,7 +197,7 @@ class Writes:
     def complain(self, what: str, problem: str) -> None:
         held = self._once.admit(problem[:60])
         if held is not None:
-            self._log.error("job not brought up to date", object=what, problem=problem, held_back=held)
+            self._log.error("job not reconciled", object=what, problem=problem, held_back=held)
 
 
 def _pod_path(pod: JobPod) -> str:

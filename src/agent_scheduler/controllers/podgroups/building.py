@@ -1,6 +1,7 @@
-"""The PodGroup that is made for a pod which asks for the batch scheduler and names none. Pure.
+"""The PodGroup for a pod that uses the batch scheduler and names none. Pure.
 
-As Volcano's controller makes it (`pkg/controllers/podgroup`): one for all pods of a workload, which owns it.
+It is the one that Volcano's controller creates (`pkg/controllers/podgroup`): one group for all pods of a workload,
+which owns it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from agent_scheduler.objects.merging import replacement
 from agent_scheduler.objects.wire import OwnerReference
 from agent_scheduler.objects.workload import MemberPod
 
-#: How the UIDs of a cluster are written.
+#: The form of UIDs.
 _UID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
-#: Annotations of a workload that its group gets; those of a pod that it gets, too, of the last two the first one only.
+#: A group gets the annotations of its workload with this prefix, and those below of its pod; of `_BUDGETS` only the
+#: first that is set.
 _VOLCANO: Final = "volcano.sh/"
 _COOLDOWN_TIME: Final = "volcano.sh/cooldown-time"
 _OF_PODS: Final = (PREEMPTABLE, _COOLDOWN_TIME, "volcano.sh/revocable-zone")
@@ -47,19 +49,21 @@ def controller_of(pod: MemberPod) -> OwnerReference | None:
 
 
 def group_name(pod: MemberPod) -> str:
-    """Of the workload that made the pod, or of the pod by itself."""
+    """Return the name of the group for the pod's workload, or for the pod if it has none."""
     owner = controller_of(pod)
     return GROUP_OF_PODS + (owner.uid if owner is not None else pod.metadata.uid)
 
 
 def named_group(pod: MemberPod) -> str:
-    """The group that the pod names by now; empty for none."""
+    """Return the group that the pod names; empty if none."""
     return (pod.metadata.annotations or {}).get(GROUP_NAME, "")
 
 
 def may_be_made(pod: MemberPod) -> bool:
-    """Whether the pod's group is made here: it names none, or one that is called as those that are. That one may be of
-    another workload than the pod's is by now, as after a restore, or of one that has left its pods behind."""
+    """Return whether the pod's group is created here: it names none, or one with the name of such a group.
+
+    The named group may belong to a previous workload of the pod, as after a restore, or to one that orphaned its pods.
+    """
     named = named_group(pod)
     return named in ("", group_name(pod)) or (
         named.startswith(GROUP_OF_PODS) and _UID.fullmatch(named.removeprefix(GROUP_OF_PODS)) is not None
@@ -69,9 +73,9 @@ def may_be_made(pod: MemberPod) -> bool:
 def group_for(
     pod: MemberPod, *, of_owners: Mapping[str, str], of_namespace: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The group as it is to be made; the annotations are those of the pod's owners and of its namespace.
+    """Return the group to create, with the annotations of the pod's owners and of its namespace.
 
-    Raises QuantityError for a request that is no amount, which the API server stores nowhere.
+    Raises QuantityError for an invalid request, which the API server never stores.
     """
     annotations = pod.metadata.annotations or {}
     minimum = minimum_of(of_owners)
@@ -81,7 +85,7 @@ def group_for(
     }
     if pod.spec.priority_class_name:
         spec["priorityClassName"] = pod.spec.priority_class_name
-    # Without either it is what the API server says, which is default.
+    # Without either, the API server applies its default, the queue `default`.
     if queue := annotations.get(QUEUE_NAME) or of_namespace.get(QUEUE_NAME):
         spec["queue"] = queue
     if (topology := _topology(annotations)) is not None:
@@ -107,10 +111,9 @@ def group_for(
 
 
 def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The merge patch by which a group comes to say what `body` does (`group_for`); None if it does.
+    """Return the merge patch that changes a group to `body` (`group_for`); None if it is equal.
 
-    What `group_for` never says of a group is somebody else's and stays, and so do its other owners, and its queue where
-    `body` has none.
+    Fields that `group_for` never sets are kept, as are other owners, and the queue if `body` has none.
     """
     metadata, spec = body["metadata"], body["spec"]
     wish = msgspec.convert(spec, PodGroupSpec)
@@ -132,7 +135,7 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
     owners = [each for each in metadata["ownerReferences"] if each["uid"] not in uids]
     if renewed == known.spec and said and not owners:
         return None
-    # An object has one controller at most, and one from before a restore is not there.
+    # An object has at most one controller, and one from before a restore does not exist.
     is_controlled = any(each.get("controller") for each in owners)
     others = [msgspec.to_builtins(each) for each in there_too if not (is_controlled and each.controller)]
     there = msgspec.to_builtins(known.spec)
@@ -155,7 +158,7 @@ def renewal(known: PodGroup, body: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def minimum_of(of_owners: Mapping[str, str]) -> int:
-    """How many pods have to find room together: 1, unless a workload says another number that is not below 0."""
+    """Return how many pods must be placed together: 1, unless a workload sets another valid number."""
     text = of_owners.get(GROUP_MIN_MEMBER, "")
     if text.isascii() and text.removeprefix("+").isdecimal() and len(text) <= 11:
         return int(text) if int(text) <= _MOST else 1
@@ -163,7 +166,7 @@ def minimum_of(of_owners: Mapping[str, str]) -> int:
 
 
 def _owners(pod: MemberPod) -> list[dict[str, Any]]:
-    """Those of the pod, if a controller is among them; else the pod is the owner."""
+    """Return the pod's owners if they include a controller; else the pod itself as the owner."""
     references = pod.metadata.owner_references or []
     if not any(each.controller for each in references):
         metadata = pod.metadata

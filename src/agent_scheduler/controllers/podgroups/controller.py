@@ -1,10 +1,9 @@
-"""Makes PodGroups for pods that ask for the batch scheduler and name none, and has the pods name them.
+"""Creates PodGroups for pods that use the batch scheduler and name no group, and adds the group's name to the pods.
 
-First the group is made, then the pod is written: a pod that names no group is taken up again, however it came to that.
-A group is there as long as pods of it are, whether they name it yet or not: one that is deleted is made again, and one
-that is changed says again what its workload and the newest of its pods say. A workload that has changed changes its
-group on the next such occasion, as when it makes a pod. A workload that is scaled to nothing has no group until it is
-scaled up.
+The group is created before the pod is written, and every pod without a group's name is handled, however it came to
+that. A group exists as long as it has pods, whether these name it yet or not: a deleted group is recreated, and a
+changed one is restored to its workload and the newest of its pods. A changed workload changes its group at the next of
+these events, such as the creation of a pod. A workload that is scaled to zero has no group until it is scaled up.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from .building import controller_of, group_for, group_name, may_be_made, named_g
 
 _encode = msgspec.json.Encoder().encode
 
-#: Where workloads are whose annotations count, by version and kind.
+#: The paths of the workloads whose annotations apply, by version and kind.
 _WORKLOADS: Final = {
     ("apps/v1", "ReplicaSet"): "replicasets",
     ("apps/v1", "StatefulSet"): "statefulsets",
@@ -47,17 +46,17 @@ _WORKLOADS: Final = {
     ("batch/v1", "Job"): "jobs",
 }
 _WATCHED: Final = {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
-#: Seconds after which pods are known to be gone whose group went with them.
+#: Seconds after which the watch has delivered the deletion of pods that were deleted with their group.
 _PODS_GO: Final = 0.2
 _LOG_SECONDS: Final = 60.0
 
-#: Its namespace and its name.
+#: Namespace and name.
 GroupName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroupSettings:
-    """`schedulers`: names by which pods ask for the batch scheduler."""
+    """The settings; `schedulers` are the names by which pods use the batch scheduler."""
 
     schedulers: tuple[str, ...] = ("volcano",)
 
@@ -71,8 +70,11 @@ _decode_owner = msgspec.json.Decoder(_Owner).decode
 
 
 def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
-    """Of a pod that names a group of somebody else's, is being deleted or has ended nothing more is kept, not even its
-    scheduler. With a group of Volcano's a pod would leave the one of Kubernetes' own that it names."""
+    """Decode a pod; of pods that need no group from here, only the metadata's identity is kept.
+
+    These pods name another client's group, are being deleted or have ended. A pod in a PodGroup of Kubernetes would
+    leave it if it got one of Volcano.
+    """
     pod = _decode_pod(raw)
     native = pod.spec.scheduling_group
     of_others = not may_be_made(pod) or (native is not None and native.pod_group_name)
@@ -83,15 +85,17 @@ def _read_pod(raw: bytes | memoryview | Raw) -> MemberPod:
 
 
 class _Members:
-    """Pods of a group, by UID. Those that name it though another group is their workload's are `lodgers`: it is not
-    made for them."""
+    """The pods of a group, by UID.
+
+    `lodgers` name the group although their workload's group is another one; the group is not created for them.
+    """
 
     __slots__ = ("lodgers", "newest", "pods")
 
     def __init__(self) -> None:
         self.pods: dict[str, MemberPod] = {}
         self.lodgers: dict[str, MemberPod] = {}
-        #: Of `pods`, all of one second; empty if they are to be found.
+        #: The newest of `pods`, all created in the same second; empty if not computed.
         self.newest: list[MemberPod] = []
 
     def __bool__(self) -> bool:
@@ -107,7 +111,7 @@ class _Members:
         self.newest = []
 
     def made_for(self) -> list[MemberPod]:
-        """The newest ones, which may ask for different things; none if it is made for nobody."""
+        """Return the newest pods, which may have different specs; empty if the group has only lodgers."""
         if not self.newest and self.pods:
             last = max(map(_created, self.pods.values()))
             self.newest = [pod for pod in self.pods.values() if _created(pod) == last]
@@ -119,10 +123,10 @@ def _created(pod: MemberPod) -> str:
 
 
 class PodGroupController:
-    """A `Reconciler`, by the UIDs of pods that are to name their group, and by namespaces and names of groups.
+    """A `Reconciler`, keyed by UIDs of pods that need a group's name, and by namespaces and names of groups.
 
-    Owner of the pods whose groups are made here, of these groups, and of the workloads that may be scaled to nothing;
-    all as last seen.
+    Owner of the last observed pods whose groups are created here, of these groups, and of the workloads that may be
+    scaled to zero.
     """
 
     name = "podgroup"
@@ -138,14 +142,14 @@ class PodGroupController:
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
         self._put: Put = lambda _key, _seconds=None, /: None
         self._made: Learn = lambda _kind, _made, /: True
-        #: By UID; and by namespace and name of the group that each names, or is to name.
+        #: Pods by UID; and by namespace and name of the group that each names, or should name.
         self._pods: dict[str, MemberPod] = {}
         self._members: dict[GroupName, _Members] = {}
-        #: Those whose names begin with `GROUP_OF_PODS`, as those do that are made here.
+        #: Groups whose names begin with `GROUP_OF_PODS`, as those that are created here.
         self._groups: dict[GroupName, PodGroup] = {}
         #: ReplicaSets and StatefulSets, by UID.
         self._workloads: dict[str, Replicated] = {}
-        #: Annotations of workloads whose kinds are not watched, by UID, as they were when they were read.
+        #: The annotations of workloads of unwatched kinds, by UID, when they were last read.
         self._unwatched: dict[str, dict[str, str]] = {}
         self._namespaces: dict[str, dict[str, str]] = {}
 
@@ -185,7 +189,7 @@ class PodGroupController:
                 return
             self._delete_pod(known)
         if pod.spec.scheduler_name in self._schedulers:
-            # Else it names another group or has ended (`_read_pod`), or asks for another scheduler.
+            # Other pods name another group, have ended (`_read_pod`), or use another scheduler.
             uid = pod.metadata.uid
             self._pods[uid] = pod
             members = self._members.setdefault(_group_of(pod), _Members())
@@ -216,7 +220,7 @@ class PodGroupController:
         self._unwatched.pop(of[1].removeprefix(GROUP_OF_PODS), None)
         members = self._members.get(of)
         if members is not None:
-            # Where it went with its last pod, that is told of meanwhile.
+            # If it was deleted with its last pod, the watch delivers that meanwhile.
             for key in (_key(of), *members.lodgers):
                 self._put(key, _PODS_GO)
 
@@ -230,7 +234,7 @@ class PodGroupController:
                 self._put(key)
 
     def _delete_workload(self, gone: Replicated) -> None:
-        # Its group goes with it.
+        # Its group is deleted with it.
         self._workloads.pop(gone.metadata.uid, None)
 
     def _set_namespace(self, found: Namespace) -> None:
@@ -251,8 +255,10 @@ class PodGroupController:
     async def _keep(
         self, of: GroupName, wanted: Callable[[], bool], *, comes: MemberPod | None = None
     ) -> bool:
-        """Have the group there, as it should be, if there are pods that it is made for. `comes`: one that is about to
-        name it, and then is the newest."""
+        """Ensure the group if there are pods for which it is created.
+
+        `comes` is a pod that is about to name it, which is then the newest.
+        """
         known, members = self._groups.get(of), self._members.get(of)
         if self._is_scaled_down(of):
             return known is None or await self._delete(known, wanted)
@@ -262,7 +268,7 @@ class PodGroupController:
         return await (self._make(pods[-1], wanted) if known is None else self._renew(known, pods, wanted))
 
     def _is_scaled_down(self, of: GroupName) -> bool:
-        """Whether it is the group of a workload that is to have no pods."""
+        """Return whether the group's workload is scaled to zero."""
         workload = self._workloads.get(of[1].removeprefix(GROUP_OF_PODS))
         return workload is not None and workload.spec.replicas == 0
 
@@ -285,7 +291,7 @@ class PodGroupController:
         return self._failed(f"Pod {metadata.namespace}/{metadata.name}", patched.failure)
 
     async def _make(self, pod: MemberPod, wanted: Callable[[], bool]) -> bool:
-        """Whether there is a group for it now."""
+        """Create the pod's group. Returns whether it exists."""
         of_owners = await self._annotations(pod)
         body = self._group_for(pod, of_owners) if of_owners is not None else None
         if body is None:
@@ -305,13 +311,15 @@ class PodGroupController:
         return True
 
     async def _renew(self, known: PodGroup, pods: list[MemberPod], wanted: Callable[[], bool]) -> bool:
-        """Its workload may have changed since it was made, other pods of it may be the newest, and others may have
-        written the group. It has to say what one of these pods asks for."""
+        """Update the group to match one of the newest pods.
+
+        Its workload may have changed, newer pods may exist, and other clients may have written the group.
+        """
         patch = None
         for pod in pods:
             owner = controller_of(pod)
             if owner is not None and _is_watched(owner) and owner.uid not in self._workloads:
-                # It is gone, and its group is about to be.
+                # The workload is gone, and its group is about to be deleted.
                 return True
             of_owners = await self._annotations(pod, known=True)
             body = self._group_for(pod, of_owners) if of_owners is not None else None
@@ -339,7 +347,7 @@ class PodGroupController:
         return True
 
     def _group_for(self, pod: MemberPod, of_owners: dict[str, str]) -> dict[str, Any] | None:
-        """None for a pod that no group can be made for."""
+        """Return the group to create; None if the pod has an invalid request."""
         namespace = pod.metadata.namespace
         try:
             return group_for(pod, of_owners=of_owners, of_namespace=self._namespaces.get(namespace, {}))
@@ -348,8 +356,10 @@ class PodGroupController:
             return None
 
     async def _annotations(self, pod: MemberPod, *, known: bool = False) -> dict[str, str] | None:
-        """Those of the workloads that own it, the first one's first; None where one cannot be read now. `known`: as
-        they were seen last will do."""
+        """Return the annotations of the pod's owners, the first with precedence; None if one cannot be read now.
+
+        If `known`, the last observed annotations are used.
+        """
         found: dict[str, str] = {}
         for reference in pod.metadata.owner_references or ():
             seen = self._seen(reference) if known else None
@@ -370,7 +380,7 @@ class PodGroupController:
         plural = _WORKLOADS.get((owner.api_version, owner.kind))
         if plural is None:
             return {}
-        # Its watch may not have shown it yet, though that of its pods has shown one.
+        # The watch may not have delivered the workload yet, although it has delivered a pod of it.
         path = f"/apis/{owner.api_version}/namespaces/{segment(namespace)}/{plural}/{segment(owner.name)}"
         failure, response = await send_once(
             self._transport, Send("GET", path, asked_at(path, Verb.GET, owner.uid))
@@ -383,7 +393,7 @@ class PodGroupController:
         return None
 
     def _learn(self, found: dict[str, Any]) -> None:
-        """The watch may take a while to deliver it."""
+        """Apply a created group before the watch delivers it."""
         try:
             group = msgspec.convert(found, PodGroup)
         except msgspec.ValidationError:
@@ -392,7 +402,7 @@ class PodGroupController:
             self._groups.setdefault((group.metadata.namespace, group.metadata.name), group)
 
     def _failed(self, what: str, failure: Failure | None) -> bool:
-        """Never done with it: it is taken up again."""
+        """Log the failure. Returns False, so that the key is retried."""
         if failure is not None and failure.kind is not FailureClass.GONE:
             self._complain(what, str(failure))
         return False
@@ -400,7 +410,7 @@ class PodGroupController:
     def _complain(self, what: str, problem: str) -> None:
         held = self._once.admit(problem[:60])
         if held is not None:
-            self._log.error("pod not put into a group", object=what, problem=problem, held_back=held)
+            self._log.error("pod not added to a group", object=what, problem=problem, held_back=held)
 
 
 def _is_watched(owner: OwnerReference) -> bool:
@@ -416,13 +426,13 @@ def _key(of: GroupName) -> str:
 
 
 def _said(pod: MemberPod) -> tuple[object, ...]:
-    """All that is read of it but its name."""
+    """Return the fields of a pod that are read here."""
     of = pod.metadata
     return pod.spec, of.annotations, of.labels, of.owner_references
 
 
 def _written(group: PodGroup) -> tuple[object, ...]:
-    """What is written of it here."""
+    """Return the fields of a group that are written here."""
     of = group.metadata
     return of.uid, group.spec, of.annotations, of.labels, of.owner_references
 

@@ -1,8 +1,7 @@
-"""Keeps the states of queues, and how many groups each has in which phase; makes the queues `root` and `default`.
+"""Maintains the states of queues and the counts of their groups by phase; creates the queues `root` and `default`.
 
-A queue is opened and closed by Commands (bus.volcano.sh/v1alpha1), as Volcano's are. Those below one that is closed
-are closed with it, and opened with it again, unless they were closed by themselves. What a queue has allocated is
-the scheduler's to say.
+Commands (bus.volcano.sh/v1alpha1) open and close a queue, as in Volcano. The children of a closed queue are closed and
+opened with it, except for those that were closed separately. The scheduler writes a queue's allocated resources.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from .states import COUNTED, OPEN, SHUT, Step, closed, followed, is_marked, pare
 
 _encode = msgspec.json.Encoder().encode
 
-#: reportingController of its events.
+#: The reportingController of its events.
 _REPORTER: Final = "agent-scheduler-queue"
-#: The key of all commands. No queue is called so.
+#: The key of all commands. No queue has this name.
 _COMMANDS_KEY: Final = ":commands"
-#: Seconds from a change of a group to the write that counts it.
+#: Seconds between a change of a group and the write of its count.
 _SETTLE: Final = 0.2
 _LOG_SECONDS: Final = 60.0
 
-#: Queues that are always there. All others are reclaimed from for the sake of others unless they say something else.
+#: The queues that always exist. Other queues are reclaimable unless they are configured otherwise.
 _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
@@ -59,9 +58,9 @@ _ALWAYS: Final[Mapping[str, dict[str, Any]]] = {
 
 
 class QueueController:
-    """A `Reconciler`. One key at a time, so that no two writes of a queue's state are under way.
+    """A `Reconciler`. It handles one key at a time, so that writes of queues' states are never concurrent.
 
-    Owner of queues as last seen or written, of the groups in them, and of the commands that are to be carried out.
+    Owner of the last observed or written queues, of the groups in them, and of the commands to execute.
     """
 
     name = "queue"
@@ -77,9 +76,9 @@ class QueueController:
         self._once = OncePer(_LOG_SECONDS, clock=timing.clock)
         self._put: Callable[[str], None] = lambda _key: None
         self._queues: dict[str, Queue] = {}
-        #: Names of the queues below each.
+        #: The names of each queue's children.
         self._below: dict[str, set[str]] = {}
-        #: Queue and phase of each group, by its UID; and how many groups each queue has in which phase, none of them 0.
+        #: Queue and phase of each group by its UID; and the number of groups by queue and phase, without zeros.
         self._groups: dict[str, tuple[str, str]] = {}
         self._numbers: dict[str, dict[str, int]] = {}
         self._commands: dict[str, Command] = {}
@@ -106,7 +105,7 @@ class QueueController:
 
     @property
     def counts(self) -> dict[str, Mapping[str, int]]:
-        """How many groups each queue has in which phase."""
+        """The number of groups by queue and phase."""
         return {name: self._numbers.get(name, {}) for name in self._queues}
 
     def _set_queue(self, found: Queue) -> None:
@@ -190,8 +189,8 @@ class QueueController:
             self._transport, QUEUES, name, _encode(body), wanted=wanted, timing=self._timing
         )
         if made.failure is None:
-            self._log.info("queue made", queue=name)
-        # One that is there already, the watch brings.
+            self._log.info("queue created", queue=name)
+        # If it exists already, the watch delivers it.
         return made.failure is None or bool(made.found) or self._failed(name, made.failure)
 
     async def _sync(self, name: str, wanted: Callable[[], bool]) -> bool:
@@ -221,7 +220,7 @@ class QueueController:
         )
 
     async def _carry_out(self, wanted: Callable[[], bool]) -> bool:
-        """Do what the commands say, in the order in which they were given. One that is done is deleted."""
+        """Execute the commands in the order of their creation, and delete each after it."""
         for command in sorted(self._commands.values(), key=_given):
             assert command.target is not None, "only those with a target are kept"
             if not await self._obey(command.target.name, command.action, wanted):
@@ -242,7 +241,7 @@ class QueueController:
     async def _obey(self, name: str, action: str, wanted: Callable[[], bool]) -> bool:
         queue = self._queues.get(name)
         if queue is None or action not in (OPEN_QUEUE, CLOSE_QUEUE):
-            self._log.info("command without effect", queue=name, action=action)
+            self._log.info("command ignored", queue=name, action=action)
             return True
         if action == OPEN_QUEUE:
             if queue.status.state in ("", OPEN):
@@ -250,14 +249,14 @@ class QueueController:
             parent = self._queues.get(parent_of(queue))
             if parent is not None and parent.name != ROOT_QUEUE and parent.status.state in SHUT:
                 self._log.warning(
-                    "queue not opened", queue=name, problem=f"open {parent.name} above it first"
+                    "queue not opened", queue=name, problem=f"open its parent {parent.name} first"
                 )
                 return True
             return await self._open(name, wanted)
         if name == ROOT_QUEUE:
-            self._log.warning("queue not closed", queue=name, problem="it is above all others")
+            self._log.warning("queue not closed", queue=name, problem="the root queue cannot be closed")
             return True
-        # Whoever closes it by itself does not want it to be opened with the queue above.
+        # A queue that is closed separately must not be opened with its parent.
         return (not is_marked(queue) or await self._mark(name, "false", wanted)) and await self._close(
             name, wanted
         )
@@ -284,7 +283,7 @@ class QueueController:
             )
         return True
 
-    # ---- writes: each is done, too, where the queue is gone
+    # ---- writes: each also succeeds if the queue is gone
 
     async def _mark(self, name: str, mark: str, wanted: Callable[[], bool]) -> bool:
         queue = self._queues.get(name)
@@ -304,7 +303,7 @@ class QueueController:
         if queue is None:
             return True
         numbers = self._numbers.get(name, {})
-        # Volcano's CRD has required it at times; an empty one changes nothing of what the scheduler has written.
+        # Some versions of Volcano's CRD require it; an empty one keeps what the scheduler has written.
         allocated = queue.status.allocated or {}
         status = msgspec.structs.replace(
             queue.status,
@@ -314,7 +313,7 @@ class QueueController:
         )
         if status == msgspec.structs.replace(queue.status, allocated=allocated):
             return True
-        # A number that is not there is 0.
+        # A missing number means 0.
         said: dict[str, Any] = {
             "state": state,
             "allocated": {},
@@ -337,7 +336,7 @@ class QueueController:
         *,
         subresource: str = "",
     ) -> bool:
-        """Write `patch`, which makes `after` of the queue."""
+        """Write `patch`, which changes the queue to `after`."""
         metadata = {"uid": queue.metadata.uid, **patch.get("metadata", {})}
         body = _encode({**patch, "metadata": metadata})
         path = queue_path(segment(queue.name)) + subresource
@@ -346,13 +345,13 @@ class QueueController:
             return self._failed(queue.name, patched.failure)
         known = self._queues.get(queue.name)
         if known is not None and is_older(known.metadata.resource_version, patched.resource_version):
-            # What is decided next has to see it; the watch may take a while.
+            # The next decision needs it before the watch delivers it.
             version = msgspec.structs.replace(after.metadata, resource_version=patched.resource_version)
             self._set_queue(msgspec.structs.replace(after, metadata=version))
         return True
 
     def _failed(self, name: str, failure: Failure) -> bool:
-        """Whether there is nothing more to do."""
+        """Log the failure. Returns whether no work is left because the queue is gone."""
         if failure.kind in (FailureClass.NOT_FOUND, FailureClass.GONE):
             return failure.kind is FailureClass.NOT_FOUND
         held = self._once.admit(f"{failure.kind} {failure.message[:60]}")
@@ -362,7 +361,7 @@ class QueueController:
 
 
 def _given(command: Command) -> tuple[str, int, str]:
-    """In the order of this commands were made; versions of one store rise with time."""
+    """Return the sort key for the order of creation; versions of one store increase."""
     metadata = command.metadata
     version = metadata.resource_version
     return metadata.creation_timestamp or "", int(version) if version.isdecimal() else 0, metadata.uid

@@ -1,4 +1,4 @@
-"""In which state a queue should be, by Volcano's rules (`pkg/controllers/queue/state`). Pure."""
+"""The states of queues, by Volcano's rules (`pkg/controllers/queue/state`). Pure."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ CLOSED: Final = "Closed"
 CLOSING: Final = "Closing"
 UNKNOWN: Final = "Unknown"
 
-#: New groups are not scheduled in such a queue.
+#: New groups are not scheduled in a queue with such a state.
 SHUT: Final = frozenset({CLOSED, CLOSING})
 
-#: Phases of PodGroups and the fields of a queue's status that count them.
+#: The phases of PodGroups, and the fields of a queue's status that count them.
 COUNTED: Final = {phase: phase.lower() for phase in PHASES}
 
 
 class Step(enum.Enum):
-    """What the queue above asks of one."""
+    """The action that the parent queue's state requires."""
 
     NONE = enum.auto()
     OPEN = enum.auto()
     CLOSE = enum.auto()
-    #: It is open, and still marked as closed by the queue above.
+    #: The queue is open, and still marked as closed by its parent.
     UNMARK = enum.auto()
 
 
 def synced(state: str, *, has_groups: bool) -> str:
-    """The state of a queue that nobody opens or closes."""
+    """Return the state of a queue without a command to open or close it."""
     if state in ("", OPEN):
         return OPEN
     if state == CLOSED or (state == CLOSING and not has_groups):
@@ -39,22 +39,22 @@ def synced(state: str, *, has_groups: bool) -> str:
 
 
 def closed(state: str, *, has_groups: bool) -> str:
-    """The state of a queue that is being closed."""
+    """Return the state of a queue that is being closed."""
     return CLOSED if state == CLOSED or not has_groups else CLOSING
 
 
 def parent_of(queue: Queue) -> str:
-    """Of every queue but the root, which has none."""
+    """Return the parent's name; only the root has none."""
     return "" if queue.name == ROOT_QUEUE else queue.spec.parent or ROOT_QUEUE
 
 
 def is_marked(queue: Queue) -> bool:
-    """Whether it was closed because the queue above it was, and so is to be opened with that."""
+    """Return whether the queue was closed because its parent was, and so is opened with it."""
     return (queue.metadata.annotations or {}).get(CLOSED_BY_PARENT) == "true"
 
 
 def followed(queue: Queue, parent: Queue | None) -> Step:
-    """What the state of the queue above asks of `queue`; nothing, where that is not there or in no certain state."""
+    """Return the action that the parent's state requires; none if it does not exist or its state is not definite."""
     if parent is None:
         return Step.NONE
     if parent.status.state in SHUT:

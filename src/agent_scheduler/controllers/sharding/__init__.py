@@ -1,1 +1,1 @@
-"""The sharding controller: divides the nodes among schedulers, as `engine.shards` plans it, and writes NodeShards."""
+"""The sharding controller: divides the nodes among schedulers by `engine.shards` and writes NodeShards."""

@@ -1,8 +1,8 @@
-"""Which settings are in effect: the ConfigMap's last good ones, or the flags' where there has been none.
+"""The settings in effect: the ConfigMap's last valid ones, or the flags' if there has been none.
 
-A ConfigMap is validated whole. One that cannot be used changes nothing: what was in effect stays, and if nothing was,
-because the process has just started, no shard is touched until it can be used. One that goes away changes nothing,
-either. The flags hold only from a start without a ConfigMap until there is one.
+A ConfigMap is validated as a whole. An invalid one changes nothing: the settings in effect stay, and if there are none,
+because the process has just started, no shard is written until the ConfigMap is valid. The deletion of the ConfigMap
+changes nothing either. The flags apply only from a start without a ConfigMap until there is one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from apimachinery.errors import ConfigurationError
 
 
 class ShardingSettings(NamedTuple):
-    """With nothing left open."""
+    """Complete settings."""
 
     plan: PlanSettings
     #: Seconds between two full syncs.
     sync_period: float
-    #: Whether changes of nodes and pods are acted on at once.
+    #: Whether changes of nodes and pods are handled immediately.
     event_trigger: bool
-    #: Where they were said, for people.
+    #: The origin of the settings, for messages.
     source: str
 
 
@@ -38,21 +38,21 @@ class Effective:
         self._flags = flags
         self._namespace = namespace
         self._name = name
-        #: None: nothing is to be done.
+        #: None if there are none, in which case no shard is written.
         self.settings: ShardingSettings | None = None
-        #: Why the ConfigMap, as it is now, is not in effect; empty if it is, or if there is none.
+        #: Why the current ConfigMap is not in effect; empty if it is, or if there is none.
         self.problem = ""
-        #: The ConfigMap, for events about it; as it was, if it is gone.
+        #: The ConfigMap for events; the last one if it was deleted.
         self.about = ObjectReference("ConfigMap", namespace, name, "")
 
     def start(self) -> bool:
-        """All that there was at the start has been seen: without a ConfigMap, the flags hold. Whether they do."""
+        """Apply the flags if no ConfigMap was received by the end of the first list. Returns whether they apply."""
         if self.settings is None and not self.problem:
             self.settings = self._flags
         return self.settings is self._flags
 
     def take(self, found: ConfigMap) -> tuple[str, ...]:
-        """The ConfigMap is as given now. Returns what to warn of; where it cannot be used, `problem` says why."""
+        """Apply the ConfigMap. Returns warnings; if it is invalid, `problem` has the reason."""
         self.about = ObjectReference("ConfigMap", self._namespace, self._name, found.metadata.uid)
         source = f"ConfigMap {self._namespace}/{self._name}, {FILE}"
         try:
@@ -66,16 +66,16 @@ class Effective:
 
 
 def read(found: ConfigMap, *, source: str) -> Sharding:
-    """What a ConfigMap says. Raises ConfigurationError."""
+    """Parse a ConfigMap. Raises ConfigurationError."""
     text = (found.data or {}).get(FILE)
     if text is None:
         keys = ", ".join(sorted(found.data or ())) or "none"
-        raise ConfigurationError(f"{source}: there is no such key; found: {keys}")
+        raise ConfigurationError(f"{source}: the key does not exist; found: {keys}")
     return load_sharding(text, source=source)
 
 
 def complete(sharding: Sharding, flags: ShardingSettings, *, source: str) -> ShardingSettings:
-    """What a file leaves open is as the flags say."""
+    """Return the settings of a file, with the flags' values for those that it does not set."""
     return ShardingSettings(
         sharding.plan,
         flags.sync_period if sharding.sync_period is None else sharding.sync_period,
@@ -85,7 +85,7 @@ def complete(sharding: Sharding, flags: ShardingSettings, *, source: str) -> Sha
 
 
 def without(plan: PlanSettings, blocked: Set[str]) -> PlanSettings | None:
-    """The settings of all other shards; None if there are none. What would be left to a blocked one is in none."""
+    """Return the settings of the other shards; None if there are none. The leftover of a blocked shard is in none."""
     if not blocked:
         return plan
     shards = tuple(shard for shard in plan.shards if shard.name not in blocked)

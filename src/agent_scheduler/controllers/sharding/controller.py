@@ -1,10 +1,10 @@
-"""Keeps NodeShards as the plan of the cluster's nodes has them.
+"""Maintains NodeShards according to the plan of the cluster's nodes.
 
-    watches ─> planner, store, settings ─> [something changed ─> a moment later, or the period has passed]
-            ─> plan ─> writes, in an order that keeps every node in one shard at most ─> store
+    watches ─> planner, store, settings ─> [a change and the debounce, or the period has passed]
+            ─> plan ─> writes, in an order that keeps every node in at most one shard ─> store
 
-While it leads, it alone decides what its shards desire: what is written into them by hand is written over, and one
-that is deleted is made again. What is planned from is what was written last, so a plan that is carried out stays.
+While it leads, only this controller decides its shards' desired nodes: other clients' changes are overwritten, and a
+deleted shard is recreated. A plan starts from the nodes that were written last, so an executed plan is stable.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from .watching import (
 )
 from .writes import Result, Writer, next_step
 
-#: Seconds from a change to the plan that sees it, so that changes which come together cost one plan and one write.
+#: Seconds between a change and its plan, so that changes in that time cost one plan and one write.
 DEBOUNCE = 0.2
-#: Seconds until what could not be done is tried again, and until shards that are to go are looked at again.
+#: Seconds until a failed write is retried, and between checks of shards that are to be deleted.
 RETRY = 5.0
 
-#: Where the ConfigMap is by default, as Volcano has it.
+#: The default place of the ConfigMap, as in Volcano.
 NAMESPACE = "volcano-system"
 CONFIG_MAP = "volcano-sharding-configmap"
-#: The least that a lease of a scheduler is taken to be good for, in seconds.
+#: The minimum duration in seconds that a scheduler's lease is assumed to have.
 LEASE_DURATION = 15.0
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -60,14 +60,14 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """`flags` hold without a ConfigMap; the other names say where the ConfigMap is, and the schedulers' leases."""
+    """The settings; `flags` apply without a ConfigMap, the names locate the ConfigMap and the schedulers' leases."""
 
     flags: ShardingSettings
     namespace: str = NAMESPACE
     config_map: str = CONFIG_MAP
     lease_namespace: str = "kube-system"
-    #: Seconds for which a request may still be carried out that got no answer: our own, and those of the scheduler of a
-    #: shard which is to go, after its lease has ended.
+    #: Seconds for which a request without a response may still be carried out: our own, and those of the scheduler of a
+    #: shard to delete, after its lease has ended.
     fence: float = 60.0
     debounce: float = DEBOUNCE
     retry: float = RETRY
@@ -75,7 +75,7 @@ class ControllerSettings:
 
 
 class ShardingController:
-    """Run `watch` all the time, and `lead`, once, while this process may write."""
+    """A `Controller` for NodeShards: run `watch` at all times, and `lead`, once, while this process may write."""
 
     def __init__(
         self,
@@ -102,18 +102,18 @@ class ShardingController:
             ),
             clock=timing.clock,
         )
-        #: Whether the API server has no such kind as NodeShard.
+        #: Whether the API server does not serve the kind NodeShard.
         self.is_kind_missing = False
         self._informers = Informers(
             self._kinds(), transport=transport, times=settings.watch_times, timing=timing, observer=self
         )
-        #: Shards whose state in the store the planner does not have yet.
+        #: Shards whose state in the store the planner has not received yet.
         self._dirty: set[str] = set()
-        #: What the planner takes to be in each shard of ours: what was found at the start, or written last.
+        #: The nodes in each of our shards according to the planner: found at the start, or written last.
         self._current: dict[str, frozenset[str]] = {}
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
-        #: What the last plan said; None before the first.
+        #: The last plan; None before the first.
         self.plan: Plan | None = None
 
     # ---- watches
@@ -139,7 +139,7 @@ class ShardingController:
                 read_event=pods.read_event,
                 vital=True,
             ),
-            # Without the kind there is nothing to wait for; `is_kind_missing` keeps us from making any.
+            # If the kind is missing, `synced` must not wait for it; `is_kind_missing` prevents creations.
             Kind(
                 "NodeShard",
                 NODE_SHARDS,
@@ -165,7 +165,7 @@ class ShardingController:
         await self._informers.run()
 
     async def synced(self) -> None:
-        """Returns once all that existed at the start has been seen."""
+        """Wait until all objects that existed at the start have been received."""
         await self._informers.synced()
         if self.effective.start():
             self.reports.started(self.effective)
@@ -176,12 +176,12 @@ class ShardingController:
 
     @property
     def stale(self) -> list[str]:
-        """Kinds whose watch has received nothing from the API server for too long."""
+        """The kinds whose watch has received nothing from the API server for too long."""
         return self._informers.stale
 
     @property
     def missing(self) -> list[str]:
-        """Kinds that it cannot do without, and that the API server does not have."""
+        """The required kinds that the API server does not serve."""
         return ["NodeShard"] if self.is_kind_missing else []
 
     def watched(self, kind: str, what: str) -> None:
@@ -196,17 +196,17 @@ class ShardingController:
         self.reports.received(kind, changes)
 
     def change_failed(self, kind: str, key: str, error: Exception) -> None:
-        # Nodes must not be given by what is known without that change.
+        # Nodes must not be assigned on a state that lacks that change.
         raise error
 
     def _nodes_changed(self, is_told: bool) -> None:
-        """Whether a plan can tell the difference."""
+        """Wake the planner if the change can affect a plan."""
         settings = self.effective.settings
         if is_told and settings is not None and settings.event_trigger:
             self._wake.set()
 
     def _shard_changed(self, name: str, is_news: bool) -> None:
-        # A changed status is no reason to plan.
+        # A changed status does not affect a plan.
         if is_news:
             self._dirty.add(name)
             self._wake.set()
@@ -222,13 +222,13 @@ class ShardingController:
     # ---- what is done
 
     def stop(self) -> None:
-        """`lead` returns after the write that is under way."""
+        """Make `lead` return after the current write."""
         self._stopping.set()
         self._wake.set()
 
     async def lead(self) -> None:
-        """Plan and write until `stop` was called, or until cancelled. Needs `synced`."""
-        # The leader before this one writes no more, so what is listed from now on has all that it wrote.
+        """Plan and write until `stop` is called, or until cancelled. Requires `synced`."""
+        # The previous leader no longer writes, so the next lists have all its writes.
         await self._informers.renew()
         self.reports.is_leading = True
         try:
@@ -243,7 +243,7 @@ class ShardingController:
             self.reports.is_leading = False
 
     async def _wait(self, pause: float) -> None:
-        """Wait for a change, at most `pause` seconds, and then for those that come with it."""
+        """Wait for a change, at most `pause` seconds, and then for further changes during the debounce."""
         ends = self._timing.clock() + pause
         while not self._wake.is_set():
             left = ends - self._timing.clock()
@@ -261,7 +261,7 @@ class ShardingController:
             await self._timing.sleep(self._settings.debounce)
 
     async def _refresh_unwatched(self) -> bool:
-        """Read shards that the watch may never deliver. Whether one of them has changed."""
+        """Read the shards that the watch may never deliver. Returns whether any of them has changed."""
         news = set()
         for shard in self._store.unwatched:
             await self._writer.look(shard)
@@ -271,7 +271,7 @@ class ShardingController:
         return bool(news)
 
     async def _sync(self) -> float:
-        """Plan, and write what is different. Gives the seconds after which to do so again without a change."""
+        """Plan, and write the differences. Returns the seconds until the next call if nothing changes."""
         settings = self.effective.settings
         if settings is None:
             return self._settings.flags.sync_period
@@ -297,7 +297,7 @@ class ShardingController:
         )
 
     def _blocked(self, plan: PlanSettings) -> frozenset[str]:
-        """Configured shards whose objects are not ours."""
+        """Return the configured shards whose objects are not ours."""
         found = {
             shard.name: shard_reference(shard.name, shard.uid)
             for name in plan.names
@@ -307,20 +307,20 @@ class ShardingController:
         return frozenset(found)
 
     def _update_planner(self, configured: tuple[str, ...]) -> None:
-        """What the store has come to know since the last time."""
+        """Pass the store's changes since the last call to the planner."""
         dirty, self._dirty = self._dirty, set()
         for name in sorted(dirty):
             shard = self._store.get(name)
             self._planner.set_foreign(name, shard.desired if shard is not None and not shard.ours else ())
             if shard is not None and shard.ours:
-                # Later it is what we wrote that counts, not what another client has made of it.
+                # Later, the nodes that we wrote count, not other clients' changes.
                 if name not in self._current:
                     self._set_current(name, shard.desired)
             elif shard is not None or name not in configured:
                 self._set_current(name, None)
 
     def _set_current(self, name: str, nodes: frozenset[str] | None) -> None:
-        """None: there is no such shard of ours."""
+        """Set the nodes of our shard; None if it does not exist."""
         if nodes is None:
             if self._current.pop(name, None) is not None:
                 self._planner.set_current(name, ())
@@ -329,10 +329,11 @@ class ShardingController:
             self._planner.set_current(name, nodes)
 
     async def _write(self, names: tuple[str, ...], plan: Plan | None) -> bool:
-        """Whether all is as it should be. Shards of ours that are not among `names` are emptied."""
+        """Write the shards. Returns whether all are as desired. Our shards that are not in `names` are emptied."""
         wanted: dict[str, frozenset[str]] = {}
         leaving = [shard.name for shard in self._store if shard.ours and shard.name not in names]
-        # One that may still be made is made empty: until it is there, or cannot come, no shard gets its nodes.
+        # A shard whose creation may still be carried out is created empty; until it exists, or cannot, no shard gets
+        # its nodes.
         unconfirmed = self._store.unconfirmed(self._timing.clock())
         leaving += [name for name in unconfirmed if self._store.get(name) is None and name not in names]
         for name in (*leaving, *names):
@@ -351,7 +352,7 @@ class ShardingController:
             held = {shard.name: shard.desired for shard in self._store}
             step = next_step(wanted, held, unconfirmed)
             if step is None:
-                # The shard that has what they should get could not be written, or is not ours.
+                # The shard that has their nodes could not be written, or is not ours.
                 return False
             before = self._store.get(step.shard)
             written = await self._writer.put(step.shard, step.nodes)
@@ -374,13 +375,13 @@ class ShardingController:
                 self.reports.kind_missing()
                 return False
             if written.result is Result.CONFLICT and self._store.get(step.shard) is not before:
-                # Decided anew at once, on what is there now. If that cannot be read, there is nothing to decide on.
+                # Plan again immediately, from the current state. If it cannot be read, there is nothing to plan from.
                 self._dirty.add(step.shard)
                 self._wake.set()
         return is_done
 
     async def _retire(self, configured: frozenset[str]) -> bool:
-        """Delete shards of ours that the configuration no longer has, when they may go. Whether any is left."""
+        """Delete our shards that the configuration no longer has, when this is safe. Returns whether any is left."""
         going = [shard for shard in self._store if shard.ours and shard.name not in configured]
         self._retirement.only(going)
         left = False

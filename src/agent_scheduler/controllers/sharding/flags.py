@@ -1,4 +1,4 @@
-"""The flags of the sharding controller, which are Volcano's, and what they say."""
+"""The flags of the sharding controller, which are Volcano's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ SYNC_PERIOD = "60s"
 def add_sharding_source(
     parser: argparse.ArgumentParser, *, usual_place: str, usual_lease_namespace: str
 ) -> None:
-    """Where settings of the sharding controller come from, and where its schedulers' leases are. `usual_place` and
-    `usual_lease_namespace` say in words where they are if no flag does."""
+    """Add the flags for the place of its settings and of its schedulers' leases.
+
+    `usual_place` and `usual_lease_namespace` describe the defaults in the help text.
+    """
     parser.add_argument(
         "--sharding-configmap",
         metavar="NAME",
@@ -27,18 +29,18 @@ def add_sharding_source(
     parser.add_argument(
         "--scheduler-configs",
         metavar="CONFIGS",
-        help="the shards where there is no ConfigMap, deprecated: "
+        help="the shards if there is no ConfigMap, deprecated: "
         f"name:type:min:max:prefer_warmup:minNodes:maxNodes,... (default: {DEFAULT_SCHEDULER_CONFIGS})",
     )
     parser.add_argument(
         "--sharding-lease-namespace",
         metavar="NAMESPACE",
-        help=f"where schedulers hold the leases of their shards (default: {usual_lease_namespace})",
+        help=f"namespace of the leases of schedulers' shards (default: {usual_lease_namespace})",
     )
 
 
 def add_sharding_arguments(parser: argparse.ArgumentParser) -> None:
-    """All of them."""
+    """Add all flags of the sharding controller."""
     add_sharding_source(
         parser,
         usual_place=f"{CONFIG_MAP} in {NAMESPACE}",
@@ -48,13 +50,13 @@ def add_sharding_arguments(parser: argparse.ArgumentParser) -> None:
         "--sharding-fence-period",
         metavar="DURATION",
         default="1m",
-        help="how long after the end of its scheduler's lease a shard that is to go is kept (default: %(default)s)",
+        help="time for which a removed shard is kept after the end of its scheduler's lease (default: %(default)s)",
     )
     parser.add_argument(
         "--shard-sync-period",
         metavar="DURATION",
         default=SYNC_PERIOD,
-        help="time between two full syncs, where sharding.yaml says nothing else (default: %(default)s)",
+        help="time between two full syncs, unless sharding.yaml sets it (default: %(default)s)",
     )
     parser.add_argument(
         "--enable-node-event-trigger",
@@ -62,14 +64,14 @@ def add_sharding_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="true",
         default="true",
-        help="act on changes of nodes and pods at once, where sharding.yaml says nothing else (default: true)",
+        help="act on changes of nodes and pods immediately, unless sharding.yaml sets it (default: true)",
     )
 
 
 def sharding_flags(
     args: argparse.Namespace, *, sync_period: float = 60.0, event_trigger: bool = True
 ) -> tuple[ShardingSettings, tuple[str, ...]]:
-    """The settings where there is no ConfigMap, and what to warn of. Raises ConfigurationError."""
+    """Return the settings for use without a ConfigMap, and warnings. Raises ConfigurationError."""
     text = args.scheduler_configs
     sharding = parse_scheduler_configs(DEFAULT_SCHEDULER_CONFIGS if text is None else text)
     deprecated = (
@@ -85,8 +87,10 @@ def sharding_flags(
 def sharding_settings(
     args: argparse.Namespace, *, namespace: str
 ) -> tuple[ControllerSettings, tuple[str, ...]]:
-    """All that the flags say, and what to warn of. `namespace`: that of leases, if no flag says it. Raises
-    ConfigurationError."""
+    """Return all settings, and warnings. Raises ConfigurationError.
+
+    `namespace` is that of leases if no flag sets it.
+    """
     flags, warnings = sharding_flags(
         args,
         sync_period=duration("--shard-sync-period", args.shard_sync_period),

@@ -1,7 +1,6 @@
-"""Metrics of everything; log lines and events of what needs attention.
+"""Metrics, log lines and events of the sharding controller.
 
-Events are about the ConfigMap, or about the NodeShard. Only who leads writes them; what stands when a process comes to
-lead is reported then.
+Events are about the ConfigMap or the NodeShard. Only the leader writes them; a new leader reports the current state.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _LOG_SECONDS = 60.0
 
 
 class Reports:
-    """Owner of what was said before, so that what goes on is not said again and again."""
+    """Owner of the earlier reports, so that a continuing problem is not reported repeatedly."""
 
     def __init__(
         self,
@@ -33,7 +32,7 @@ class Reports:
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
-        """`controller` reports the events. `clock` counts seconds, `now` is Unix time."""
+        """Create the reports; `controller` is the reporter of events. `clock` returns seconds, `now` Unix time."""
         self._metrics = metrics
         self._events = events
         self._controller = controller
@@ -42,7 +41,7 @@ class Reports:
         self._once = OncePer(_LOG_SECONDS, clock=clock)
         #: Whether this process writes.
         self.is_leading = False
-        #: Configured shards that are not ours; shards that are too large; what each lacks of its minimum.
+        #: Configured shards that are not ours; shards that are too large; and how far each is below its minimum.
         self._foreign: frozenset[str] = frozenset()
         self._large: set[str] = set()
         self._short: dict[str, int] = {}
@@ -59,12 +58,12 @@ class Reports:
     # ---- the configuration
 
     def started(self, effective: Effective) -> None:
-        """There is no ConfigMap, so the flags hold."""
+        """Report that the flags apply because there is no ConfigMap."""
         self._metrics.config_loaded(self._now())
         self._log.info("no configuration", in_effect=_in_effect(effective))
 
     def configured(self, effective: Effective, warnings: tuple[str, ...]) -> None:
-        """A version of the ConfigMap was taken, or refused."""
+        """Report that a version of the ConfigMap was applied or refused."""
         if effective.problem:
             self._metrics.config_refused()
             self._log.error(
@@ -81,7 +80,7 @@ class Reports:
         self._event(effective.about, NORMAL, "ShardingConfigured", f"In effect. Shards: {', '.join(shards)}.")
 
     def still_refused(self, effective: Effective) -> None:
-        """Of a ConfigMap that is not in effect."""
+        """Record an event for a ConfigMap that is not in effect."""
         self._event(
             effective.about,
             WARNING,
@@ -103,9 +102,9 @@ class Reports:
             self._short = short
 
     def foreign(self, shards: dict[str, ObjectReference]) -> None:
-        """Configured shards whose objects are not ours."""
+        """Report the configured shards whose objects are not ours."""
         for name in sorted(shards.keys() - self._foreign):
-            self._log.warning("shard belongs to somebody else", shard=name)
+            self._log.warning("shard belongs to another client", shard=name)
             self._event(
                 shards[name],
                 WARNING,
@@ -122,7 +121,7 @@ class Reports:
     # ---- writes
 
     def written(self, about: ObjectReference, written: Written, *, added: int = 0, removed: int = 0) -> None:
-        """`about` is the shard as it was before, without a UID if it was not there."""
+        """Report a write; `about` is the shard before it, without a UID if it did not exist."""
         name, result = about.name, written.result
         self._metrics.sharding_writes_total.labels(result.value).inc()
         if result.is_done:
@@ -143,7 +142,7 @@ class Reports:
         held = self._once.admit("kind missing")
         if held is not None:
             self._log.error(
-                "no NodeShards",
+                "kind NodeShard missing",
                 problem=f"the API server has no {KIND} ({API_VERSION}); install it: kubectl apply -k config/crd",
                 held_back=held,
             )
@@ -161,5 +160,5 @@ def _in_effect(effective: Effective) -> str:
 
 
 def shard_reference(name: str, uid: str) -> ObjectReference:
-    """For events about a NodeShard."""
+    """Return the reference for events about a NodeShard."""
     return ObjectReference(KIND, "", name, uid, API_VERSION)

@@ -1,15 +1,16 @@
-"""When a shard may go that the configuration no longer has.
+"""Decides when a shard that the configuration no longer has may be deleted.
 
-The object says which nodes its scheduler uses. If it went while these are used, others would take them with binds of
-its scheduler still under way. So it is emptied first, which makes its scheduler leave, and deleted when
+The object lists the nodes that its scheduler uses. If it were deleted while these are in use, other schedulers would
+use them while binds of its scheduler are under way. So it is emptied first, which makes its scheduler release the
+nodes, and deleted when
 
-- its scheduler uses no nodes, and nothing of the object has changed for `SETTLED` seconds: what its scheduler decided
-  before it saw the empty shard has come to an end, or shows in the object;
-- or its scheduler is dead by its lease, as schedulers judge one another (`shards.holders`);
-- or its scheduler holds no lease, as Volcano's do not, and has had `HOLDERLESS` seconds to leave. Among schedulers such
-  a one is never taken for dead; here the configuration says that it is to have nothing.
+- its scheduler uses no nodes, and the object has not changed for `SETTLED` seconds: decisions that its scheduler made
+  before it received the empty shard are complete, or visible in the object;
+- or its scheduler is dead by its lease, as for other schedulers (`shards.holders`);
+- or its scheduler holds no lease, as Volcano's do not, and has had `HOLDERLESS` seconds to release the nodes. Other
+  schedulers never consider it dead; here the configuration states that it is to have no nodes.
 
-Times count from when this process first saw things as they are, by its own clock.
+Times are measured from the first observation of the current state by this process, on its own clock.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ HOLDERLESS = 300.0
 
 
 class Retirement:
-    """Owner of what was seen of shards that are to go, by UID; `only` forgets all others."""
+    """Owner of the observations of shards to delete, by UID; `only` removes those of all others."""
 
     def __init__(self, holders: Holders, *, clock: Clock) -> None:
         self._holders = holders
         self._clock = clock
-        #: What was seen, and since when it has been so.
+        #: The observed state, and the time of its first observation.
         self._seen: dict[str, tuple[str, float]] = {}
 
     def only(self, shards: Iterable[Shard]) -> None:
-        """These are all that are to go."""
+        """Set the shards that are to be deleted."""
         uids = {shard.uid for shard in shards}
         self._seen = {uid: seen for uid, seen in self._seen.items() if uid in uids}
 
     async def may_go(self, shard: Shard) -> bool:
-        """Whether `shard`, which desires nothing, may be deleted now."""
+        """Return whether `shard`, which desires no nodes, may be deleted now."""
         if not shard.used:
             return self._unchanged(shard, f"unused {shard.resource_version}") >= SETTLED
         liveness = (await self._holders.look([shard.name]))[shard.name]
@@ -51,7 +52,7 @@ class Retirement:
         return liveness is Liveness.DEAD
 
     def _unchanged(self, shard: Shard, what: str) -> float:
-        """Seconds since `what` was first seen, and nothing else in between."""
+        """Return the seconds for which `what` has been observed without change."""
         now = self._clock()
         seen = self._seen.get(shard.uid)
         if seen is None or seen[0] != what:

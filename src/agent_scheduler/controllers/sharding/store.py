@@ -1,8 +1,8 @@
-"""NodeShards as the API server has them, as far as we know, and which of them are ours.
+"""The last known state of NodeShards, and which of them are ours.
 
-Ours are those with the label that this controller puts on what it makes. All others belong to other clients, whatever
-they are called: they are read and never written. To give a shard to this controller, put the label on it; to take one
-away, take the label off.
+Our shards have the label that this controller adds at creation. All others belong to other clients, whatever their
+names: they are read and never written. To assign a shard to this controller, add the label to it; to withdraw it,
+remove the label.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from agent_scheduler.kube.watch_events import is_older
 from agent_scheduler.objects.shard import NodeShard
 
-#: The label of what this controller makes.
+#: The label of shards that this controller creates.
 OWNER_LABEL = "app.kubernetes.io/managed-by"
 OWNER = "agent-scheduler-sharding"
 
@@ -29,7 +29,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether this controller may write it.
     ours: bool
     desired: frozenset[str]
-    #: Whether its scheduler says that it uses nodes.
+    #: Whether its scheduler reports nodes in use.
     used: bool
 
 
@@ -45,8 +45,7 @@ def shard_of(found: NodeShard) -> Shard:
 
 
 class _Unconfirmed(NamedTuple):
-    """Writes without an answer: the version that they were for ("" if they were to make the shard), their nodes, and
-    when none of them can be carried out any more."""
+    """Writes without a response: their base version ("" for a creation), their nodes, and when they expire."""
 
     version: str
     nodes: frozenset[str]
@@ -54,45 +53,45 @@ class _Unconfirmed(NamedTuple):
 
 
 class ShardStore:
-    """Owner of what is known of NodeShards. It is updated by the watch and by the answers to our writes, in any order.
+    """Owner of the known NodeShards, which the watch and the responses to our writes update, in any order.
 
-    Invariants: no version takes the place of a newer one; what may still be written is known as long as it may. Times
-    are of one monotonic clock.
+    Invariants: no version replaces a newer one; a write that may still be carried out is recorded for as long as that
+    is possible. Times are of one monotonic clock.
     """
 
     def __init__(self) -> None:
         self._shards: dict[str, Shard] = {}
-        #: By name: what may be written besides.
+        #: Unconfirmed writes by the shard's name.
         self._unconfirmed: dict[str, _Unconfirmed] = {}
-        #: Names of shards that only answers have shown. The watch may never deliver them: not those deleted before it
-        #: saw them, nor again those whose deletion it has delivered.
+        #: Names of shards that only responses have included. The watch may never deliver them: shards that were deleted
+        #: before it received them, or whose deletion it has delivered already.
         self._unwatched: set[str] = set()
 
     def __iter__(self) -> Iterator[Shard]:
-        """In the order of their names."""
+        """Iterate over the shards in the order of their names."""
         return iter([self._shards[name] for name in sorted(self._shards)])
 
     def get(self, name: str) -> Shard | None:
         return self._shards.get(name)
 
     def unconfirmed(self, now: float) -> Mapping[str, frozenset[str]]:
-        """By shard: nodes that it may come to have by a write that got no answer."""
+        """Return the nodes that each shard may get by a write without a response."""
         self._unconfirmed = {name: write for name, write in self._unconfirmed.items() if now < write.until}
         return {name: write.nodes for name, write in self._unconfirmed.items()}
 
     @property
     def unwatched(self) -> list[Shard]:
-        """Those that may have gone without a word."""
+        """The shards whose deletion the watch may never deliver."""
         return [self._shards[name] for name in sorted(self._unwatched)]
 
     def observe(self, shard: Shard) -> None:
-        """An answer to a request shows it."""
+        """Apply a shard from a response."""
         if shard.name not in self._shards:
             self._unwatched.add(shard.name)
         self._set(shard)
 
     def set(self, shard: Shard) -> bool:
-        """The watch has delivered it. Whether what the shard desires, or whose it is, has changed."""
+        """Apply a shard from the watch. Returns whether its desired nodes or its owner has changed."""
         self._unwatched.discard(shard.name)
         return self._set(shard)
 
@@ -104,13 +103,13 @@ class ShardStore:
         if is_older(shard.resource_version, known.resource_version):
             return False
         if shard.desired == known.desired:
-            # Status is written often; its updates need not bring the same names anew.
+            # The status is written often; its updates share the set of names.
             shard = msgspec.structs.replace(shard, desired=known.desired)
         self._put(shard)
         return (shard.uid, shard.ours, shard.desired) != (known.uid, known.ours, known.desired)
 
     def delete(self, shard: Shard) -> bool:
-        """Whether that is news: by now another object may have its name."""
+        """Remove the shard. Returns whether it was known; another object may have its name by now."""
         known = self._shards.get(shard.name)
         if known is None or known.uid != shard.uid:
             return False
@@ -118,14 +117,16 @@ class ShardStore:
         self._unwatched.discard(shard.name)
         write = self._unconfirmed.get(shard.name)
         if write is not None and write.version:
-            # A write is refused that names an object which is gone.
+            # A write that names a deleted object is refused.
             del self._unconfirmed[shard.name]
         return True
 
     def note_unconfirmed(self, name: str, version: str, nodes: frozenset[str], *, until: float) -> None:
-        """A write of these to the shard as of `version` got no answer, and may be carried out `until` then, as long as
-        the shard is so; so may an earlier one. One to make the shard ("") may be whenever there is none: it may be
-        deleted."""
+        """Record a write without a response, which the server may apply until `until` if the shard is at `version`.
+
+        Earlier writes to the same version remain possible too. A creation (`version` is "") may be applied whenever the
+        shard does not exist, which includes after its deletion.
+        """
         known = self._shards.get(name)
         if version and (known is None or known.resource_version != version):
             return

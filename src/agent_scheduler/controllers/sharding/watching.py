@@ -1,4 +1,4 @@
-"""What the controller watches, and how nodes and the pods on them get into a planner."""
+"""The watched kinds of the sharding controller, and their conversion for the planner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent_scheduler.objects.shard import NodeShard
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
-#: Pods that take capacity of a node. Those of the kubelet itself (static pods' mirrors) are among them.
+#: Selects the pods that use a node's capacity, including the kubelet's mirrors of static pods.
 ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 
 read_shard = msgspec.json.Decoder(NodeShard).decode
@@ -32,13 +32,13 @@ def pod_reader() -> PodReader:
 
 
 def set_node(planner: Planner, node: NodeInfo) -> bool:
-    """Whether that can change a plan: most updates, such as heartbeats, cannot."""
+    """Pass a node to the planner. Returns whether that can affect a plan, which most updates (heartbeats) cannot."""
     return planner.set_node(node_facts(node))
 
 
 def set_pod(planner: Planner, pod: PodInfo) -> bool:
-    """Whether that can change a plan: most updates, such as those of conditions, cannot."""
+    """Pass a pod to the planner. Returns whether that can affect a plan, which most updates (of conditions) cannot."""
     if pod.finished or not pod.node_name:
-        # Who asks with `ON_NODES` gets none of these; a server may leave the selector to us.
+        # `ON_NODES` excludes these, but a server may not apply the selector.
         return planner.delete_pod(pod.uid)
     return planner.set_pod(pod.uid, pod.node_name, pod.requests)

@@ -1,13 +1,13 @@
-"""Writes of one NodeShard each: made, changed in what it desires, or deleted.
+"""Writes of one NodeShard: creation, change of its desired nodes, deletion.
 
-Only the spec is written; the status is the scheduler's. Each write names the object by UID and resourceVersion, so one
-that was overtaken by another is refused, and is decided anew on what is there then. What the
-answers show goes into the store at once: the watch may deliver it later.
+Only the spec is written; the scheduler writes the status. Each write names the object by UID and resourceVersion, so an
+outdated one is refused, and is decided again from the current state. Responses are put into the store immediately,
+because the watch may deliver the object later.
 
-Shards are written in an order in which at no moment two of them desire one node (`next_step`). A shard gets a node only
-after the shard that had it was written without it. Where shards swap nodes, one of them is written twice: first with
-what is free for it, which sets its own nodes free, and at last with all. A write that fails leaves its shard as it was,
-and others do without its nodes until it succeeds; so they do without those of a write that may have succeeded.
+The order of the writes ensures that no node is ever desired by two shards (`next_step`). A shard gets a node only after
+the shard that had it was written without it. If shards swap nodes, one of them is written twice: first with the nodes
+that are free, which frees its own, and finally with all. A failed write leaves its shard unchanged, and other shards do
+not get its nodes until it succeeds; the same applies to a write that may have succeeded.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from agent_scheduler.objects.shard import API_VERSION, KIND, NODE_SHARDS, NodeSh
 
 from .store import OWNER, OWNER_LABEL, Shard, ShardStore, shard_of
 
-#: Bytes that the names of one shard may take. etcd refuses objects beyond 1.5 MiB by default, and the status names the
-#: same nodes a second time.
+#: The bytes that the names of one shard's nodes may take. By default, etcd refuses objects beyond 1.5 MiB, and the
+#: status lists the same nodes a second time.
 MAX_BYTES = 700_000
-#: Seconds that one write is tried again for. After that the rest has its turn, and what is wanted may be another.
+#: Seconds for which one write is retried. Then the other writes follow, and the plan may have changed.
 PATIENCE = 30.0
 
-#: Of a refused change: the shard is another by now, or is not there.
+#: Refusals of a change that mean that the shard has changed or does not exist.
 _CHANGED = (FailureClass.CONFLICT, FailureClass.NOT_FOUND, FailureClass.NOT_SERVED)
 
 _encode = msgspec.json.Encoder().encode
@@ -45,12 +45,12 @@ _decode = msgspec.json.Decoder(NodeShard).decode
 
 
 class Result(Enum):
-    """What became of a write. The values are labels of a metric."""
+    """The outcome of a write. The values are labels of a metric."""
 
     CREATED = "created"
     UPDATED = "updated"
     DELETED = "deleted"
-    #: Another client wrote it, or it went, or came, since it was looked at.
+    #: Another client wrote, deleted or created it since it was read.
     CONFLICT = "conflict"
     FAILED = "failed"
     #: Nothing was sent.
@@ -63,26 +63,26 @@ class Result(Enum):
 
 class Written(NamedTuple):
     result: Result
-    #: Why not, where it was not.
+    #: The error message, if it failed.
     problem: str = ""
-    #: Whether the API server has no such kind.
+    #: Whether the API server does not serve the kind.
     is_absent: bool = False
 
 
 class Writer:
-    """Makes the requests. Nothing raises for what network or server do."""
+    """Sends the requests; never raises for errors of the network or the server."""
 
     def __init__(self, transport: Transport, store: ShardStore, *, fence: float, timing: Timing) -> None:
-        """`fence`: seconds for which a request may be carried out that got no answer."""
+        """Create the writer; a request without a response may be carried out for `fence` seconds."""
         self._transport = transport
         self._store = store
         self._fence = fence
         self._timing = timing
-        #: Shard -> when the last request to make it was given up that had got no answer.
+        #: Shard -> when the last request to create it was given up without a response.
         self._unanswered: dict[str, float] = {}
 
     async def put(self, name: str, nodes: frozenset[str]) -> Written:
-        """See that shard `name`, if it is ours or is not there, desires `nodes`, written in the order of names."""
+        """Write `nodes`, sorted by name, into shard `name` if it is ours, or create it."""
         ordered = sorted(nodes)
         problem = too_large(ordered)
         if problem:
@@ -91,11 +91,11 @@ class Writer:
         if known is None:
             return await self._create(name, ordered, nodes)
         if not known.ours:
-            return Written(Result.CONFLICT, "it has come to belong to somebody else")
+            return Written(Result.CONFLICT, "it now belongs to another client")
         return await self._update(known, ordered, nodes)
 
     def may_come_again(self, name: str) -> bool:
-        """Whether a request of ours would make the shard, with the nodes of then, if it went now."""
+        """Return whether a request of ours may recreate the shard, with earlier nodes, if it were deleted now."""
         given_up = self._unanswered.get(name)
         if given_up is not None and self._timing.clock() >= given_up + self._fence:
             del self._unanswered[name]
@@ -103,7 +103,7 @@ class Writer:
         return given_up is not None
 
     async def delete(self, shard: Shard) -> Written:
-        """Delete it as it is known, or not at all: its scheduler may use nodes by now, or another owner may have it."""
+        """Delete the shard in its known version only: its scheduler may use nodes or its owner may have changed."""
         send = deletion(_path(shard.name), shard.uid, resourceVersion=shard.resource_version)
         failure = (await send_once(self._transport, send)).failure
         if failure is None or failure.kind is FailureClass.NOT_FOUND:
@@ -155,7 +155,7 @@ class Writer:
             self._learn(patched.found)
             known = self._store.get(shard.name)
             if known is None or not known.ours:
-                return Written(Result.CONFLICT, "it has come to belong to somebody else")
+                return Written(Result.CONFLICT, "it now belongs to another client")
             return Written(Result.UPDATED)
         if patched.is_open:
             ends = self._timing.clock() + self._fence
@@ -163,12 +163,12 @@ class Writer:
         if patched.failure.kind in _CHANGED:
             await self.look(shard)
             if self._store.get(shard.name) is None:
-                # Whether the kind has gone with it shows when it is made again.
+                # A repeated creation reveals whether the kind is missing too.
                 return Written(Result.CONFLICT, "it was deleted meanwhile")
         return self._failed(patched.failure)
 
     async def look(self, shard: Shard) -> None:
-        """Read the shard into the store: the watch may take a while to deliver it."""
+        """Read the shard into the store before the watch delivers it."""
         path = _path(shard.name)
         failure, found = await send_once(self._transport, Send("GET", path, asked_at(path, Verb.GET)))
         if found is not None:
@@ -180,7 +180,7 @@ class Writer:
         try:
             shard = _decode(found) if isinstance(found, bytes) else msgspec.convert(found, NodeShard)
         except msgspec.MsgspecError:
-            # The watch reports what it cannot read, too.
+            # The watch also reports an unreadable object.
             return
         self._store.observe(shard_of(shard))
 
@@ -197,14 +197,14 @@ class Writer:
 
 
 def too_large(nodes: Iterable[str]) -> str:
-    """Why these cannot all be in one shard; empty if they can."""
+    """Return why these nodes do not fit into one shard; empty if they do."""
     names = list(nodes)
     size = len(_encode(names))
     if size <= MAX_BYTES:
         return ""
     return (
-        f"the names of its {len(names)} nodes take {size} bytes; allowed: {MAX_BYTES}, since the store of the API "
-        "server refuses larger objects; give it a node-limit, or divide the nodes among more shards"
+        f"the names of its {len(names)} nodes take {size} bytes; allowed: {MAX_BYTES}, since the API server's "
+        "store refuses larger objects; set a node-limit, or divide the nodes among more shards"
     )
 
 
@@ -213,7 +213,7 @@ def _path(name: str) -> str:
 
 
 class Step(NamedTuple):
-    """Write `shard` with `nodes`; `is_last`: these are all that it should have."""
+    """Write `shard` with `nodes`; `is_last` means that these are all its desired nodes."""
 
     shard: str
     nodes: frozenset[str]
@@ -225,11 +225,11 @@ def next_step(
     held: Mapping[str, Set[str]],
     unconfirmed: Mapping[str, Set[str]] = MappingProxyType({}),
 ) -> Step | None:
-    """What to write next, or None where nothing can be.
+    """Return the next write, or None if none is possible.
 
-    `wanted`: what the shards should have that are still to be written, in the order of their turns. `held`: what each
-    shard has now, those of others included; a shard without an entry is to be made, even if it gets nothing.
-    `unconfirmed`: what each may have besides.
+    `wanted` has the desired nodes of the shards that are still to be written, in order. `held` has the nodes of all
+    shards, including other clients'; a shard without an entry is created, even if it gets no nodes. `unconfirmed` has
+    the nodes that each may get by a write without a response.
     """
     partial: Step | None = None
     for shard, nodes in wanted.items():

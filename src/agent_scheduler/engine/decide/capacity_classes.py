@@ -1,8 +1,10 @@
-"""Equivalence classes of rows by capacity: equal amounts offered and equal amounts taken, as much free on as many GPUs,
-and the same values of the labels that tell nodes apart (`Interns.telling_labels`).
+"""Equivalence classes of rows by capacity.
 
-Most nodes of a cluster are of few sizes, and many have the same pods or none. Plugins that read nothing else of a row
-(`Depends.ROOM`) are asked about one row of each class. Shared by all pod classes of a snapshot.
+Rows of one class offer equal amounts, have equal amounts taken and equal free shares of GPUs, and have the same values
+of the labels that tell nodes apart (`Interns.telling_labels`).
+
+Most nodes of a cluster have one of a few sizes, and many have equal pods or none. Plugins that read nothing else of a
+row (`Depends.ROOM`) are asked about one row of each class. The classes are shared by all pod classes of a snapshot.
 """
 
 from __future__ import annotations
@@ -18,43 +20,43 @@ from ..state.gpus import NO_GPUS, Free
 from ..state.rowlog import RowLog
 from .ranking import REFUSED
 
-#: What is offered, what is taken, what GPUs have free, upwards, and the values of labels.
+#: The offered amounts, the taken amounts, the free shares of GPUs in ascending order, and the values of labels.
 Capacity = tuple[Amounts, Amounts, Free, tuple[str | None, ...]]
 
-#: In the place of a class, for rows that were never used.
+#: Replaces the class of rows that were never used.
 _NOBODY: Final = -1
 
-#: Rows that are searched first for those of a class that has many; then four times as many each time.
+#: The rows that are searched first in a class with many rows. Each further step searches four times as many.
 _NEAR: Final = 256
 
 
 class CapacityClasses:
     """The classes of the rows of some columns.
 
-    Invariant, after `refresh`: rows are of one class just if their capacities are equal, and the example of a class is
-    of it.
+    Invariant, after `refresh`: two rows have the same class if and only if their capacities are equal, and the example
+    of a class belongs to it.
     """
 
     def __init__(self) -> None:
         self._position = -1
         self._shape = (-1, -1)
         self._telling: tuple[str, ...] = ()
-        #: [row] its class; the same memory as `_of_view`, which is read and written one by one.
+        #: [row] its class. `_of_view` is the same memory, for access to single items.
         self.of: Rows = np.zeros(0, dtype=np.intp)
         self._of_view = self.of.data
         self._numbers: dict[Capacity, int] = {}
-        #: [class] its amounts; those in `_free` have no rows.
+        #: [class] its amounts. Classes in `_free` have no rows.
         self._keys: list[Capacity] = []
-        #: [class] how many rows are of it; the same memory as `_count`.
+        #: [class] its number of rows. `_count` is the same memory, for access to single items.
         self._counts: Ints = np.zeros(0, dtype=np.int64)
         self._count = self._counts.data
         self._examples: Rows = np.zeros(0, dtype=np.intp)
-        #: Classes whose example has become of another class.
+        #: Classes whose example has moved to another class.
         self._orphans: set[int] = set()
         self._free: list[int] = []
 
     def refresh(self, columns: Columns, touched: RowLog) -> None:
-        """`touched`: rows of `columns` as they changed."""
+        """Update the classes of the rows of `columns` that the log `touched` has appended since the last call."""
         rows = touched.since(self._position)
         self._position = touched.end
         shape, telling = (columns.resources, columns.capacity), columns.interns.telling_labels
@@ -66,14 +68,14 @@ class CapacityClasses:
             self._look_at(columns, row)
 
     def examples(self) -> Rows:
-        """[class] a row of it; any row for a class without rows. To be read at once."""
+        """Return [class] a row of it, or any row for a class without rows. Valid until the next change."""
         for number in self._orphans:
             self._examples[number] = (self.of == number).argmax()
         self._orphans.clear()
         return self._examples[: len(self._keys)]
 
     def ask(self, about: Callable[[Rows], Ints]) -> Ints:
-        """[class] what `about` says of a row of it; `REFUSED` for a class without rows."""
+        """Return [class] the answer of `about` for a row of it, `REFUSED` for a class without rows."""
         classes, examples = self._there()
         answers = np.full(len(self._keys), REFUSED, dtype=np.int64)
         answers[classes] = about(examples)
@@ -82,8 +84,10 @@ class CapacityClasses:
     def best(
         self, passing: Callable[[Rows], tuple[Rows, Ints]], count: int, offset: int, size: int
     ) -> Sequence[int]:
-        """The first `count` of `size` rows in the order of `ranking`. `passing` says which of the rows that it is
-        given, by their places, have which score."""
+        """Return the first `count` of `size` rows in the order of `ranking`.
+
+        `passing` receives rows and returns the indices of those that pass, with their scores.
+        """
         if not 0 <= offset < size:
             offset = 0
         classes, examples = self._there()
@@ -96,13 +100,13 @@ class CapacityClasses:
         return chosen
 
     def _there(self) -> tuple[Rows, Rows]:
-        """The classes that have rows, and one row of each."""
+        """Return the classes that have rows, and one row of each."""
         examples = self.examples()
         (classes,) = self._counts[: examples.shape[0]].nonzero()
         return classes, examples[classes]
 
     def _first_of(self, classes: Rows, count: int, offset: int, size: int) -> list[int]:
-        """The first `count` rows of `classes` from `offset` on, wrapping around."""
+        """Return the first `count` rows of `classes` from `offset` on, wrapping around."""
         if classes.shape[0] == 1:
             number = classes.item()
             if self._count[number] == 1:
@@ -118,7 +122,7 @@ class CapacityClasses:
         return self._sought(lambda of: among[of], count, offset, size)
 
     def _sought(self, are_meant: Callable[[Rows], Bools], count: int, offset: int, size: int) -> list[int]:
-        """`_first_of` for the classes that are meant."""
+        """Return the result of `_first_of` for the rows for which `are_meant` is true of their class."""
         found: list[int] = []
         for start, end in ((offset, size), (0, offset)):
             many = _NEAR
@@ -154,7 +158,7 @@ class CapacityClasses:
         self.of[:size] = of
         self._of_view = self.of.data
         self._keys = list(classes)
-        # A row is given its new class before the one that it had is free again.
+        # A row receives its new class before the old one becomes free.
         self._examples = np.zeros(columns.capacity + 1, dtype=np.intp)
         self._counts = np.bincount(self.of[:size], minlength=columns.capacity + 1)
         self._count = self._counts.data
@@ -196,7 +200,7 @@ def _upwards(columns: Columns, row: int) -> Free:
 
 
 def _falling(classes: Rows, scores: Ints) -> Iterator[Rows]:
-    """The classes with the best score, those with the next, and so on."""
+    """Yield the classes with the best score, then those with the next, and so on."""
     while classes.shape[0] > 1:
         tied = scores == scores[scores.argmax()]
         yield classes[tied]

@@ -1,13 +1,13 @@
-"""A pod class compiled for a profile on one snapshot, and what is kept of it from pod to pod.
+"""A pod class compiled for a profile on one snapshot, with the answers that are kept from pod to pod.
 
-Invariant: after `refresh`, every kept answer equals what the plugins would say about the snapshot as it stands. How
-the best rows are found is one of three strategies, which a view has from when it is made:
+Invariant: after `refresh`, every kept answer equals the answer of the plugins for the current snapshot. A view finds
+the best rows by one of three strategies, chosen when it is created:
 
-- `ByKeptScores`: no plugin looks at other rows. Heads of the kept ranking; where a normalised score tells nodes apart,
-  as `ByFacets`.
-- `ByFacets`: every plugin that looks at other rows can say of which rows it says the same (`framework.Faceted`). Each
-  class of such rows is asked about once; where there are too many classes, as `Scan`.
-- `Scan`: all rows are asked about for each pod. Right for every class, and what the others are measured by.
+- `ByKeptScores`: no plugin reads other rows. Takes the heads of the kept ranking; works as `ByFacets` while a
+  normalized score tells nodes apart.
+- `ByFacets`: every plugin that reads other rows can name the rows with equal answers (`framework.Faceted`). Asks about
+  each class of such rows once; works as `Scan` if there are too many classes.
+- `Scan`: asks about all rows for each pod. It is correct for every class, and the reference for the other two.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from .rowanswers import NodeAnswers, RowAnswers, by_reading
 from .shared_prefilter import SharedPreFilters
 from .snapshot import Snapshot
 
-#: Scans after which it pays to make classes; and after which to try again where there were too many classes.
+#: The scans after which classes pay off, and those after which to try again if there were too many classes.
 _SCANS: Final = 3
 _SCANS_AFTER_MANY: Final = 1000
 
 
 class Scan:
-    """Asks the plugins that look at other rows about all rows that the others let pass."""
+    """Asks the plugins that read other rows about all rows that the other plugins pass."""
 
     def __init__(
         self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
     ) -> None:
-        """`filters` depend on the cluster. `scores` are what is added to the kept ranking."""
+        """Store the `filters` that depend on the cluster and the `scores` that are added to the kept ranking."""
         self.rows = rows
         self._filters = filters
         self._scores = scores
 
     def follow(self, snapshot: Snapshot, touched: Sequence[int]) -> None:
-        """Rows were asked about again, while the ranking has facet classes."""
+        """Handle rows whose answers were renewed while the ranking has facet classes."""
 
     def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
-        """As `ClassView.best`."""
+        """Return the best rows as `ClassView.best` does."""
         rows = self.feasible_rows(columns)
-        # Of rows in their order those at or after the offset begin at this place.
+        # The rows are in ascending order; those at or after the offset begin at this index.
         place = int(rows.searchsorted(offset)) if 0 <= offset < columns.size else 0
         found: list[int] = rows[best_of(self.totals(columns, rows), count, place)].tolist()
         return found
 
     def ranked(self, columns: Columns, taken: Sequence[int]) -> Ints:
-        """As `ClassView.ranked`."""
+        """Return the scores as `ClassView.ranked` does."""
         ranked = np.full(columns.size, REFUSED, dtype=np.int64)
         rows = self.feasible_rows(columns)
         if taken:
@@ -66,15 +66,15 @@ class Scan:
         return ranked
 
     def is_relative(self) -> bool:
-        """As `ClassView.is_relative`."""
+        """Return the answer as `ClassView.is_relative` does."""
         return bool(self._scores)
 
     def feasible_rows(self, columns: Columns) -> Rows:
-        """Rows that pass every filter."""
+        """Return the rows that pass every filter."""
         return self._passing(columns, self.rows.all_asked().admitted())
 
     def totals(self, columns: Columns, rows: Rows) -> Ints:
-        """Final score of each of the feasible `rows`, up to a constant that all share."""
+        """Return the final score of each of the feasible `rows`, up to a constant that all rows share."""
         return self.rows.all_asked().scores[rows] + self._added(columns, rows)
 
     def _passing(self, columns: Columns, rows: Rows) -> Rows:
@@ -85,7 +85,10 @@ class Scan:
         return rows
 
     def _added(self, columns: Columns, rows: Rows, classes: FacetClasses | None = None) -> Ints:
-        """[row] of feasible `rows`: what is added to the kept score, of the row or, if given, of all of its class."""
+        """Return for each of the feasible `rows` the sum that is added to its kept score.
+
+        With `classes`, each of the rows represents its facet class.
+        """
         total = np.zeros(rows.shape[0], dtype=np.int64)
         for score in self._scores:
             plugin: Any = score.plugin
@@ -107,13 +110,13 @@ class ByFacets(Scan):
     def __init__(
         self, rows: RowAnswers, filters: Sequence[CompiledFilter], scores: Sequence[CompiledScore]
     ) -> None:
-        """Plugins that depend on the cluster are `Faceted`."""
+        """Expect that the plugins that depend on the cluster are `Faceted`."""
         Scan.__init__(self, rows, filters, scores)
-        #: How often all rows were asked about since there were classes.
+        #: Scans of all rows since the last classes existed.
         self._scans = 0
-        #: True while the ranking has them as its follower.
+        #: Set while the ranking has these classes as its follower.
         self._facet_classes: FacetClasses | None = None
-        #: While this is the same, facets are the same arrays; None where they were not looked at.
+        #: Facets are the same arrays while this is unchanged. None before they were first compared.
         self._epoch: tuple[object, ...] | None = None
 
     def best(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
@@ -138,7 +141,7 @@ class ByFacets(Scan):
         return self._facet_classes
 
     def _facets(self, columns: Columns) -> Facets:
-        """All that a final score is made of, beside the kept ranking and what all rows share."""
+        """Return the facets of all parts of a final score but the kept ranking and what all rows share."""
         found: list[Ints] = []
         asked: list[CompiledFilter | CompiledScore] = [*self._filters]
         for score in self._scores:
@@ -162,7 +165,7 @@ class ByFacets(Scan):
         if epoch != self._epoch:
             self._epoch = epoch
             facets = self._facets(snapshot.columns)
-            # By identity: `==` would compare the numbers.
+            # Compared by identity: `==` would compare the numbers.
             if len(facets) != len(classes.facets) or not all(map(is_, facets, classes.facets)):
                 ranking.follower = self._facet_classes = None
                 return
@@ -179,7 +182,7 @@ class ByKeptScores(ByFacets):
             if not rows.is_chosen_from:
                 return rows.first_choice(columns, count, offset)
             rows.all_asked()
-        # As `RowAnswers.varies`, which this asks once a pod.
+        # Equals `RowAnswers.varies`; inlined because it runs once per pod.
         if rows.nodes.varies or (rows.normalized and rows.varies()):
             return ByFacets.best(self, columns, count, offset)
         return rows.ranking.best(count, offset)
@@ -201,7 +204,7 @@ class ByKeptScores(ByFacets):
 def strategy_for(
     nodes: NodeAnswers, filters: Iterable[CompiledFilter], scores: Sequence[CompiledScore]
 ) -> Scan:
-    """The strategy for a class with these filters and scores, of which `nodes` answers for those of nodes."""
+    """Return the strategy for a class with these filters and scores; `nodes` has the answers that read nodes alone."""
     by_filters, by_scores = by_reading(filters), by_reading(scores)
     rows = RowAnswers(nodes, by_filters, by_scores)
     elsewhere, scores_elsewhere = by_filters[2], by_scores[2]
@@ -216,27 +219,27 @@ def strategy_for(
 
 
 class ClassView:
-    """A class on one snapshot. Owner: that of the snapshot."""
+    """A class on one snapshot. Owned by the owner of the snapshot."""
 
     def __init__(
         self, profile: Profile, pod: PodClass, snapshot: Snapshot, shared: SharedPreFilters | None = None
     ) -> None:
-        """`shared`: what the profile's classes have in common."""
+        """Compile the class; `shared` has the states that the profile's classes have in common."""
         self.pod = pod
         handle = snapshot.handle
-        #: The versions of the objects that the class was compiled from; mostly there are none.
+        #: The versions of the objects that the class was compiled from. Usually empty.
         self.reads = handle.reads()
         shared = shared or SharedPreFilters(profile)
-        # Held: `shared` keeps it for as long as a class does.
+        # Referenced here because `shared` keeps it only while a class holds it.
         self._prefilter = prefilter = shared.of(pod, handle, self.reads)
-        #: What the binder asks again on the live ledger, as their states hold nothing of the snapshot; and the filter
-        #: that has no node at all for the class, where there is one.
+        #: The filters, which the binder also asks on the live ledger because their states hold nothing of the snapshot;
+        #: and the filter that rejects the class on every node, if any.
         self.filters, self.rejection = filters_of(prefilter.filters, pod, handle)
-        #: Whether some plugin may take more of a node for such a pod than capacity, or decides when it may be bound.
+        #: Whether a plugin may take more of a node for such a pod than capacity, or decides when it may be bound.
         taking = pod.reserves or not shared.reserving.isdisjoint([id(each.plugin) for each in self.filters])
         self.reserves = taking or bool(profile.permits)
         self._scores: tuple[CompiledScore, ...] = ()
-        #: Why nodes cannot be ranked for the class, where a score says so.
+        #: The reason why nodes cannot be ranked for the class, or "".
         self.unrankable = ""
         try:
             self._scores = scores_of(prefilter.scores, pod, handle)
@@ -251,16 +254,16 @@ class ClassView:
             self._scores = nodes.with_own(self._scores)
         self._strategy = strategy_for(nodes, self.filters, self._scores)
         self._rows = self._strategy.rows
-        #: (columns, count, offset) -> up to `count` rows that pass every filter, by falling final score; among equals
-        #: the first at or after row `offset`, wrapping around. To be called after `refresh`.
+        #: (columns, count, offset) -> up to `count` rows that pass every filter, by falling final score. Among equal
+        #: scores the first at or after row `offset` wins, wrapping around. Call after `refresh`.
         self.best = self._strategy.best
-        #: The ledger's sequence that the answers are true for.
+        #: The ledger's sequence that the answers hold for.
         self.seen = -1
-        #: What was last said of all nodes, and up to which of the snapshot's changes that was true.
+        #: The last diagnosis of all nodes, and the position in the snapshot's changes that it holds for.
         self._refused: tuple[int, Diagnosis] | None = None
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Ask the plugins about the rows that changed since the last time."""
+        """Ask the plugins about the rows that changed since the last call."""
         self.seen = snapshot.sequence
         rows = self._rows
         if snapshot.touched.end != rows.position:
@@ -270,30 +273,31 @@ class ClassView:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether an object has changed since that a plugin read when it compiled the class."""
+        """Whether an object that a plugin read when it compiled the class has changed since."""
         return any(source.version != version for source, version in self.reads.items())
 
     def ranked(self, columns: Columns, taken: Sequence[int] = ()) -> Ints:
-        """[row] final score up to a constant that all share, `REFUSED` where a filter refuses; after `refresh`.
+        """Return [row] the final score up to a constant that all rows share, `REFUSED` if a filter refuses.
 
-        Rows in `taken` count as refused. Belongs to the view: a caller that writes into it puts back what was there.
+        Rows in `taken` count as refused. Call after `refresh`. The array belongs to the view: a caller that writes into
+        it restores it.
         """
         return self._strategy.ranked(columns, taken)
 
     def is_relative(self) -> bool:
-        """Whether it may depend on which other rows are feasible how two compare; after `refresh`."""
+        """Return whether the order of two rows may depend on which other rows are feasible; call after `refresh`."""
         return self._strategy.is_relative()
 
     def feasible_rows(self, columns: Columns) -> Rows:
-        """Rows that pass every filter; call after `refresh`."""
+        """Return the rows that pass every filter; call after `refresh`."""
         return self._strategy.feasible_rows(columns)
 
     def totals(self, columns: Columns, rows: Rows) -> Ints:
-        """Final score of each of the feasible `rows`, up to a constant that all share."""
+        """Return the final score of each of the feasible `rows`, up to a constant that all rows share."""
         return self._strategy.totals(columns, rows)
 
     def plugin_scores(self, columns: Columns, rows: Rows) -> dict[str, Ints]:
-        """Weighted, normalised score of each plugin for the feasible `rows`; for explanations."""
+        """Return the weighted, normalized score of each plugin for the feasible `rows`; for explanations."""
         found = {}
         for score in self._scores:
             raw = score.plugin.score(score.state, columns, rows)
@@ -302,7 +306,10 @@ class ClassView:
         return found
 
     def refused(self, columns: Columns, rows: Rows | None = None) -> Diagnosis:
-        """What the filters say of `rows`, which are present; by default of all nodes, kept until the next change."""
+        """Return the filters' diagnosis of `rows`, which must be present.
+
+        By default of all nodes; that diagnosis is kept until the next change.
+        """
         if rows is not None:
             return self._ask_why(columns, rows)
         position = self._rows.position
@@ -317,7 +324,7 @@ class ClassView:
         return diagnose(self.filters, columns, rows)
 
     def refusal(self, columns: Columns, refused: Diagnosis | None = None) -> Refusal:
-        """`refused`, by default what the filters say of all nodes, as a message for people."""
+        """Return `refused`, by default the diagnosis of all nodes, as a message for people."""
         refused = self.refused(columns) if refused is None else refused
         nodes = int(np.count_nonzero(columns.present[: columns.size]))
         if self.rejection is not None and nodes:

@@ -1,4 +1,4 @@
-"""Filters and scores with what they have compiled of one class."""
+"""Filters and scores with their compiled states for one class."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CompiledFilter:
 
 
 class CompiledScore:
-    """A score, its weight and its state for one class. Raw scores that have to be normalised are kept by row."""
+    """A score, its weight and its state for one class. Raw scores that have to be normalized are kept by row."""
 
     __slots__ = ("plugin", "raw", "state", "varies", "weight")
 
@@ -46,17 +46,17 @@ class CompiledScore:
         self.weight = weighted.weight
         self.state = state
         self.raw: Ints = np.zeros(0, dtype=np.int64)
-        #: False while every raw score is 0, when normalising gives every node the same.
+        #: False while every raw score is 0, so that every node has the same normalized score.
         self.varies = False
 
     def forget(self, capacity: int) -> None:
-        """Make room for so many rows, of which nothing is known."""
+        """Discard the raw scores and make room for `capacity` rows."""
         if self.plugin.normalize is not None:
             self.raw = np.zeros(capacity, dtype=np.int64)
             self.varies = False
 
     def add(self, total: Ints, columns: Columns, rows: Rows) -> None:
-        """Add the weighted score of each of `rows`, or keep it where it has to be normalised."""
+        """Add the weighted score of each of `rows` to `total`, or keep the raw scores if they have to be normalized."""
         raw = self.plugin.score(self.state, columns, rows)
         if self.plugin.normalize is None:
             total += self.weight * raw
@@ -65,7 +65,7 @@ class CompiledScore:
             self.varies = self.varies or bool(raw.any())
 
     def of_row(self, columns: Columns, row: int) -> int:
-        """`add` for one row: what is to be added."""
+        """Return the number to add for one row, and keep its raw score as `add` does."""
         raw = self.plugin.score_row(self.state, columns, row)
         if self.plugin.normalize is None:
             return self.weight * raw
@@ -74,12 +74,12 @@ class CompiledScore:
         return 0
 
 
-#: Compiled, or still to be.
+#: A plugin that is compiled, or not yet.
 FilterPart = Filter | CompiledFilter
 ScorePart = WeightedScore | CompiledScore
 
 
-#: So many rows are ranked one by one, as plain numbers are sooner there than arrays.
+#: Up to this number rows are scored one by one, where plain numbers are faster than arrays.
 _FEW: Final = 4
 
 
@@ -94,7 +94,7 @@ class Asked:
         return bool(self.filters or self.scores)
 
     def about(self, columns: Columns, rows: Rows) -> Ints:
-        """The weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses."""
+        """Return the weighted sum of the scores that need no normalizing; `REFUSED` if a filter refuses."""
         if not self.filters:
             return self._total(columns, rows)
         places, totals = self.passing(columns, rows)
@@ -103,7 +103,7 @@ class Asked:
         return found
 
     def passing(self, columns: Columns, rows: Rows) -> tuple[Rows, Ints]:
-        """Which of `rows` no filter refuses, by their places there, and what `about` says of them."""
+        """Return the indices of those of `rows` that no filter refuses, with their totals as `about` computes them."""
         passing: Bools | None = None
         for entry in self.filters:
             passed = entry.feasible(columns, rows)
@@ -124,20 +124,20 @@ class Asked:
 
 
 def both(some: Ints, others: Ints) -> Ints:
-    """Sums of answers; `REFUSED` where either is."""
+    """Return the sums of two answers; `REFUSED` if either is."""
     found: Ints = np.where((some != REFUSED) & (others != REFUSED), some + others, REFUSED)
     return found
 
 
 class Rejection(NamedTuple):
-    """Which filter will have no node at all for a class, and why."""
+    """The filter that rejects a class on every node, and its message."""
 
     plugin: str
     message: str
 
 
 def every_filter(profile: Profile) -> tuple[Filter, ...]:
-    """The profile's filters in the order in which they are asked."""
+    """Return the profile's filters in the order in which they are asked."""
     narrowing = (plugin.narrowing for plugin in profile.filters if plugin.narrowing is not None)
     return (*narrowing, *profile.filters)
 
@@ -145,14 +145,14 @@ def every_filter(profile: Profile) -> tuple[Filter, ...]:
 def compile_filters(
     profile: Profile, pod: PodClass, handle: Handle
 ) -> tuple[tuple[CompiledFilter, ...], Rejection | None]:
-    """The filters that have something to say about `pod`, in the profile's order."""
+    """Return the filters that apply to `pod`, in the profile's order, or the rejection on every node."""
     return filters_of(every_filter(profile), pod, handle)
 
 
 def filters_of(
     parts: Iterable[FilterPart], pod: PodClass, handle: Handle
 ) -> tuple[tuple[CompiledFilter, ...], Rejection | None]:
-    """As `parts`, those that are not yet compiled for `pod`, or left out where they have nothing to say about it."""
+    """Compile those of `parts` that are not yet compiled, and leave out those that do not apply to `pod`."""
     compiled = []
     for part in parts:
         if isinstance(part, CompiledFilter):
@@ -168,7 +168,7 @@ def filters_of(
 
 
 def scores_of(parts: Iterable[ScorePart], pod: PodClass, handle: Handle) -> tuple[CompiledScore, ...]:
-    """`filters_of` for scores: those that may tell nodes apart for `pod`. Raises PodUnrankable, naming the plugin."""
+    """Compile the scores that may tell nodes apart for `pod`. Raises PodUnrankable, which names the plugin."""
     compiled = []
     for part in parts:
         if isinstance(part, CompiledScore):
@@ -189,7 +189,7 @@ def count_reasons(counts: dict[str, int], entry: CompiledFilter, columns: Column
 
 
 def first_refusing(filters: Sequence[CompiledFilter], columns: Columns, row: int) -> CompiledFilter | None:
-    """The filter that refuses one row, asked in their order; None where all let the pod pass."""
+    """Return the first filter that refuses the row, or None if all pass."""
     for entry in filters:
         if not entry.feasible_row(columns, row):
             return entry

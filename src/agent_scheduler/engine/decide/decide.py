@@ -1,5 +1,8 @@
-"""One scheduling cycle, without its surroundings: a class and a snapshot in, candidate nodes or a refusal out
-(`decide`); and whether a candidate may still be taken (`judge`), the pure half of the conflict-aware binder."""
+"""One scheduling cycle as pure functions.
+
+`decide` maps a class and a snapshot to candidate nodes or a refusal. `judge` decides whether a candidate may still be
+taken; it is the pure half of the conflict-aware binder.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ from .refusals import Refusal
 from .shared_prefilter import SharedPreFilters
 from .snapshot import Snapshot
 
-#: Classes whose views a worker keeps, and rows that all of them may have together (about 50 bytes each). The least
-#: recently used view goes first; dropping one costs a rebuild only.
+#: The most classes whose views a worker keeps, and the most rows of all of these together (about 50 bytes each). The
+#: least recently used view is dropped first; it can be rebuilt.
 VIEWS_KEPT = 512
 VIEW_ROWS_KEPT = 1_000_000
-#: Views kept however many rows they have.
+#: Views that are kept whatever their number of rows.
 _VIEWS_AT_LEAST = 16
 
 
@@ -38,7 +41,7 @@ class CandidateNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class CandidateNodes(msgspec.Struct, frozen=True):
-    """Candidates, best first; at least one. `seen` is the ledger's sequence up to which they are true."""
+    """Candidates, best first; at least one. `seen` is the ledger's sequence that they hold for."""
 
     candidates: tuple[CandidateNode, ...]
     seen: int = -1
@@ -54,11 +57,11 @@ class ClassViews:
         self._views: OrderedDict[PodClass, ClassView] = OrderedDict()
 
     def __contains__(self, pod: PodClass) -> bool:
-        """Whether there is a view of the class."""
+        """Return whether a view of the class exists."""
         return pod in self._views
 
     def of(self, pod: PodClass) -> ClassView:
-        """The view of `pod`'s class, up to date with the snapshot."""
+        """Return the view of `pod`'s class, refreshed to the snapshot."""
         view = self._views.get(pod)
         if view is None or (view.reads and view.is_outdated):
             view = self._views[pod] = ClassView(self.profile, pod, self._snapshot, self._shared)
@@ -83,13 +86,13 @@ def decide(
     nominated: int | None = None,
     taken: Sequence[int] = (),
 ) -> CandidateNodes | Refusal:
-    """The best `candidates` nodes for a pod of the view's class, or why there is none.
+    """Return the best `candidates` nodes for a pod of the view's class, or the refusal.
 
-    Among nodes of equal score the first at or after row `offset` wins, wrapping around: workers with different
-    offsets then fill different nodes, which is what keeps them from racing for one. A `nominated` row is taken
-    first if it is feasible, as kube-scheduler does. Rows in `taken` are not looked at: others hold their room. Where
-    there are any, a refusal says nothing of them (see `preemption.nominated`). Raises PodUnrankable where there are
-    several nodes to rank, and the pod's preferences have no meaning.
+    Among nodes of equal score the first at or after row `offset` wins, wrapping around: workers with different offsets
+    then fill different nodes and do not race for one. A feasible `nominated` row comes first, as in kube-scheduler.
+    Rows in `taken` are skipped because other pods hold their room; a refusal does not mention them (see
+    `preemption.nominated`). Raises PodUnrankable if there are several nodes to rank and the pod's preferences have no
+    meaning.
     """
     chosen: Sequence[int]
     if nominated is None and not taken:
@@ -119,13 +122,13 @@ def _candidates(columns: Columns, rows: Sequence[int]) -> tuple[CandidateNode, .
 
 
 class ConflictPolicy(enum.StrEnum):
-    """Which candidates may be taken although the ledger has gone on since the snapshot.
+    """The rule for candidates if the ledger has changed since the snapshot.
 
-    - `revalidate`: one whose version is unchanged, or on which the pod still passes every filter on the live ledger.
-      Only a node that has really become unfit is passed over.
-    - `strict`: the design's numbered rules: one on whose node no bind was accepted since the version that the worker
-      saw. What other events did to the row is still checked, since a rule about versions alone would let a foreign
-      pod's room be taken twice.
+    - `revalidate`: accept a candidate whose version is unchanged, or on which the pod still passes every filter on the
+      live ledger. Only a node that has become infeasible is skipped.
+    - `strict`: also skip a candidate if a bind to its node was accepted since the version that the worker saw. Other
+      changes of the row are revalidated, because a rule about versions alone would take the room of a
+      foreign pod twice.
     """
 
     REVALIDATE = "revalidate"
@@ -133,12 +136,12 @@ class ConflictPolicy(enum.StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """The accepted candidate, if any, and what it took to get there."""
+    """The accepted candidate, if any, with counters of the checks."""
 
     candidate: CandidateNode | None
-    #: Candidates passed over; the index of the accepted one.
+    #: Skipped candidates, which is the index of the accepted one.
     conflicts: int
-    #: Live re-checks that the pod passed, and that it did not.
+    #: Live checks that the pod passed, and those that it failed.
     revalidated: int
     outdated: int
 
@@ -151,10 +154,10 @@ def judge(
     *,
     seen: int = -1,
 ) -> Verdict:
-    """The first candidate that may be taken now. Changes nothing; the caller assumes at once or not at all.
+    """Return the first candidate that may be taken now. Changes nothing: the caller assumes it at once or not at all.
 
-    `seen`: the ledger's sequence at the time of the decision. If it has gone on, filters that look at other rows are
-    asked again even where the candidate's own row is as it was.
+    `seen` is the ledger's sequence at the time of the decision. If the ledger has changed since, filters that read
+    other rows are asked again even if the candidate's own row is unchanged.
     """
     columns = ledger.columns
     elsewhere = ledger.sequence != seen and any(entry.plugin.depends is Depends.CLUSTER for entry in filters)
@@ -181,7 +184,7 @@ def _passes(columns: Columns, filters: Sequence[CompiledFilter], candidate: Cand
     for entry in filters:
         depends = entry.plugin.depends
         if (same_node and depends is Depends.NODE) or (same_row and depends in (Depends.ROOM, Depends.USAGE)):
-            # It let the pod pass when the candidate was chosen, and has nothing new to look at.
+            # The filter passed the pod when the candidate was chosen, and reads nothing that has changed.
             continue
         if not entry.feasible_row(columns, row):
             return False

@@ -1,8 +1,8 @@
-"""Why a pod is where it is, or is not: every plugin's own answer, and how near the nearest nodes are.
+"""An explanation of a pod's placement: every plugin's own answer, and the distance to the nearest nodes.
 
-A cycle stops at the first filter that refuses a node, and the message of a refusal counts only these. Here every filter
-is asked about every node, so that the answer has all that is in the way before a pod or a node is changed. It costs
-a cycle without what is kept between cycles, so it is for people who ask and never for the way of a pod.
+A cycle stops at the first filter that refuses a node, and the message of a refusal counts only this filter. Here every
+filter is asked about every node, so that the answer lists every obstacle before a pod or a node is changed. This costs
+a cycle without kept answers, so it serves requests of people only and no scheduling.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from ..state.columns import Bools, Columns, Ints, Rows
 from .classview import ClassView
 from .compiled import CompiledFilter
 
-#: Near misses of a plugin, and best nodes, that are shown.
+#: The most near misses of a plugin, and the most best nodes, in an explanation.
 _SHOWN: Final = 3
 
 
 class NearMiss(NamedTuple):
-    """A node that one plugin alone refuses, and what it lacks."""
+    """A node that only one plugin refuses, and what the node lacks."""
 
     node: str
     missing: str
 
 
 class PluginAnswer(NamedTuple):
-    """What one filter says of all nodes.
+    """The answer of one filter for all nodes.
 
-    `refused` counts the nodes that it refuses, `alone` those that no other filter does; of the latter the nearest are
-    in `near`. `reasons` are kube-scheduler's words and on how many nodes each holds.
+    `refused` counts the nodes that it refuses, `alone` those that no other filter refuses; `near` has the nearest of
+    the latter. `reasons` maps kube-scheduler's reasons to their numbers of nodes.
     """
 
     plugin: str
@@ -42,7 +42,7 @@ class PluginAnswer(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """A feasible node, its final score, and what each plugin adds to it."""
+    """A feasible node, its final score, and each plugin's part of it."""
 
     node: str
     total: int
@@ -50,7 +50,10 @@ class Ranking(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """`message` is that of the refusal; empty where a node is feasible. `plugins` are in the order of asking."""
+    """The explanation of a class. `message` is that of the refusal, empty if a node is feasible.
+
+    `plugins` are in the order of asking.
+    """
 
     nodes: int
     feasible: int
@@ -60,9 +63,9 @@ class Explanation(NamedTuple):
 
 
 def explain(view: ClassView, columns: Columns) -> Explanation:
-    """Of a class on the snapshot that `view` was refreshed with."""
+    """Explain a class on the snapshot that `view` was refreshed with."""
     rows = np.flatnonzero(columns.present[: columns.size])
-    # A filter that narrows the nodes down refuses none that its plugin's filter does not refuse, too.
+    # A filter that narrows nodes refuses only nodes that its plugin's own filter refuses, too.
     filters = {entry.plugin.name: entry for entry in view.filters}.values()
     answers = [entry.feasible(columns, rows) for entry in filters]
     refusals: Ints = np.zeros(rows.shape[0], dtype=np.int64)
@@ -74,7 +77,7 @@ def explain(view: ClassView, columns: Columns) -> Explanation:
         if not passed.all()
     )
     if view.rejection is not None:
-        # It was the first to answer, so no other was compiled.
+        # The filter rejected the class before any other was compiled.
         everything = rows.shape[0]
         reasons = {view.rejection.message: everything}
         plugins = (PluginAnswer(view.rejection.plugin, everything, everything, reasons, ()),)
@@ -128,12 +131,12 @@ def _name(columns: Columns, row: int) -> str:
     return node.name
 
 
-def plain(told: Explanation) -> dict[str, Any]:
-    """As data that encodes as JSON."""
+def plain(explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation as data that encodes as JSON."""
     return {
-        "nodes": told.nodes,
-        "feasible": told.feasible,
-        "message": told.message,
+        "nodes": explanation.nodes,
+        "feasible": explanation.feasible,
+        "message": explanation.message,
         "plugins": [
             {
                 "plugin": each.plugin,
@@ -142,7 +145,7 @@ def plain(told: Explanation) -> dict[str, Any]:
                 "reasons": dict(each.reasons),
                 "near": [miss._asdict() for miss in each.near],
             }
-            for each in told.plugins
+            for each in explanation.plugins
         ],
-        "best": [ranking._asdict() for ranking in told.best],
+        "best": [ranking._asdict() for ranking in explanation.best],
     }

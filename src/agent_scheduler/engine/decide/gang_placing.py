@@ -1,11 +1,12 @@
-"""A gang that found no places for all of its members one after the other, because of devices: the search for all of
-them together (`dra.gang_search`) on a trial, and what it found put into that.
+"""The search for places of all members of a gang together, after members placed one by one lacked devices.
 
-    members are tried one by one ──> one is refused for devices, and others have some ──> all is taken back
-      ──> the search, a portion at a time ──> each member at its place, with exactly these devices; or all as it was
+The search (`dra.gang_search`) runs on a trial, and its result is placed in the trial.
 
-Nothing is reserved while it is searched, so others may have turns between two portions. What they take meanwhile is
-found out when members are placed.
+    members are tried one by one ──> one is refused for devices that others have ──> all are rolled back
+      ──> the search, a portion at a time ──> each member at its place, with these devices; or no change
+
+Nothing is reserved during the search, so other work may run between two portions. A conflict with it is detected when
+the members are placed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .ranking import REFUSED
 from .snapshot import Snapshot
 from .trial import Mark, Trial
 
-#: Rows that are not to be used, though no filter refuses them.
+#: Returns rows that must not be used although no filter refuses them.
 Taken = Callable[[PodInfo, ClassView], Sequence[int]]
 
 _OF_DEVICES = frozenset((DYNAMIC_RESOURCES, GPUShare.name))
@@ -42,26 +43,26 @@ def asks_devices(pod: PodInfo) -> bool:
 
 
 def may_help(placed: Iterable[PodInfo], refused: Iterable[tuple[PodInfo, Collection[str]]]) -> bool:
-    """Whether others at other places may leave devices to those that are `refused`, by these plugins."""
+    """Return whether other places for the `placed` pods may free devices for `refused` pods (with their plugins)."""
     lacking = [pod for pod, plugins in refused if asks_devices(pod) and not _OF_DEVICES.isdisjoint(plugins)]
     having = [pod for pod in placed if asks_devices(pod)] if lacking else []
     if any(pod.claims or pod.cls.extended for pod in (*lacking, *having)):
         return bool(having)
-    # Equal shares of GPUs are in nobody's way where another order would do.
+    # With equal shares of GPUs no other order helps.
     return len({pod.cls for pod in (*lacking, *having)}) > 1 and bool(having)
 
 
 class GangPlacing:
-    """Of a trial without reservations, in which what is searched stands during `run`, and nothing of it afterwards."""
+    """A search on a trial without reservations. Hypothetical placements exist only during `run`."""
 
     def __init__(
         self, trial: Trial, snapshot: Snapshot, pods: Sequence[PodInfo], needed: int, taken: Taken
     ) -> None:
-        """`pods` in the order in which they are tried, as many of which as are `needed` get places, or none."""
+        """Prepare the search: at least `needed` of `pods`, in the order of trying, get places, or no pod does."""
         devices = snapshot.handle.devices
         self._pods = list(pods)
         if needed == len(pods):
-            # Large shares of GPUs first: these are given by best fit, not searched for.
+            # Large shares of GPUs come first because shares are assigned by best fit, without a search.
             self._pods.sort(key=lambda pod: -pod.cls.gpu)
         self._places = _Places(trial, snapshot, self._pods, taken)
         self._gpus = sum(sorted(pod.cls.gpu for pod in pods)[:needed])
@@ -69,17 +70,17 @@ class GangPlacing:
         self._search = GangSearch(members, needed, devices, self._places)
 
     def run(self) -> bool:
-        """Search for one portion. Whether it is over."""
+        """Search for one portion. Return whether the search has ended."""
         return not self._places.stand() or self._gpus > self._places.free_gpus() or self._search.run()
 
     @property
     def found(self) -> Sequence[tuple[PodInfo, Placement]]:
-        """In the order in which they are to be placed; nothing if there is no way, or none was found."""
+        """The members and their places in the order of placing; empty if no solution exists or none was found."""
         return [(self._pods[each.member], each) for each in self._search.found]
 
 
 def given(found: Placement, view: ClassView, devices: Devices) -> AbstractContextManager[None]:
-    """What is reserved meanwhile at its node for a member, whose `view` is as of now, is what was found for it."""
+    """Return a context in which the member reserves the found devices at its node; its `view` must be current."""
     claims = view.pod.claims
     return nullcontext() if claims is None else answering(claims, devices, found.node, found.allocations)
 
@@ -92,7 +93,7 @@ def _wanting(pod: PodInfo, trial: Trial, snapshot: Snapshot) -> Wanting:
 
 
 class _Places:
-    """The trial as `GangSearch` asks for it."""
+    """The trial behind the interface that `GangSearch` requires."""
 
     def __init__(self, trial: Trial, snapshot: Snapshot, pods: Sequence[PodInfo], taken: Taken) -> None:
         self._trial = trial
@@ -100,17 +101,17 @@ class _Places:
         self._pods = pods
         self._taken = taken
         self._marks: list[Mark] = []
-        #: Of nodes that were among the answers; and what was taken of those that were so before anybody was placed.
+        #: The rows of nodes that were candidates, and the amounts and GPUs taken there before any member was placed.
         self._rows: dict[str, int] = {}
         self._before: dict[str, tuple[Amounts, Free | None]] = {}
 
     def stand(self) -> bool:
-        """Whether all these nodes are where they were."""
+        """Return whether all these nodes still have their rows."""
         nodes = self._snapshot.columns.nodes
         return all((node := nodes[row]) is not None and node.name == name for name, row in self._rows.items())
 
     def free_gpus(self) -> int:
-        """Thousandths, of all nodes together."""
+        """Return the free thousandths of GPUs of all nodes together."""
         return sum(sum(left for left in free if left > 0) for free in self._snapshot.columns.gpus.values())
 
     def nodes(self, member: int) -> Collection[NodeInfo]:
@@ -140,8 +141,11 @@ class _Places:
         self._trial.rollback(self._marks.pop())
 
     def alike(self, node: NodeInfo) -> Hashable:
-        """By amounts, GPUs and labels. Where nodes differ to a member in more than that, and both take it by itself, a
-        way may be passed over, and none is taken that is none."""
+        """Return a key by amounts, GPUs and labels: nodes with equal keys are interchangeable for the search.
+
+        If nodes with equal keys differ for a member in something else, and both pass it alone, a solution may be
+        missed, but no wrong one is accepted.
+        """
         before = self._before.get(node.name)
         if before is None:
             return node.name
@@ -150,7 +154,7 @@ class _Places:
 
 
 class _Ranked(Collection[NodeInfo]):
-    """Nodes in an order. Of many, few are looked at as a rule."""
+    """Nodes in an order. Usually only the first few of many are read."""
 
     def __init__(self, places: _Places, rows: Sequence[int]) -> None:
         self._places = places

@@ -1,8 +1,8 @@
 """The kept scores of all rows, and the first rows of their order.
 
-The order is by falling score, and among equals by distance from an offset, upwards and wrapping around. For each offset
-the first rows are kept sorted (`Head`): a changed score moves one row, and all rows are read only when a head has run
-out.
+The order is by falling score, and among equal scores by distance from an offset, upwards and wrapping around. The first
+rows for each offset are kept sorted (`Head`): a changed score moves one row, and all rows are read only when a head is
+exhausted.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ..state.columns import Ints, Rows
 if TYPE_CHECKING:
     from .facet_classes import FacetClasses
 
-#: Below every score: what a row that is refused has in its place.
+#: The score of a refused row, below every other score.
 REFUSED: Final = -(2**63)
 
-#: Offsets whose heads are kept, as each costs a step for every score that changes: one for each worker, as a rule.
+#: Heads that are kept, one per offset; usually one per worker. Each costs a step for every changed score.
 HEADS_KEPT: Final = 32
 
-# A row's key is its distance from the offset less so many times its score: what is less is better.
+# The key of a row is its distance from the offset minus its shifted score. Lower keys are better.
 SHIFT: Final = 32
 DISTANCE: Final = (1 << SHIFT) - 1
 
-#: Above the key of every row that is not refused, and below those of all that are.
+#: Above the key of every row that is not refused, and below those of all refused rows.
 _ALL: Final = 1 << (SHIFT + 62)
 
 
 def best_of(scores: Ints, count: int, offset: int) -> list[int]:
-    """The first `count` rows of the order, or fewer. `scores` is afterwards as it was."""
+    """Return the first `count` rows of the order, or fewer. `scores` is restored before the return."""
     if not 0 <= offset < scores.shape[0]:
         offset = 0
     near, far = scores[offset:], scores[:offset]
@@ -56,15 +56,15 @@ def best_of(scores: Ints, count: int, offset: int) -> list[int]:
 
 
 class Head:
-    """The first rows of the order from one offset. Invariant: `keys` are, sorted, all that are at most `last`."""
+    """The first rows of the order from one offset. Invariant: `keys` has all keys up to `last`, sorted."""
 
     def __init__(self, offset: int, size: int, most: int) -> None:
-        """`most`: rows to begin with."""
+        """Create an empty head that is first filled with `most` rows."""
         self._offset = offset
         self._size = size
         self._most = most
         self.keys: list[int] = []
-        #: `_ALL` where there are no rows but those of the head.
+        #: `_ALL` if the head has all rows.
         self.last = -_ALL
 
     def move(self, row: int, old: int, new: int) -> None:
@@ -83,7 +83,7 @@ class Head:
                 self.last = keys[-1]
 
     def first(self, count: int, scores: Ints) -> list[int]:
-        """The first `count` rows, or fewer. Of `scores` those of the rows in use are read."""
+        """Return the first `count` rows, or fewer. `scores` is read up to the rows in use."""
         keys = self.keys[:count]
         if len(keys) < count:
             keys = self.keys_of(count, scores)
@@ -93,13 +93,13 @@ class Head:
         return [((key & DISTANCE) + offset) % size for key in keys]
 
     def keys_of(self, count: int, scores: Ints) -> list[int]:
-        """The keys of the first `count` rows, or of fewer."""
+        """Return the keys of the first `count` rows, or of fewer."""
         if len(self.keys) < count and self.last != _ALL:
             self._fill(max(count, self._most), scores)
         return self.keys[:count]
 
     def _rows(self, scores: Ints) -> Rows:
-        """Those among which the first are sought: all that are not refused."""
+        """Return the rows among which the first are searched: all that are not refused."""
         return np.flatnonzero(scores != REFUSED)
 
     def _fill(self, most: int, scores: Ints) -> None:
@@ -118,7 +118,7 @@ class Head:
             self.last = self.keys[-1]
 
     def _first_of(self, rows: Rows, most: int, scores: Ints) -> Rows:
-        """The first `most` of more rows."""
+        """Return the first `most` of more rows."""
         values = scores[rows]
         least = np.partition(values, values.shape[0] - most)[values.shape[0] - most]
         better, equal = rows[values > least], rows[values == least]
@@ -127,32 +127,32 @@ class Head:
         return np.concatenate((better, nearest))
 
 
-#: Rows that a head begins with: so many, and one more for each so many rows there are.
+#: The rows of a new head: `_HEAD`, and one more for each `_ROWS_A_PLACE` rows.
 _HEAD: Final = 64
 _ROWS_A_PLACE: Final = 256
 
-#: So many scores that change at once are moved one by one; after more the heads are made anew.
+#: Up to this number of scores that change together are moved one by one. With more of them the heads are rebuilt.
 _ONE_BY_ONE: Final = 64
 
 
 class Ranking:
-    """The scores of a number of rows, all refused to begin with, of which the first `size` are in use."""
+    """The scores of `capacity` rows, all refused at first. The first `size` rows are in use."""
 
     def __init__(self, capacity: int, size: int = 0) -> None:
-        #: [row] its score. To be read.
+        #: [row] its score. Read only.
         self.scores: Ints = np.full(capacity, REFUSED, dtype=np.int64)
-        #: The same memory: reading or writing one number through it takes a quarter of the time.
+        #: The same memory: access to one number through it takes a quarter of the time.
         self._scores_view = self.scores.data
         self.size = size
         self._heads: dict[int, Head] = {}
         self._has_been_asked = False
-        #: The rows that are not refused; None where they have to be found again.
+        #: The rows that are not refused; None if they have to be found again.
         self._admitted: Rows | None = None
-        #: Its `change` is called for each score that changes, and it is dropped when all do. Set by its owner.
+        #: Receives each changed score by `change`, and is dropped when all scores change. Set by its owner.
         self.follower: FacetClasses | None = None
 
     def resize(self, size: int) -> None:
-        """From now on so many rows are in use."""
+        """Set the number of rows in use."""
         self.size = size
         self._start_over()
 
@@ -168,7 +168,7 @@ class Ranking:
                 self.follower.change(row, old, score)
 
     def set_rows(self, rows: Rows, scores: Ints) -> None:
-        """Each row at most once."""
+        """Set the scores of rows, each of which occurs at most once."""
         if self._heads or self.follower is not None:
             changed = np.flatnonzero(self.scores[rows] != scores)
             if changed.shape[0] <= _ONE_BY_ONE:
@@ -179,7 +179,7 @@ class Ranking:
         self.scores[rows] = scores
 
     def fill(self, scores: Ints) -> None:
-        """The scores of the first rows, and with them of all that are in use."""
+        """Set the scores of the first rows, which are all rows in use."""
         self._start_over()
         self.scores[: scores.shape[0]] = scores
 
@@ -190,19 +190,19 @@ class Ranking:
         self.follower = None
 
     def admitted(self) -> Rows:
-        """The rows that are not refused, upwards. To be read."""
+        """Return the rows that are not refused, in ascending order. Read only."""
         if self._admitted is None:
             self._admitted = np.flatnonzero(self.scores[: self.size] != REFUSED)
         return self._admitted
 
     def best(self, count: int, offset: int) -> Sequence[int]:
-        """The first `count` rows of the order, or fewer."""
+        """Return the first `count` rows of the order, or fewer."""
         if not 0 <= offset < self.size:
             offset = 0
         head = self._heads.get(offset)
         if head is None:
             if not self._has_been_asked:
-                # Many classes have one pod, which no head would serve twice.
+                # Many classes have one pod, for which a head would be used only once.
                 self._has_been_asked = True
                 return best_of(self.scores[: self.size], count, offset)
             if len(self._heads) >= HEADS_KEPT:

@@ -1,4 +1,4 @@
-"""What is said of nodes that filters refuse: a message for people, and what the queue and preemption need."""
+"""Refusals by filters: the message for people, and the data for the queue and preemption."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
 class Refusal(NamedTuple):
-    """Why no node will do. `plugins` are those that refused at least one node: their events wake the pod."""
+    """The reason why no node is feasible. `plugins` refused at least one node: their events wake the pod."""
 
     message: str
     plugins: frozenset[str]
 
 
 class Diagnosis(NamedTuple):
-    """Nodes that filters refuse, each counted for the first that does."""
+    """Nodes that filters refuse, each counted for the first filter that refuses it."""
 
-    #: Reason, in kube-scheduler's words, and on how many nodes.
+    #: kube-scheduler's reason -> its number of nodes.
     counts: Mapping[str, int]
     plugins: frozenset[str]
-    #: The nodes that might do if pods of lower priority went away.
+    #: The nodes that may become feasible if pods of lower priority are removed.
     curable: Rows
 
 
 def diagnose(filters: Sequence[CompiledFilter], columns: Columns, rows: Rows) -> Diagnosis:
-    """What the filters, asked in their order, say of `rows`."""
+    """Ask the filters about `rows` in their order, and return their refusals."""
     counts: dict[str, int] = {}
     plugins = set()
     curable: list[Rows] = []
@@ -51,7 +51,7 @@ def diagnose(filters: Sequence[CompiledFilter], columns: Columns, rows: Rows) ->
 
 
 def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
-    """kube-scheduler's `FitError` message: reasons as "<count> <reason>", sorted as texts."""
+    """Return kube-scheduler's `FitError` message: reasons as "<count> <reason>", sorted as strings."""
     if not nodes:
         return "no nodes available to schedule pods"
     reasons = sorted(f"{count} {reason}" for reason, count in counts.items())

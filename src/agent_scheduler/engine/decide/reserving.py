@@ -1,4 +1,4 @@
-"""Reserve, as one step: what plugins take of a node for a pod beside capacity, all of it or nothing."""
+"""Reserve as one step: all resources beside capacity that plugins take on a node for a pod, or none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podinfo import PodInfo
 from .compiled import CompiledFilter
 
-#: What each plugin took, in the order of the profile's filters.
+#: The reservation of each plugin, in the order of the profile's filters.
 Reservations = Sequence[tuple[Reserve, Any]]
 
 
@@ -24,8 +24,10 @@ def reserve(
     at: str,
     writes: Writes,
 ) -> Reservations | None:
-    """`filters`: the pod's. None, and nothing is taken, where a plugin has not what the pod needs. `at` as of
-    `Reserve.reserve`. Raises what a plugin raises; then nothing is taken, either."""
+    """Reserve on `node` what the plugins of the pod's `filters` need, or return None and reserve nothing.
+
+    `at` is as for `Reserve.reserve`. Raises the error of a plugin, with nothing reserved.
+    """
     reserves = {id(plugin): plugin for plugin in profile.reserves}
     taken: list[tuple[Reserve, Any]] = []
     try:

@@ -1,8 +1,8 @@
-"""What the plugins of a class say of each row by itself, kept from pod to pod.
+"""The answers of a class's plugins for each row by itself, kept from pod to pod.
 
-Asked again only of rows that changed. What depends on nodes alone (`NodeAnswers`) is shared by classes whose compiled
-states of those plugins are equal, as answers are pure in state, columns and rows (`framework.plugin`). What depends on
-capacity alone is asked once for each class of equal rows (`capacity_classes`).
+Only changed rows are asked about again. The answers that depend on nodes alone (`NodeAnswers`) are shared by classes
+with equal compiled states of those plugins, because answers are pure in state, columns and rows (`framework.plugin`).
+Answers that depend on capacity alone are computed once for each class of equal rows (`capacity_classes`).
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from .snapshot import Snapshot
 Part = TypeVar("Part", bound=ScorePart)
 
 
-#: What reads the nodes alone; and what reads a row and what is on it.
+#: Dependencies on nodes alone, and those on a row and its pods.
 OF_NODES: Final = (Depends.NODE, Depends.NODES)
 OF_A_ROW: Final = (Depends.ROOM, Depends.USAGE)
 
 
 class NodeAnswers:
-    """What filters and scores that read the nodes alone say of each row of one snapshot.
+    """The answers of filters and scores that read nodes alone, for each row of one snapshot.
 
-    Invariant: after `refresh`, it is what the plugins would say about the nodes as they are.
+    Invariant: after `refresh`, they equal the plugins' answers for the current nodes.
     """
 
     def __init__(
         self, filters: Iterable[CompiledFilter], scores: Iterable[CompiledScore], *, rejected: bool = False
     ) -> None:
-        """`rejected`: whether some filter has no node at all."""
+        """Store the plugins that read nodes alone; `rejected` is true if a filter rejects the class on every node."""
         self.scores = tuple(each for each in scores if each.plugin.depends in OF_NODES)
         self._asked = Asked([each for each in filters if each.plugin.depends is Depends.NODE], self.scores)
         self._rejected = rejected
         self._specs_matter = any(each.plugin.depends is Depends.NODES for each in self.scores)
         self._shape = (-1, -1)
-        #: How far it has read the changes of nodes.
+        #: The position up to which the changes of nodes have been read.
         self.position = -1
-        #: Rises whenever all rows were asked about anew.
+        #: Increases whenever all rows were asked about again.
         self.generation = 0
-        #: [row] weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses, or where there
-        #: is no node. The same memory as `base_view`, which is read one by one.
+        #: [row] weighted sum of the scores that need no normalizing; `REFUSED` if a filter refuses or the row has no
+        #: node. `base_view` is the same memory, for reading single items.
         self.base: Ints = np.zeros(0, dtype=np.int64)
         self.base_view = self.base.data
-        #: Whether a score that is normalised tells nodes apart.
+        #: Whether a normalized score tells nodes apart.
         self.varies = False
-        #: Whether any of the rows in use is refused, or its sum is not 0.
+        #: Whether any row in use is refused or has a sum other than 0.
         self.matters = True
 
     def key(self) -> Hashable | None:
-        """Equal for classes that share their answers; None for a class that shares with no other."""
+        """Return a key that is equal for classes that can share these answers; None for a class that cannot share."""
         states: tuple[CompiledFilter | CompiledScore, ...] = (*self._asked.filters, *self.scores)
         key = (self._rejected, *((id(each.plugin), each.state) for each in states))
         try:
@@ -65,7 +65,7 @@ class NodeAnswers:
         return key
 
     def with_own(self, scores: Iterable[Part]) -> tuple[Part | CompiledScore, ...]:
-        """`scores`, each replaced by that of the same plugin whose raw scores are kept here."""
+        """Return `scores`, with each whose raw scores are kept here replaced by that object."""
         own = {id(each.plugin): each for each in self.scores}
         return tuple(own.get(id(each.plugin), each) for each in scores)
 
@@ -94,25 +94,25 @@ class NodeAnswers:
         self.base[rows] = REFUSED if self._rejected else np.where(there, total, REFUSED)
 
 
-#: Changed rows that are asked about one by one; more of them in one call of each plugin.
+#: Up to this number of changed rows are asked about one by one. More are asked about by one call of each plugin.
 _ONE_BY_ONE: Final = 16
 
-#: Changes for each row that there is, of which a view that is behind looks at no more one by one.
+#: The most changes per row that an outdated view examines individually.
 _CHANGES_A_ROW: Final = 1
 
-#: Before any row has been asked about. Never written to.
+#: The ranking before any row has been asked about. Never written to.
 _NO_RANKING: Final = Ranking(0)
 
 Entry = TypeVar("Entry", CompiledFilter, CompiledScore)
 
 
-#: Filters or scores that read capacity alone and are not normalised, that read a row and what is on it, and that read
-#: other rows.
+#: Filters or scores that read capacity alone and are not normalized, those that read a row and its pods, and those that
+#: read other rows.
 ByReading = tuple[list[Entry], list[Entry], list[Entry]]
 
 
 def by_reading(entries: Iterable[Entry]) -> ByReading[Entry]:
-    """Those that read the nodes alone are left out."""
+    """Group the entries by what they read. Those that read nodes alone are left out."""
     of_capacity: list[Entry] = []
     of_row: list[Entry] = []
     elsewhere: list[Entry] = []
@@ -129,7 +129,10 @@ def by_reading(entries: Iterable[Entry]) -> ByReading[Entry]:
 
 
 class RowAnswers:
-    """Invariant: after `refresh`, `ranking` is what the plugins would say, or `deferred` is set."""
+    """The answers for each row.
+
+    Invariant: after `refresh`, `ranking` equals the plugins' answers, or `deferred` is set.
+    """
 
     def __init__(
         self,
@@ -143,9 +146,9 @@ class RowAnswers:
         self._looks_elsewhere = bool(filters_elsewhere or scores_elsewhere)
         self._of_capacity = Asked(capacity_filters, capacity_scores)
         self._of_row = Asked(row_filters, row_scores)
-        #: Scores whose raw values are kept by row, and which read more than the nodes.
+        #: Scores whose raw values are kept by row, and which read more than nodes.
         self.normalized = tuple([each for each in row_scores if each.plugin.normalize is not None])
-        #: The same, as they are called for a single row; empty while `deferred`.
+        #: The same plugins as they are called for a single row; empty while `deferred`.
         self._row_filters: tuple[tuple[Callable[[Any, Columns, int], bool], Any], ...] = ()
         self._row_scores: tuple[tuple[int, Callable[[Any, Columns, int], int], Any], ...] = ()
         self._generation = -1
@@ -155,15 +158,15 @@ class RowAnswers:
         #: `capacity_classes` alone; see `first_choice`.
         self.deferred: Snapshot | None = None
         self.is_chosen_from = False
-        #: [row] weighted sum of the scores that need no normalising; `REFUSED` where a filter refuses, or where there
-        #: is no node.
+        #: [row] weighted sum of the scores that need no normalizing; `REFUSED` if a filter refuses or the row has no
+        #: node.
         self.ranking = _NO_RANKING
 
     def refresh(self, snapshot: Snapshot) -> Sequence[int] | None:
-        """Ask again about the rows that changed. Gives these; None: all were asked about, or none yet."""
+        """Ask again about the rows that changed and return these; None if all were asked about, or none yet."""
         columns, nodes, log = snapshot.columns, self.nodes, snapshot.touched
         nodes.refresh(snapshot)
-        # Of so many changes it costs more to tell which rows they are of than to ask about all rows.
+        # With more changes, finding out which rows they concern costs more than asking about all rows.
         many = log.end - self.position > _CHANGES_A_ROW * columns.size
         touched = None if many else log.since(self.position)
         self.position = log.end
@@ -183,7 +186,7 @@ class RowAnswers:
         return touched
 
     def first_choice(self, columns: Columns, count: int, offset: int) -> Sequence[int]:
-        """The best `count` rows while `deferred`. Costs a question for each class of equal rows; keeps nothing."""
+        """Return the best `count` rows while `deferred`. Asks about each class of equal rows; keeps nothing."""
         assert self.deferred is not None, "asked while rows are deferred"
         self.is_chosen_from = True
         of_capacity = self._of_capacity
@@ -192,20 +195,20 @@ class RowAnswers:
         )
 
     def all_asked(self) -> Ranking:
-        """`ranking`, of all rows."""
+        """Return `ranking` after all rows have been asked about."""
         if self.deferred is not None:
             self._ask_about_all(self.deferred)
         return self.ranking
 
     def varies(self) -> bool:
-        """Whether a score that is normalised, and does not depend on the cluster, tells nodes apart."""
+        """Return whether a normalized score that does not depend on the cluster tells nodes apart."""
         if self.nodes.varies:
             return True
-        # Mostly there is none.
+        # Usually there is no such score.
         return bool(self.normalized) and any(score.varies for score in self.normalized)
 
     def _is_of_capacity_alone(self) -> bool:
-        """Whether rows of one capacity class have the same final score, up to a constant."""
+        """Return whether rows of one capacity class have the same final score, up to a constant."""
         return not (self._looks_elsewhere or self._of_row or self.nodes.matters or self.varies())
 
     def _ask_about_all(self, snapshot: Snapshot) -> None:
@@ -236,7 +239,7 @@ class RowAnswers:
         self.ranking.set_rows(rows, both(self.nodes.base[rows], values))
 
     def _ask_about_row(self, columns: Columns, row: int) -> None:
-        """`_ask_about_rows` for one."""
+        """Ask about one row, as `_ask_about_rows` does for several."""
         total = self.nodes.base_view[row]
         if total != REFUSED:
             for feasible, state in self._row_filters:

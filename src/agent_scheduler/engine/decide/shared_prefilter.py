@@ -1,7 +1,7 @@
-"""PreFilter and PreScore state that classes share which differ in their requests alone.
+"""PreFilter and PreScore states that are shared by classes which differ only in their requests.
 
-A plugin says whether its `prepare` reads requests (`Filter.reads_requests`). What the others compile holds for every
-class with the same `PodClass.key_without_requests`.
+A plugin declares whether its `prepare` reads requests (`Filter.reads_requests`). The states of the others hold for
+every class with the same `PodClass.key_without_requests`.
 """
 
 from __future__ import annotations
@@ -27,34 +27,39 @@ from .rowanswers import OF_A_ROW, OF_NODES, NodeAnswers
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class SharedPreFilter:
-    """The plugins of a profile in their order: compiled, left out where they have nothing to say, or still to be asked
-    for each class."""
+    """The plugins of a profile in their order.
+
+    Each is compiled, left out because it does not apply, or still to be compiled for each class.
+    """
 
     filters: Sequence[FilterPart]
     scores: Sequence[ScorePart]
-    #: What those that read the nodes alone say; None where some of them are still to be asked.
+    #: The answers of the plugins that read nodes alone; None if some of these are still to be compiled.
     answers: NodeAnswers | None = None
 
 
 class SharedPreFilters:
-    """Of one profile on one snapshot. Each lives as long as a class holds it."""
+    """The shared states of one profile on one snapshot. Each lives as long as a class holds it."""
 
     def __init__(self, profile: Profile) -> None:
         self._filters = every_filter(profile)
         self._scores = profile.scores
         #: Identities of the plugins that may take more of a node than capacity.
         self.reserving = frozenset(map(id, profile.reserves))
-        #: Nothing is compiled.
+        #: The profile with nothing compiled.
         self._blank = SharedPreFilter(self._filters, self._scores)
         plugins: tuple[Filter | Score, ...] = (*self._filters, *(each.plugin for each in self._scores))
-        #: Whether no plugin that reads the nodes alone reads amounts.
+        #: Whether no plugin that reads nodes alone reads amounts.
         self._answers_hold = not any(each.reads_requests and each.depends in OF_NODES for each in plugins)
-        #: By what they say; they live as long as a class holds them.
+        #: Shared answers by their key; each lives as long as a class holds it.
         self._answers: WeakValueDictionary[Hashable, NodeAnswers] = WeakValueDictionary()
         self._kept: WeakValueDictionary[Hashable, SharedPreFilter] = WeakValueDictionary()
 
     def of(self, pod: PodClass, handle: Handle, reads: Collection[object]) -> SharedPreFilter:
-        """`reads`: as `Handle.reads` writes it down. What was compiled from other objects holds for `pod` alone."""
+        """Return the shared states for `pod`'s class.
+
+        `reads` is filled by `Handle.reads`. States that were compiled from other objects hold for `pod` alone.
+        """
         found = self._kept.get(pod.key_without_requests)
         if found is None:
             found = self._make(pod, handle, reads)
@@ -70,9 +75,12 @@ class SharedPreFilters:
         rejected: bool,
         reads: Collection[object],
     ) -> NodeAnswers:
-        """What the plugins that read the nodes alone say. `rejected`: whether some filter has no node at all."""
+        """Return the answers of the plugins that read nodes alone.
+
+        `rejected` is true if a filter rejects the class on every node.
+        """
         answers = NodeAnswers(filters, scores, rejected=rejected)
-        # What was compiled from other objects may be equal to what was compiled before these changed.
+        # A state compiled from other objects may equal one that was compiled before they changed.
         key = None if reads else answers.key()
         return answers if key is None else self._answers.setdefault(key, answers)
 
@@ -84,7 +92,7 @@ class SharedPreFilters:
                 continue
             compiled, rejection = filters_of((plugin,), pod, handle)
             if rejection is not None:
-                # Which filter is the first to reject depends on those that read amounts, too.
+                # The first filter to reject may also be one that reads amounts.
                 return self._blank
             filters += compiled
         scores: list[ScorePart] = []
@@ -105,5 +113,5 @@ class SharedPreFilters:
 
 
 def _is_of_one(score: Score) -> bool:
-    """Whether each class has to have its own: because of its amounts, or for the raw scores that are kept by row."""
+    """Return whether each class needs its own: because of its amounts, or for the raw scores that are kept by row."""
     return score.reads_requests or (score.normalize is not None and score.depends in OF_A_ROW)

@@ -1,7 +1,7 @@
-"""What one scheduling cycle sees: a copy of the ledger's columns that nothing else writes.
+"""The state that one scheduling cycle reads: a copy of the ledger's columns that only its snapshot writes.
 
-Workers share one snapshot, and each refreshes it at the start of a cycle, never within. The cost is that of the rows
-changed since its last refresh, so an idle cluster costs nothing and 100,000 nodes cost no more than ten.
+Workers share one snapshot, and each refreshes it at the start of a cycle, never within one. A refresh costs as much as
+the rows changed since the last one, so an idle cluster costs nothing, whatever its number of nodes.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from .capacity_classes import CapacityClasses
 
 
 class Hypothetical(Protocol):
-    """What is thought to be otherwise than the ledger says."""
+    """Hypothetical differences from the ledger."""
 
     @property
     def is_empty(self) -> bool: ...
 
     @property
     def terms(self) -> Collection[ExistingTerm]:
-        """Those whose columns are still needed."""
+        """The terms whose columns are still needed."""
 
     def count_anew(self, kinds: Sequence[PodsMatching]) -> None:
-        """Columns of these kinds were copied from the ledger."""
+        """Apply the hypothetical pods to columns of these kinds, which were copied from the ledger."""
 
 
 class Snapshot:
-    """Columns as of change number `sequence`, and which rows each refresh touched."""
+    """Columns as of change number `sequence`, and the rows that each refresh touched."""
 
     def __init__(self, ledger: Ledger, handle: Handle | None = None) -> None:
         self._ledger = ledger
         self.handle = handle or Handle(ledger)
         self.columns = Columns(ledger.columns.interns)
         self.sequence = 0
-        #: Which columns of counts there are: while it is the same, they are the same arrays.
+        #: The version of the set of counts: while it is unchanged, their columns are the same arrays.
         self.counts_version = 0
-        #: The ledger's, as far as it is followed.
+        #: The ledger's version that has been applied.
         self._counts_seen = 0
-        #: What is hypothetical here; None where nobody asks for more than `preemption` does.
+        #: The hypothetical pods here; None if no component but `preemption` places any.
         self.trial: Hypothetical | None = None
-        #: Rows touched, in refresh order; a class view that is behind reads its part. As the ledger's log, but private:
-        #: a view must see the snapshot's rows, not newer ones.
+        #: Rows touched, in the order of refreshes; an outdated class view reads its part. Separate from the ledger's
+        #: log because a view must see the snapshot's rows, not newer ones.
         self.touched = RowLog()
-        #: Those of them whose node changed.
+        #: Those of the touched rows whose node changed.
         self.respecified = RowLog()
-        #: Names how often resources or rows have grown, which makes every view rebuild.
+        #: Changes when the number of resources or rows grows, which makes every view rebuild.
         self.shape = (0, 0)
         self._capacity_classes = CapacityClasses()
         self.refresh()
 
     def refresh(self) -> bool:
-        """Catch up with the ledger. Returns whether anything had changed. Nothing may be hypothetical."""
+        """Apply the ledger's changes. Return whether there were any. Nothing may be hypothetical."""
         ledger, columns = self._ledger, self.columns
         if ledger.counts_version != self._counts_seen:
             self.take_new_counts()
@@ -78,12 +78,12 @@ class Snapshot:
 
     @property
     def capacity_classes(self) -> CapacityClasses:
-        """Up to date with the snapshot."""
+        """The capacity classes, refreshed to the snapshot."""
         self._capacity_classes.refresh(self.columns, self.touched)
         return self._capacity_classes
 
     def take_new_counts(self) -> None:
-        """Copy the columns of what has been counted only since the last refresh, and drop those of what is no more."""
+        """Copy the columns of counts that were added since the last refresh, and drop those that were removed."""
         version = self._ledger.counts_version
         if version == self._counts_seen:
             return
@@ -95,5 +95,5 @@ class Snapshot:
             self.trial.count_anew(self.columns.copy_counts(self._ledger.columns, keep=self.trial.terms))
 
     def forget_counts(self) -> None:
-        """Have the next refresh drop columns of terms that the ledger does not have."""
+        """Make the next refresh drop columns of terms that the ledger does not have."""
         self._counts_seen = -1

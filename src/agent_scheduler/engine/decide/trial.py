@@ -1,13 +1,12 @@
-"""Pods that are thought to be placed or gone: columns as they would be, and the journal by which they are put back.
+"""Hypothetical placements and removals: columns with these changes, and the journal that undoes them.
 
-Compiled filters and scores read columns, so a question of the kind "would it fit without these, beside those" is asked
-by changing rows, asking, and undoing each change, the latest first.
+Compiled filters and scores read columns, so the question "would the pod fit without these pods and beside those" is
+answered by changing rows, asking, and undoing each change, the latest first.
 
-- `WhatIf`: for one question, on the ledger's columns or a snapshot's, with class views left alone.
-- `Trial`: for as long as its owner likes, on a snapshot that nobody else has. Its views are kept up to date, a row a
-  change.
+- `WhatIf`: for one question, on the ledger's columns or a snapshot's. Class views are not updated.
+- `Trial`: for as long as its owner needs it, on a snapshot of its own. Its views are kept current, one row per change.
 
-Versions of rows are left alone: they say what the ledger has seen.
+Versions of rows are unchanged: they describe the changes of the ledger.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from .hypothetical import is_hypothetical, note
 from .reserving import Reservations, reserve, unreserve
 from .snapshot import Snapshot
 
-#: A place in a journal.
+#: A position in a journal.
 Mark = NewType("Mark", int)
 Quietly = Callable[[], AbstractContextManager[None]]
 
@@ -41,7 +40,7 @@ START: Final = Mark(0)
 
 
 class Change(NamedTuple):
-    """A pod that came to a row (1) or left it (-1), and what the row was before."""
+    """A pod that was added to a row (1) or removed from it (-1), and the former values of the row."""
 
     pod: PodInfo
     row: int
@@ -49,28 +48,28 @@ class Change(NamedTuple):
     taken: Amounts
     ports: frozenset[HostPort] | None
     gpus: Free
-    #: The devices that the pod has there, or had.
+    #: The devices that the pod has or had there.
     given: Indices
-    #: Whether `Columns.absent` says it: a placed pod left, or is back.
+    #: Whether `Columns.absent` records the change: a placed pod was removed, or is back.
     of_placed: bool
-    #: Those of its terms that nobody had before.
+    #: Those of its terms that no pod had before.
     terms: tuple[ExistingTerm, ...]
 
 
 class WhatIf:
-    """Owner of what is hypothetical in some columns (the ledger's own, or those of a snapshot that is up to date with
-    it). Several may be at work on the same columns if the later one ends first.
+    """Owns the hypothetical changes of some columns: the ledger's own, or those of a snapshot that is current.
 
-    Invariant: undone from the last change to a mark, columns are byte for byte what they were at the mark.
+    Several may work on the same columns if the later one ends first. Invariant: after a rollback to a mark, the columns
+    are byte for byte what they were at the mark.
     """
 
     def __init__(self, ledger: Ledger, columns: Columns) -> None:
         self._ledger = ledger
         self._columns = columns
         self._journal: list[Change] = []
-        #: The latest place that a rollback may go back to.
+        #: The latest position that a rollback may go back to.
         self._marked = START
-        #: Class of pods that came and have terms about others -> one of them, and how often one came.
+        #: Class of added pods with terms about others -> one of them, and the number of additions.
         self._speaking: dict[PodClass, tuple[PodInfo, int]] = {}
 
     def __enter__(self) -> WhatIf:
@@ -82,25 +81,25 @@ class WhatIf:
         self.rollback(START)
 
     def place(self, pod: PodInfo, row: int) -> None:
-        """The pod stands on `row`, too: one that waits, or one that was taken away."""
+        """Add the pod to `row`: a waiting pod, or one that was removed."""
         self._change(pod, row, 1)
 
     def remove(self, pod: PodInfo, row: int) -> None:
-        """The pod is gone from `row`: one that is placed there, or one that was put there."""
+        """Remove the pod from `row`: a placed pod, or one that was added."""
         journal = self._journal
         if len(journal) > self._marked and journal[-1][:3] == (pod, row, 1):
-            # As it came. Else what is tried and discarded again and again would make the journal long.
+            # Undoes the addition, because trying and discarding again and again would make the journal long.
             self._undo(journal.pop())
         else:
             self._change(pod, row, -1)
 
     @property
     def beside(self) -> Sequence[PodInfo]:
-        """Pods that came and may have something to say about others, one of each class; for `Handle.class_of`."""
+        """One pod of each class of added pods with terms about others; for `Handle.class_of`."""
         return [each for each, _ in self._speaking.values()] if self._speaking else ()
 
     def gpus_now(self, row: int) -> Free:
-        """What GPUs have free beside placed pods that were taken away, which still have theirs."""
+        """Return the free shares of GPUs while removed placed pods still have theirs."""
         free, placements = self._columns.gpus.get(row, NO_GPUS), self._ledger.placements
         for uid in self._columns.absent if free else ():
             if self._is_placed_on(uid, row):
@@ -108,10 +107,10 @@ class WhatIf:
         return free
 
     def count_anew(self, kinds: Sequence[PodsMatching]) -> None:
-        """Columns of these kinds are as the ledger counts them: have the changes in them that it does not show.
+        """Apply the journal to columns of these kinds, which were just counted from the ledger.
 
-        A change that it shows, of a pod that was bound or evicted since, is only undone in them; their rows have
-        changed in the ledger, and the next refresh copies them.
+        A change that the ledger already has, of a pod that was bound or evicted since, is skipped here and only undone
+        later; its row has changed in the ledger, so the next refresh copies it.
         """
         columns = self._columns
         for pod, row, sign, *_ in self._journal:
@@ -127,7 +126,7 @@ class WhatIf:
         return self._marked
 
     def rollback(self, mark: Mark) -> None:
-        """Undo what came after `mark`."""
+        """Undo the changes after `mark`."""
         journal = self._journal
         self._marked = min(self._marked, mark)
         while len(journal) > mark:
@@ -180,7 +179,7 @@ class WhatIf:
             del self._speaking[pod.cls]
 
     def _tell_by_name(self, pod: PodInfo, row: int, sign: int, given: Indices) -> bool:
-        """As `Change.of_placed`."""
+        """Record the pod by UID if its class needs that. Return `Change.of_placed`."""
         columns, uid = self._columns, pod.uid
         if sign > 0:
             if uid in columns.absent and self._is_placed_on(uid, row):
@@ -197,7 +196,7 @@ class WhatIf:
         return node is not None and placement is not None and placement.node_name == node.name
 
     def _stands(self, pod: PodInfo, row: int, sign: int, given: Indices) -> None:
-        """A pod that is placed nowhere, or elsewhere, comes to stand on `row` with these devices, or no longer does."""
+        """Add a pod that is not placed on `row` in the ledger, or remove it if `sign` is negative."""
         volumes, ports, columns = pod.cls.volumes, pod.cls.host_ports, self._columns
         if pod.cls.gpu:
             note(columns.hypothetical_gpus, row, pod.uid, given if sign > 0 else None)
@@ -217,8 +216,10 @@ class WhatIf:
         columns.set_ports(row, frozenset(taken))
 
     def _devices_of(self, pod: PodInfo, row: int, sign: int, free: Free) -> Indices:
-        """Those that the pod has on a row that it leaves, or is to have where it comes to. One that came in thought may
-        be placed there by now, with others."""
+        """Return the devices of a pod on a row that it leaves, or those to assign on a row that it is added to.
+
+        A pod that was added hypothetically may by now be placed there with other devices.
+        """
         columns, uid = self._columns, pod.uid
         if sign < 0 and (there := columns.hypothetical_gpus.get(row, {}).get(uid)) is not None:
             return there
@@ -227,7 +228,7 @@ class WhatIf:
         return choose(free, pod.cls.gpu) if sign > 0 else ()
 
     def _add_terms(self, terms: Iterable[ExistingTerm]) -> tuple[ExistingTerm, ...]:
-        """Those that had no column of counts."""
+        """Create columns of counts for terms without one, and return these terms."""
         columns = self._columns
         new = tuple(dict.fromkeys(term for term in terms if term not in columns.terms))
         for term in new:
@@ -240,11 +241,11 @@ class WhatIf:
 
 
 class Trial(WhatIf):
-    """Hypothetical placements on a snapshot of its own. Owner of the snapshot's columns between two refreshes, and of
-    what plugins have reserved for its pods until it is handed over.
+    """Hypothetical placements on a snapshot of its own.
 
-    Never awaits. Where `place` has had anything reserved, nobody else may have a turn before the pod is handed over or
-    rolled back: what is reserved is so for the whole process.
+    Owns the snapshot's columns between two refreshes, and the plugins' reservations for its pods until `hand_over`.
+    Never awaits. After a `place` that reserved anything, no other code may run before the pod is handed over or rolled
+    back: reservations are valid for the whole process.
     """
 
     def __init__(
@@ -255,20 +256,23 @@ class Trial(WhatIf):
         writes: Writes,
         quietly: Quietly = nullcontext,
     ) -> None:
-        """`views`: by profile, on `snapshot`. `writes`: what plugins give back through. In `quietly` is reserved and
-        given back: nobody has seen it, and those who wait must not be told, or its own pods would be tried again and
-        again."""
+        """Attach to `snapshot`.
+
+        `views` are by profile, on `snapshot`. Plugins release through `writes`. Reservations are made and released in
+        `quietly`: no other component has seen them, and waiting pods must not be woken by them, or the trial's own pods
+        would be tried again and again.
+        """
         WhatIf.__init__(self, ledger, snapshot.columns)
         self._snapshot = snapshot
         self._views = views
         self._writes = writes
         self._quietly = quietly
         snapshot.trial = self
-        #: The time, for what plugins write, as the API has it. Set by whoever has a clock.
+        #: The time for plugins' writes in the API's format. Set by the component that has a clock.
         self.at = ""
-        #: UID -> what is reserved for it, by pods that `place` has put somewhere.
+        #: UID -> the reservations for a pod that was placed.
         self._reserved: dict[str, Reservations] = {}
-        #: Columns of terms that only its pods had. Kept, as answers tell columns apart by identity.
+        #: Columns of terms that only its pods had. Kept because answers tell columns apart by identity.
         self._own_terms: dict[ExistingTerm, Ints] = {}
 
     @property
@@ -277,22 +281,24 @@ class Trial(WhatIf):
 
     @property
     def sequence(self) -> int:
-        """Of the ledger, for `follow`."""
+        """The ledger's sequence, for `follow`."""
         return self._ledger.sequence
 
     @property
     def holds_reservations(self) -> bool:
-        """Whether others have to wait."""
+        """Whether other code has to wait."""
         return bool(self._reserved)
 
     def view_of(self, pod: PodInfo) -> ClassView:
-        """The view that the pod is decided in beside those that are thought to be placed, up to date with the trial."""
+        """Return the view for the pod beside the hypothetical pods, refreshed to the trial."""
         cls = self._snapshot.handle.class_of(pod, beside=self.beside)
         return self._views[pod.scheduler_name].of(cls)
 
     def try_place(self, pod: PodInfo, row: int, view: ClassView) -> bool:
-        """`place` for a pod decided in `view`, with Reserve of its plugins. False, and nothing is changed, where one of
-        them no longer has what the pod needs."""
+        """Place a pod that was decided in `view`, with Reserve of its plugins.
+
+        Return false, with nothing changed, if a plugin no longer has what the pod needs.
+        """
         if view.reserves:
             reservations = self._reserve(pod, row, view)
             if reservations is None:
@@ -306,19 +312,21 @@ class Trial(WhatIf):
         return self._reserved.get(pod.uid, ())
 
     def follow(self, sequence: int) -> None:
-        """Have views ask anew about rows that the ledger was told of since, for what they ask of live state: devices,
-        which reservations change, and for which a search may have come to no end."""
+        """Make views ask again about the rows that the ledger changed since `sequence`.
+
+        They read live state: reservations change devices, and a search for devices may be unfinished.
+        """
         rows, size = self._ledger.rows_since(sequence), self._columns.size
         self._snapshot.touched.extend(
             list(range(size)) if rows is None else [row for row in rows if row < size]
         )
 
     def hand_over(self, pod: PodInfo) -> Reservations:
-        """What is reserved for the pod is somebody else's to give back from now on."""
+        """Return the reservations for the pod. The caller has to release them from now on."""
         return self._reserved.pop(pod.uid, ())
 
     def give_back(self, pod: PodInfo) -> None:
-        """Others may have what is reserved for the pod, if anything is; it stays where it is put."""
+        """Release the reservations for the pod, if any. The pod stays where it is placed."""
         reservations = self._reserved.pop(pod.uid, None)
         if reservations is not None:
             assert isinstance(pod, PodInfo), "only pods that wait have anything reserved"
@@ -328,16 +336,16 @@ class Trial(WhatIf):
             self.follow(before)
 
     def reset(self) -> None:
-        """Undo everything, and bring the snapshot up to date with the ledger."""
+        """Undo all changes and refresh the snapshot from the ledger."""
         self.rollback(START)
         if any(term not in self._ledger.terms for term in self._columns.terms):
-            # What journals kept alive, and the ledger has no more.
+            # Journals kept these terms, and the ledger no longer has them.
             self._snapshot.forget_counts()
         self._own_terms.clear()
         self._snapshot.refresh()
 
     def abandon(self) -> None:
-        """Give back what is reserved; the snapshot is not used any more."""
+        """Release the reservations; the snapshot is not used afterwards."""
         for uid in list(self._reserved):
             self.give_back(next(change.pod for change in self._journal if change.pod.uid == uid))
 
@@ -345,7 +353,7 @@ class Trial(WhatIf):
 
     @property
     def terms(self) -> frozenset[ExistingTerm]:
-        """Those whose columns the journal goes on to need."""
+        """The terms whose columns the journal still needs."""
         return frozenset(term for change in self._journal for term in change.pod.cls.existing)
 
     # ---- inside

@@ -1,1 +1,1 @@
-"""Dynamic resource allocation (resource.k8s.io/v1): which devices a pod's claims get, and on which nodes."""
+"""Dynamic resource allocation (resource.k8s.io/v1): the devices of a pod's claims, and the nodes that have them."""

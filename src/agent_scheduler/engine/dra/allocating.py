@@ -1,6 +1,6 @@
-"""What one search is allocating at the moment, and whether a device can be added to it.
+"""The choices of a running search, and whether a device can be added to them.
 
-All of it can be undone, the last first: a search goes back when a request has no device left.
+Each step can be undone, the last first: a search backtracks when a request has no device left.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ class Choice(NamedTuple):
 
     request: RequestData
     slot: DeviceSlot
-    #: Of a shared device.
+    #: The amounts taken from a shared device.
     consumed: tuple[Consumption, ...]
 
 
 class Allocating:
-    """`index` is that of one of `slots`."""
+    """The devices chosen so far for some claims. `index` is that of one of `slots`."""
 
     def __init__(self, claims: Sequence[ClaimPlan], slots: Sequence[DeviceSlot]) -> None:
         self._claims: list[ClaimPlan] = []
         self._slots = slots
-        #: Why a request for all devices could not be met though they are there; empty if that never happened.
+        #: The reason why a request for all devices failed although they exist; empty if that never happened.
         self.problem = ""
-        #: By claim.
+        #: The choices by claim.
         self.chosen: list[list[Choice]] = []
-        #: Bits of slots that are taken exclusively; and by claim, of slots that it has in any way.
+        #: Bits of slots that are taken exclusively; and by claim, bits of slots that it has in any way.
         self._taken = 0
         self._used: list[int] = []
-        #: By claim and constraint: the values of its devices.
+        #: [claim][constraint] the values of the claim's devices.
         self._values: list[list[list[Attribute]]] = []
-        #: (pool, counter) -> what the devices taken here use of it.
+        #: (pool, counter) -> the amount that the devices taken here use.
         self._counters: dict[CounterKey, int] = {}
-        #: Slot -> what is taken of a shared device here, one entry a use.
+        #: Slot -> the amounts taken from a shared device here, one entry per use.
         self._shares: dict[int, list[tuple[Consumption, ...]]] = {}
         self._has_admin = False
         for claim in claims:
             self.begin(claim)
 
     def begin(self, claim: ClaimPlan) -> None:
-        """One claim more, behind the others."""
+        """Add a claim after the others."""
         self._claims.append(claim)
         self.chosen.append([])
         self._used.append(0)
@@ -54,13 +54,15 @@ class Allocating:
         self._has_admin = self._has_admin or any(request.option.admin for request in claim.subrequests)
 
     def drop(self) -> None:
-        """Undo the last `begin`, once all devices of the claim are given back."""
+        """Undo the last `begin`, after all devices of the claim are given back."""
         for each in (self._claims, self.chosen, self._used, self._values):
             each.pop()
 
     def rest(self, claim_index: int, request_index: int, known: int = 0) -> Hashable:
-        """Equal where all that is left to be done has the same choice. `known`: bits of slots of which the caller knows
-        itself whether they are taken."""
+        """Return a value that is equal if the remaining requests have the same choices.
+
+        `known` has the bits of slots whose state the caller knows itself.
+        """
         return (
             claim_index,
             request_index,
@@ -71,17 +73,19 @@ class Allocating:
         )
 
     def taken(self, known: int = 0) -> Hashable:
-        """Equal where the same is taken of the same devices."""
+        """Return a value that is equal if the same is taken from the same devices."""
         return (
             self._taken & ~known,
-            # What else is in use follows from the slots that are taken.
+            # Other uses follow from the taken slots.
             tuple(sorted(self._counters.items())) if self._has_admin else (),
             tuple((slot, tuple(uses)) for slot, uses in sorted(self._shares.items()) if uses),
         )
 
     def is_free(self, claim_index: int, request: RequestData, index: int, slot: DeviceSlot) -> bool:
-        """Whether neither others nor this search have the device in a way that keeps the request from it. What is left
-        of a shared device is asked by `take`."""
+        """Return whether no use by others or by this search excludes the request from the device.
+
+        `take` checks the remaining amounts of a shared device.
+        """
         if slot.facts.shared:
             return request.option.admin or slot.name not in slot.pool.exclusive
         if self._used[claim_index] >> index & 1:
@@ -100,7 +104,10 @@ class Allocating:
         *,
         must: bool = False,
     ) -> bool:
-        """Take a device that is free and selected, if nothing else is against it. False, and nothing is changed."""
+        """Take a free and selected device if nothing else excludes it.
+
+        Return false, with nothing changed, otherwise.
+        """
         slot = self._slots[index]
         device = slot.device
         if device.taints and not request.tolerates(device.taints):
@@ -144,7 +151,7 @@ class Allocating:
         self._note(claim_index, choice.request, index, -1)
 
     def _note(self, claim_index: int, request: RequestData, index: int, sign: int) -> None:
-        """Count what the device is to counters and constraints, before it is taken or after it was given back."""
+        """Update counters and constraints for a device, before it is taken or after it was given back."""
         slot = self._slots[index]
         if slot.device.consumes and self._needs_counters(index, slot):
             for counter, size in slot.device.consumes:
@@ -160,8 +167,7 @@ class Allocating:
                 values.pop()
 
     def _agrees(self, claim_index: int, request: RequestData, slot: DeviceSlot) -> bool:
-        """Whether the constraints on the request (`matchAttribute`, `distinctAttribute`) allow the device beside those
-        that the claim has."""
+        """Return whether the constraints on the request (`matchAttribute`, `distinctAttribute`) allow the device."""
         constraints = self._claims[claim_index].spec.constraints
         for index in request.applying:
             value = slot.facts.attribute(constraints[index].attribute)
@@ -176,17 +182,16 @@ class Allocating:
         return True
 
     def _needs_counters(self, index: int, slot: DeviceSlot) -> bool:
-        """Whether its counters have to be free, for admin access, too: they are not in use already by others who share
-        it."""
+        """Return whether its counters must be free, also for admin access: not if a sharing use has them already."""
         return not (slot.facts.shared and (self._shares.get(index) or slot.name in slot.pool.shares))
 
 
-#: No answer is kept: None is one, of devices that cannot give what is asked for.
+#: Marks a missing answer; None is the answer for devices that cannot provide the request.
 _UNKNOWN: Final[Any] = object()
 
 
 def wanted_of(request: RequestData, slot: DeviceSlot) -> tuple[Consumption, ...] | None:
-    """What a request takes of the device's capacities; None if there is not so much left."""
+    """Return the amounts that a request takes of the device's capacities; None if not enough is left."""
     facts = slot.facts
     amounts: tuple[Consumption, ...] | None = facts.answers.get(request.capacity_key, _UNKNOWN)
     if amounts is _UNKNOWN:

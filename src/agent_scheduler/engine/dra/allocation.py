@@ -1,4 +1,4 @@
-"""What a claim has, or is to get: read from its status, or found by the allocator and written there."""
+"""The allocation of a claim: read from its status, or found by the allocator and written there."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from .devices import DeviceId
 
 
 class Use(NamedTuple):
-    """A device of one result, or a share of it, that other claims cannot have. Results with admin access have no
-    `Use`."""
+    """A device of one result, or a share of it, that is not available to other claims. Admin access has no `Use`."""
 
     id: DeviceId
-    #: Whether others may use it, too, as far as its capacity goes.
+    #: Whether others may also use it, within its capacity.
     shared: bool
-    #: Capacity -> billionths; of shared devices only.
+    #: Capacity -> billionths; only for shared devices.
     consumed: tuple[tuple[str, int], ...] = ()
 
 
 class AllocatedDevices(msgspec.Struct, frozen=True):
-    """The devices of an allocation that others cannot have. Equal by content."""
+    """The devices of an allocation that are not available to others. Equal by content."""
 
     uses: tuple[Use, ...]
     #: The nodes where the claim can be used; None for all.
     reach: Reach | None
-    #: What of it cannot be read; empty if all can.
+    #: The error of an invalid part; empty if all is valid.
     error: str = ""
 
 
@@ -47,9 +46,9 @@ class RequestResult(NamedTuple):
     admin: bool
     tolerations: tuple[Any, ...]
     shared: bool
-    #: What is taken of the capacities of a shared device.
+    #: The amounts taken of the capacities of a shared device.
     consumed: tuple[tuple[str, Amount], ...]
-    #: Binding conditions of the device, and those that say that they will not come true.
+    #: Binding conditions of the device, and those that report their failure.
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
 
@@ -63,19 +62,19 @@ class Config(NamedTuple):
 
 @dataclass(slots=True)
 class Allocation:
-    """A valid answer to one claim, on the node that it was found for. Not to be changed."""
+    """A valid allocation for one claim on the node that it was found for. Immutable."""
 
     results: tuple[RequestResult, ...]
     configuration: tuple[Config, ...]
     #: None: the claim can be used anywhere.
     selector: NodeSelector | None
-    #: What it is worth that requests got their first alternatives; the sum over claims ranks nodes.
+    #: The value of the chosen alternatives, higher for earlier ones; the sum over claims ranks nodes.
     preference: int = 0
     _allocated: AllocatedDevices | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def allocated(self) -> AllocatedDevices:
-        """Made once, at the first call."""
+        """The devices of the allocation, computed on the first call."""
         if self._allocated is None:
             self._allocated = AllocatedDevices(
                 tuple(
@@ -97,7 +96,7 @@ class Allocation:
         return frozenset(each.id.driver for each in self.results if each.binding_conditions)
 
     def status(self, claim_uid: str, at: str = "") -> dict[str, Any]:
-        """The claim's `status.allocation`. `at`: the time, as the API has it."""
+        """Return the claim's `status.allocation`. `at` is the time in the API's format."""
         devices: dict[str, Any] = {
             "results": [_result(each, claim_uid, index) for index, each in enumerate(self.results)]
         }
@@ -112,7 +111,7 @@ class Allocation:
 
 
 def share_id(claim_uid: str, index: int) -> str:
-    """Names one use of a shared device; a UUID, for the API server asks for one, and the same whenever asked."""
+    """Return the stable name of one use of a shared device; a UUID, as the API server requires."""
     digits = hashlib.sha256(f"{claim_uid}/{index}".encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
 
@@ -149,7 +148,10 @@ def _config(each: Config) -> dict[str, Any]:
 
 
 def allocated_devices(wire: dra.AllocationResult) -> AllocatedDevices:
-    """Never raises: what cannot be read is in `error`, and a capacity that cannot counts as all there may be."""
+    """Decode an allocation.
+
+    Never raises: errors are in `error`, and an invalid capacity counts as the whole device.
+    """
     uses, errors = [], []
     for index, result in enumerate(wire.devices.results or ()):
         if result.admin_access:

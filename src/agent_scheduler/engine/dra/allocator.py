@@ -1,8 +1,8 @@
-"""Which devices the claims of a pod get on a node: complete, deterministic, and a portion at a time.
+"""The devices of a pod's claims on a node: complete, deterministic, and in portions.
 
 The rules are those of kube-scheduler's structured allocator, with these differences. Where an expression or a request
-for all devices makes that one give up the pod, this one refuses the node. Admin access to a device keeps no other claim
-from it.
+for all devices makes kube-scheduler reject the pod, only the node is refused here. Admin access to a device does not
+exclude other claims.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from .search import Search
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 TIMED_OUT: Final = "timed out trying to allocate devices"
-#: A claim of an attempt that came to nothing is still there.
+#: A claim of a failed attempt still exists.
 LEFT_OVER: Final = "cannot schedule extended resource claim"
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 
-#: What it costs to ask about a node at all.
+#: The cost of visiting a node at all, in steps.
 VISIT: Final = 15
 #: `FirstAvailableDeviceRequestMaxSize`.
 _ALTERNATIVES: Final = 8
 
 
 class CannotAllocate(msgspec.Struct, frozen=True):
-    """`reason` is in kube-scheduler's words."""
+    """A refusal; `reason` is kube-scheduler's message."""
 
     reason: str
 
 
 class Undecided(CannotAllocate, frozen=True):
-    """The budget was used up before there was an answer. `search` can be gone on with; None: it was not begun."""
+    """The budget was exhausted before there was an answer. `search` can be resumed; None if it was not started."""
 
     search: Any = None
 
 
-#: Of a node that there was no budget left for.
+#: The answer for a node that no budget was left for.
 NOT_ASKED: Final = Undecided(TIMED_OUT)
 
 
@@ -62,9 +62,10 @@ def allocate(
     budget: SearchBudget | None = None,
     begun: Undecided = NOT_ASKED,
 ) -> tuple[Allocation, ...] | CannotAllocate:
-    """An allocation for each of `demand.to_allocate`, in their order, and one more, at the end, for extended resources
-    that devices stand for on this node. Pure: it takes nothing, see `Devices.assume`. `begun`: what came of it before,
-    if nothing has changed since."""
+    """Allocate each of `demand.to_allocate`, in their order, and at the end extended resources from devices.
+
+    Pure: it takes nothing, see `Devices.assume`. `begun` is the earlier result if nothing has changed since.
+    """
     budget = budget or SearchBudget()
     budget.left -= VISIT
     plan = plan_of(demand, devices)
@@ -102,7 +103,7 @@ def _why(there: NodeDevices) -> str:
     invalid = [trouble for _, trouble in there.unusable if trouble]
     if not invalid:
         return CANNOT_ALLOCATE
-    # What is invalid by what its driver says is named in kube-scheduler's words; what cannot be read, by its place.
+    # Inconsistent data has kube-scheduler's message only; invalid data also names its place.
     unreadable = [trouble for trouble in invalid if trouble.startswith("resource slice ")]
     return f"{INVALID_POOLS}: {unreadable[0]}" if unreadable else INVALID_POOLS
 
@@ -134,7 +135,7 @@ def allocation_of(claim: ClaimPlan, choices: Sequence[Choice], node: NodeInfo) -
 
 
 def _configuration(claim: ClaimPlan, chosen: Sequence[RequestData]) -> tuple[Config, ...]:
-    """That of the classes, each once, then that of the claim, as far as it is about what was chosen."""
+    """Return the configuration of the classes, without duplicates, then that of the claim, for the chosen requests."""
     if not claim.configured:
         return ()
     names: dict[str, list[str]] = {}
@@ -159,7 +160,7 @@ def _configuration(claim: ClaimPlan, chosen: Sequence[RequestData]) -> tuple[Con
 
 
 def selector_of(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | None:
-    """Where the claim can be used: on this node alone if one of its devices can, else wherever all of them can."""
+    """Return where the claim can be used: only on this node if one of its devices requires it, or wherever all can."""
     fields: list[Requirement] = []
     labels: list[Requirement] = []
     for choice in choices:
@@ -175,7 +176,7 @@ def selector_of(choices: Sequence[Choice], node: NodeInfo) -> NodeSelector | Non
 
 @lru_cache(maxsize=8192)
 def _only(node_name: str) -> NodeSelector:
-    """Of one node, which many allocations have."""
+    """Return the selector of one node, which many allocations share."""
     only = Requirement("metadata.name", "In", [node_name])
     return NodeSelector([NodeSelectorTerm(match_fields=[only])])
 
@@ -185,7 +186,7 @@ def _add(known: list[Requirement], more: Sequence[Requirement]) -> None:
 
 
 def lacking(refused: CannotAllocate, demand: Demand, devices: Devices, node: NodeInfo) -> str:
-    """The reason, and for each request how many devices match it and how many of these are free."""
+    """Return the reason, and for each request the numbers of matching and of free devices."""
     if refused.reason != CANNOT_ALLOCATE:
         return refused.reason
     slots = devices_of(devices, node).slots
@@ -219,12 +220,11 @@ class _Kept(NamedTuple):
 
 
 def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudget | None = None) -> Answer:
-    """`allocate`, kept by demand and node until something changes that the node's answer depends on. Without steps in
-    the budget only what is known is said.
+    """Return `allocate`, cached by demand and node until an input of the answer changes.
 
-    Where devices were only taken since, no search can find more than before: a refusal still holds, and so does an
-    allocation whose devices are all still free. What a budget has cut short is no answer: the search is kept, and gone
-    on with when the node is asked about again.
+    Without steps in the budget only cached answers are returned. If devices were only taken since, no search can find
+    more than before: a refusal still holds, and so does an allocation whose devices are all still free. A search that a
+    budget has cut short is no answer: it is kept, and resumed when the node is asked about again.
     """
     plan = plan_of(demand, devices)
     kept, key, stamp, freed = _place_of(demand, devices, node)
@@ -248,13 +248,13 @@ def answer(demand: Demand, devices: Devices, node: NodeInfo, budget: SearchBudge
 def _place_of(
     demand: Demand, devices: Devices, node: NodeInfo
 ) -> tuple[MutableMapping[Any, _Kept], str | NodeDevices, tuple[int, int], tuple[int, int]]:
-    """Where the answer is kept, under which key, and the stamps of one that is given now."""
+    """Return the cache of the answer, its key, and the stamps of an answer given now."""
     plan = plan_of(demand, devices)
     stamp, freed = devices.pools.stamp(node.name), devices.pools.freed_stamp(node.name)
     if not (plan.problem or demand.allocated or demand.extended):
         there = devices_of(devices, node)
         if there.shared:
-            # None of these nodes has pools of its own, and no answer is about one of them alone.
+            # None of these nodes has pools of its own, and no answer concerns only one of them.
             return plan.shared_answers, there, (0, stamp[1]), (0, freed[1])
     return plan.answers, node.name, stamp, freed
 
@@ -263,15 +263,17 @@ def _place_of(
 def answering(
     demand: Demand, devices: Devices, node: NodeInfo, allocations: tuple[Allocation, ...]
 ) -> Iterator[None]:
-    """Meanwhile, until anything changes, `answer` says this of the node, which somebody has found out who looks at more
-    than one pod."""
+    """Return a context in which `answer` returns these allocations for the node, until anything changes.
+
+    For callers that decide about more than one pod.
+    """
     kept, key, stamp, freed = _place_of(demand, devices, node)
     before = kept.get(key)
     kept[key] = _Kept(stamp, freed, node, allocations)
     try:
         yield
     finally:
-        # It is not what the pod would be given by itself.
+        # The pod by itself would get another answer.
         if before is None:
             del kept[key]
         else:
@@ -279,13 +281,13 @@ def answering(
 
 
 def _holds(found: Answer, devices: Devices) -> bool:
-    """Whether an answer is what would be found, though devices were taken since."""
+    """Return whether an answer still holds although devices were taken since."""
     if isinstance(found, CannotAllocate):
         return found.reason == CANNOT_ALLOCATE
     return devices.pools.are_free(use for each in found for use in each.allocated.uses)
 
 
 def _alike(one: NodeInfo, other: NodeInfo) -> bool:
-    """Whether nothing that is read of a node differs."""
+    """Return whether two nodes are equal in all inputs of an answer."""
     labels: Mapping[str, str] = one.labels
     return labels == other.labels and one.allocatable == other.allocatable

@@ -1,12 +1,12 @@
-"""What was decided about claims and is not yet seen on the API server: allocations, and reservations for pods.
+"""Decisions about claims that the watch has not reported yet: allocations, and reservations for pods.
 
-    assume ──> written (the API server took the write) ──> dropped, when the watch shows that version or a newer one
-       └─────> forget (the bind came to nothing before the write)
+    assume ──> written (the API server accepted it) ──> dropped when the watch reports that version or a newer one
+       └─────> forget (the bind failed before the write)
 
-Before an allocation is written the claim may change in ways that do not matter (the finalizer that has to be there
-first, above all), so what the watch shows of a claim without an allocation ends nothing that has not been written.
-What was written stays assumed until the watch shows it, whether or not the attempt is forgotten. So does the removal of
-a pod from `reservedFor`, or of an allocation, once the API server has accepted it.
+Before an allocation is written the claim may change in irrelevant ways (above all, by the finalizer that has to be
+added first), so a reported claim without an allocation ends nothing that has not been written. Written changes stay
+assumed until the watch reports them, even if the attempt is forgotten. So does the removal of a pod from `reservedFor`,
+or of an allocation, once the API server has accepted it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ UNWRITTEN = -1
 
 @dataclass(slots=True, eq=False)
 class Assumed:
-    """Of the claim with this `uid`."""
+    """The assumptions about the claim with this `uid`."""
 
     uid: str
     #: None: the claim was allocated before, and only reservations are assumed.
     allocation: AllocatedDevices | None = None
-    #: The pod for which it was allocated, and the group of that.
+    #: The pod for which it was allocated, and the group of that pod.
     allocated_for: str = ""
     group: GroupKey | None = None
     #: The version that has the allocation.
     written: int = UNWRITTEN
-    #: The version that has no allocation any more.
+    #: The version that no longer has an allocation.
     deallocated: int = UNWRITTEN
     #: UID of a pod -> the version that has its reservation.
     holders: dict[str, int] = field(default_factory=dict)
-    #: UID of a pod -> the version that has its reservation no more.
+    #: UID of a pod -> the version that no longer has its reservation.
     unreserved: dict[str, int] = field(default_factory=dict)
-    #: Pods for which anything is assumed of it.
+    #: Pods for which anything is assumed about it.
     known: set[str] = field(default_factory=set)
 
     def allocation_for(self, group: GroupKey | None) -> AllocatedDevices | None:
-        """What members of this group, or pods of none, may count on."""
+        """Return the allocation that members of this group, or pods of none, may use."""
         shared = group is not None and group == self.group
         return self.allocation if shared or self.written > UNWRITTEN else None
 
@@ -56,12 +56,12 @@ class Assumed:
 
     @property
     def latest(self) -> int:
-        """The newest version that is known to be on the API server and was not seen."""
+        """The newest version that is known to be on the API server and not reported by the watch."""
         return max(self.written, self.deallocated, *self.holders.values(), *self.unreserved.values())
 
 
 class AssumedClaims:
-    """By claim. Invariant: an entry assumes something, and its pods are those that `held` names for it."""
+    """Assumptions by claim. Invariant: an entry is not empty, and its pods are those that `held` names for it."""
 
     def __init__(self) -> None:
         self._claims: dict[ClaimKey, Assumed] = {}
@@ -74,12 +74,12 @@ class AssumedClaims:
         return self._claims.get(key)
 
     def is_about_to_have(self, key: ClaimKey, allocation: AllocatedDevices) -> bool:
-        """Whether this is to be written as the claim's allocation, and is not yet."""
+        """Return whether this is to be written as the claim's allocation, and is not yet."""
         found = self._claims.get(key)
         return found is not None and found.allocation == allocation and found.written == UNWRITTEN
 
     def held(self, holder: str) -> tuple[ClaimKey, ...]:
-        """The claims that something is assumed of for this pod."""
+        """Return the claims with assumptions for this pod."""
         return tuple(self._held.get(holder, ()))
 
     def assume(
@@ -104,7 +104,7 @@ class AssumedClaims:
         self._tidy(key, found)
 
     def written(self, key: ClaimKey, holder: str, version: int) -> None:
-        """The API server has what was assumed of the claim for this pod, at this version."""
+        """Record that the API server has the pod's assumptions about the claim, at this version."""
         found = self._claims.get(key)
         if found is None:
             return
@@ -114,7 +114,7 @@ class AssumedClaims:
             found.holders[holder] = max(found.holders[holder], version)
 
     def unreserved(self, claim: ClaimInfo, holder: str, version: int) -> None:
-        """The API server has the claim no longer reserved for this pod, at this version, which was not seen yet."""
+        """Record that the API server no longer has the pod's reservation, at this version, not yet reported."""
         found = self._claims.get(claim.key)
         if found is None:
             found = self._claims[claim.key] = Assumed(claim.uid)
@@ -123,11 +123,11 @@ class AssumedClaims:
         self._tidy(claim.key, found)
 
     def deallocated(self, claim: ClaimInfo, version: int) -> None:
-        """The API server has the claim without an allocation, at this version, which was not seen yet."""
+        """Record that the API server no longer has an allocation, at this version, not yet reported."""
         self._claims.setdefault(claim.key, Assumed(claim.uid)).deallocated = version
 
     def seen(self, claim: ClaimInfo, version: int) -> None:
-        """The watch shows the claim, at this version."""
+        """Handle the claim from the watch, at this version."""
         found = self._claims.get(claim.key)
         if found is None:
             return
@@ -148,7 +148,7 @@ class AssumedClaims:
         self._tidy(claim.key, found)
 
     def forget(self, holder: str) -> list[ClaimKey]:
-        """Undo what is assumed for the pod and was not written. Returns the claims that are otherwise by that."""
+        """Undo unwritten assumptions for the pod. Return the claims that this changes."""
         undone = []
         for key in self.held(holder):
             found = self._claims[key]
@@ -165,7 +165,7 @@ class AssumedClaims:
         return undone
 
     def drop(self, key: ClaimKey) -> None:
-        """The claim is gone."""
+        """Drop the assumptions about a deleted claim."""
         found = self._claims.pop(key, None)
         if found is not None:
             for holder in found.known:
@@ -180,7 +180,7 @@ class AssumedClaims:
             self._claims.pop(key, None)
 
     def check(self) -> list[str]:
-        """What contradicts the invariant."""
+        """Return the contradictions of the invariant."""
         problems = []
         for key, found in self._claims.items():
             if found.is_empty:

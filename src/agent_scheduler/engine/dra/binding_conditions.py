@@ -1,8 +1,8 @@
-"""Binding conditions: devices that have to be made ready for a node before their pod may be bound (KEP-5007).
+"""Binding conditions: devices that must become ready for a node before their pod may be bound (KEP-5007).
 
-A device names conditions that its driver has to report as True once it is allocated, and others that say that this has
-failed; they are copied into the allocation. Until all are True the pod waits in PreBind. A claim whose devices failed,
-or took longer than `bindingTimeout`, can be used on no node; it is deallocated, so that it gets others.
+A device names conditions that its driver has to report as True once it is allocated, and others that report failure;
+they are copied into the allocation. Until all are True the pod waits in PreBind. A claim whose devices failed, or took
+longer than `bindingTimeout`, is unusable on every node; it is deallocated, so that it gets other devices.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import msgspec
 
 from agent_scheduler.objects import dra
 
-#: Seconds, unless a profile's `DynamicResourcesArgs` say otherwise.
+#: Seconds, unless a profile's `DynamicResourcesArgs` set another value.
 BINDING_TIMEOUT: Final = 600.0
 
 
 class BindingConditions(msgspec.Struct, frozen=True):
-    """How far the devices of an allocated claim are, of which some have binding conditions. Equal by content."""
+    """The progress of the devices of an allocated claim with binding conditions. Equal by content."""
 
-    #: Of the devices with binding conditions.
+    #: The drivers of devices with binding conditions.
     drivers: frozenset[str]
     is_ready: bool
-    #: What the first condition that says so has to say of a failure; empty without one.
+    #: The message of the first failure condition; empty without one.
     failure: str
-    #: When the claim was allocated, in Unix seconds; None if its allocation does not say.
+    #: The time of the allocation in Unix seconds; None if the allocation has none.
     since: float | None
 
     def timed_out(self, now: float, timeout: float) -> bool:
@@ -36,10 +36,10 @@ class BindingConditions(msgspec.Struct, frozen=True):
 
 
 def binding_conditions_of(status: dra.ResourceClaimStatus) -> BindingConditions | None:
-    """None for a claim without an allocation, or whose devices need not be waited for.
+    """Return the progress; None for a claim without an allocation or binding conditions.
 
-    Devices are looked at in the order of the results, and none behind the first one that is not ready: a failure there
-    is seen when that one is.
+    Devices are checked in the order of the results, and none after the first one that is not ready: a failure there is
+    reported once that one is ready.
     """
     allocation = status.allocation
     if allocation is None:
@@ -75,7 +75,7 @@ def binding_conditions_of(status: dra.ResourceClaimStatus) -> BindingConditions 
 
 
 def failed(claim: str, failure: str) -> str:
-    """Why PreBind failed, as kube-scheduler has it."""
+    """Return kube-scheduler's message for a failure in PreBind."""
     return f"device binding failed: claim={claim}, {failure}"
 
 
@@ -86,7 +86,7 @@ def late(claim: str) -> str:
 def _conditions(
     reports: Sequence[dra.AllocatedDeviceStatus], result: dra.DeviceResult
 ) -> dict[str, dra.DeviceCondition]:
-    """What the driver has reported of a device, by type; empty while it has not."""
+    """Return the driver's reported conditions of a device by type; empty without a report."""
     for each in reports:
         if (each.driver, each.pool, each.device) != (result.driver, result.pool, result.device):
             continue

@@ -1,8 +1,8 @@
-"""The one owner of devices: classes, slices and claims as last seen, and what our decisions have assumed of claims.
+"""The single owner of devices: classes, slices and claims in their last known state, and assumptions about claims.
 
-Single-threaded, like the ledger: called between awaits of one loop. What of a device is taken follows from the claims
-alone: from the allocation that the watch has shown, or else from the one that a decision has assumed. `changed`
-is called with a change, with the names of the nodes for which an answer may be another one; None is for all of them.
+Single-threaded, like the ledger: called between awaits of one loop. The taken devices follow from the claims alone:
+from the allocation that the watch has reported, or else from the assumed one. `changed` is called with the names of the
+nodes whose answers may change; None means all of them.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from .records import ClaimInfo, DeviceClassInfo
 
 #: Pods that a claim can be reserved for at a time (`ResourceClaimReservedForMaxSize`).
 RESERVED_AT_MOST: Final = 256
-#: Default of a `SearchBudget`, for questions about one node: some 20 ms. A step is one device that a search tries, some
+#: Default of a `SearchBudget`, for queries about one node: about 20 ms. A step is one device that a search tries, about
 #: 2 microseconds.
 STEPS: Final = 10_000
-#: Steps of a worker's turn, some 10 ms; other tasks run before its next one.
+#: Steps of a worker's turn, about 10 ms; other tasks run before its next one.
 PORTION: Final = 5_000
-#: Seconds after which a pod's searches are given up, as by default in `DynamicResourcesArgs`; for profiles without
-#: these.
+#: Seconds after which a pod's searches end, as by default in `DynamicResourcesArgs`; for profiles without these.
 FILTER_TIMEOUT: Final = 10.0
 #: No limit.
 _ENDLESS: Final = 1 << 62
 
 
 def _nobody(_: Collection[str] | None) -> None:
-    """Default of `Devices(changed)`."""
+    """Ignore changes; the default of `Devices(changed)`."""
 
 
 class SearchBudget:
-    """Steps that several searches have together. What is undecided when none is left is gone on with when there are
-    more, and never taken for a refusal."""
+    """Steps that several searches share.
+
+    An undecided search is resumed when there are more steps, and never counts as a refusal.
+    """
 
     __slots__ = ("left",)
 
@@ -54,10 +55,10 @@ class SearchBudget:
 
 
 class Devices:
-    """Owner of its tables, which only its methods change. Objects are looked up by name unless said otherwise.
+    """Owns its tables, which only its methods change. Objects are looked up by name unless noted.
 
-    `version` rises with the classes, which a pod's class is compiled from. What else changes is passed to `changed`,
-    node by node, and by the stamps of `pools`.
+    `version` increases with changes of classes, which a pod's class is compiled from. Other changes are reported to
+    `changed`, node by node, and by the stamps of `pools`.
     """
 
     def __init__(self, changed: Callable[[Collection[str] | None], None] = _nobody) -> None:
@@ -65,11 +66,11 @@ class Devices:
         self.version = 0
         #: Unix seconds; set by the callers that have a clock, as decisions have none.
         self.now = 0.0
-        #: Steps left to the searches of this turn; set by the worker pool. And the nodes for which they did not
+        #: Remaining steps of the searches of this turn; set by the worker pool. And the nodes for which they did not
         #: suffice, see `again`.
         self.budget = SearchBudget(_ENDLESS)
         self.undecided: set[str] = set()
-        #: By profile; see `filter_timeout` and `binding_timeout`.
+        #: Timeouts by profile; see `filter_timeout` and `binding_timeout`.
         self.filter_timeouts: Mapping[str, float] = {}
         self.binding_timeouts: Mapping[str, float] = {}
         self.classes: dict[str, DeviceClassInfo] = {}
@@ -78,22 +79,25 @@ class Devices:
         self.pools = PoolIndex(changed)
         #: Resource -> classes that name it as theirs.
         self._extended: dict[str, dict[str, None]] = {}
-        #: UID of a pod -> claims that were made for its extended resources.
+        #: UID of a pod -> claims that were created for its extended resources.
         self._made: dict[str, dict[ClaimKey, None]] = {}
-        #: The same claims before they are made, by UID of the pod. Their keys have no namespace, as no other's.
+        #: The same claims before they are created, by UID of the pod. Their keys are unique because they have no
+        #: namespace.
         self._in_memory: dict[str, ClaimInfo] = {}
         #: Caches: demand -> plan, of `plans.plan_of`; node -> slots, of `node_devices.devices_of`.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.node_devices: dict[str, Any] = {}
 
-    # ---- questions
+    # ---- queries
 
     def claim(self, key: ClaimKey) -> ClaimInfo | None:
         return self.claims.get(key)
 
     def allocation(self, key: ClaimKey, group: GroupKey | None = None) -> AllocatedDevices | None:
-        """What the claim has as the watch shows it, or else as this scheduler has written it; to members of the
-        `group` that it was allocated for, also what is about to be written."""
+        """Return the claim's allocation from the watch, or else the one that this scheduler has written.
+
+        Members of the `group` that it was allocated for also get an unwritten one.
+        """
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if self.is_deallocated(key):
             return None
@@ -102,20 +106,21 @@ class Devices:
         return assumed.allocation_for(group) if assumed is not None else None
 
     def is_pending(self, key: ClaimKey) -> bool:
-        """Whether it is assumed to be allocated and that is not written yet, or was deallocated and that is not seen
-        yet."""
+        """Return whether an assumed allocation is unwritten, or a deallocation is not reported by the watch yet."""
         assumed = self.assumed.get(key)
         allocated = assumed is not None and assumed.allocation is not None and assumed.written < 0
         return allocated or self.is_deallocated(key)
 
     def is_deallocated(self, key: ClaimKey) -> bool:
-        """Whether this scheduler has deallocated it, which the watch has not shown yet. Until then its devices are not
-        free."""
+        """Return whether this scheduler has deallocated it, which the watch has not reported yet.
+
+        Until then its devices are not free.
+        """
         assumed = self.assumed.get(key)
         return assumed is not None and assumed.deallocated >= 0
 
     def binding_failed(self, key: ClaimKey, profile: str) -> bool:
-        """Whether the devices of an allocated claim did not become ready, or not in time."""
+        """Return whether the devices of an allocated claim failed to become ready in time."""
         claim = self.claims.get(key)
         conditions = None if claim is None else claim.binding_conditions
         if conditions is None:
@@ -123,22 +128,21 @@ class Devices:
         return bool(conditions.failure) or conditions.timed_out(self.now, self.binding_timeout(profile))
 
     def filter_timeout(self, profile: str) -> float:
-        """Seconds for which a pod's searches may be gone on with; 0 for no end."""
+        """Return the seconds that a pod's searches may take; 0 for no limit."""
         return self.filter_timeouts.get(profile, FILTER_TIMEOUT)
 
     def binding_timeout(self, profile: str) -> float:
-        """Seconds that devices may take to become ready."""
+        """Return the seconds that devices may take to become ready."""
         return self.binding_timeouts.get(profile, BINDING_TIMEOUT)
 
     def reserved_for(self, key: ClaimKey) -> frozenset[str]:
-        """UIDs of the pods that may use it, or will as soon as it is written."""
+        """Return the UIDs of the pods that may use it, including unwritten reservations."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         seen = frozenset(claim.reserved_for) if claim is not None else frozenset()
         return seen - assumed.unreserved.keys() | assumed.holders.keys() if assumed is not None else seen
 
     def has_reserved(self, key: ClaimKey, holder: str) -> bool:
-        """Whether the claim is reserved for the pod, as the API server has it: a reservation that is not written does
-        not count."""
+        """Return whether the API server has the claim reserved for the pod: unwritten reservations do not count."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is None:
             return False
@@ -148,7 +152,7 @@ class Devices:
         return seen or assumed.holders.get(holder, UNWRITTEN) > UNWRITTEN
 
     def as_assumed(self, key: ClaimKey) -> ClaimInfo | None:
-        """The claim with what is assumed of it."""
+        """Return the claim with its assumptions applied."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is None or assumed is None:
             return claim
@@ -160,10 +164,11 @@ class Devices:
     def is_overtaken(
         self, key: ClaimKey, allocated: AllocatedDevices, allocated_for: str | None = None
     ) -> bool:
-        """Whether an allocation of the claim, which the watch does not show, could no longer be made: others, who
-        allocate from the same pools, have been faster, or the driver no longer publishes a device. So too if it is no
-        longer assumed, or for another pod than `allocated_for`, if that is given: the claim had an allocation in
-        between, and the devices may have been taken since.
+        """Return whether an allocation that the watch has not reported can no longer be made.
+
+        Other clients that allocate from the same pools have been faster, or the driver no longer publishes a device. So
+        too if it is no longer assumed, or for another pod than `allocated_for`, if that is given: the claim had an
+        allocation in between, and the devices may have been taken since.
         """
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is not None and claim.allocation is not None:
@@ -177,12 +182,12 @@ class Devices:
         return not self.pools.are_free_but_for(allocated.uses)
 
     def is_unreserved(self, key: ClaimKey, holder: str) -> bool:
-        """Whether the pod was taken out of its `reservedFor`, which the watch has not shown yet."""
+        """Return whether the pod was removed from its `reservedFor`, which the watch has not reported yet."""
         assumed = self.assumed.get(key)
         return assumed is not None and holder in assumed.unreserved
 
     def latest_version(self, key: ClaimKey) -> str:
-        """The newest version of the claim that is known to be on the API server; empty if there is none."""
+        """Return the newest known version of the claim on the API server; empty if there is none."""
         claim, assumed = self.claims.get(key), self.assumed.get(key)
         if claim is None:
             return ""
@@ -191,7 +196,7 @@ class Devices:
         return str(assumed.latest)
 
     def class_of_resource(self, resource: str) -> DeviceClassInfo | None:
-        """The class whose devices are what an extended resource means; of several the newest."""
+        """Return the newest class whose devices provide an extended resource."""
         names = self._extended.get(resource, ())
         if not names and resource.startswith(CLASS_RESOURCE):
             return self.classes.get(resource.removeprefix(CLASS_RESOURCE))
@@ -199,21 +204,21 @@ class Devices:
         return max(found, key=lambda each: each.created, default=None)
 
     def stand_for(self, resources: Iterable[str]) -> bool:
-        """Whether devices of some class are what one of these extended resources means."""
+        """Return whether devices of some class provide one of these extended resources."""
         return bool(self.classes) and any(self.class_of_resource(each) is not None for each in resources)
 
     def resources(self) -> Iterable[str]:
-        """All extended resources that devices stand for."""
+        """Yield all extended resources that devices provide."""
         yield from self._extended
         for name in self.classes:
             yield CLASS_RESOURCE + name
 
     def made_for(self, pod_uid: str) -> tuple[ClaimInfo, ...]:
-        """The claims that were made for a pod's extended resources; one at most, unless another client made some."""
+        """Return the claims created for a pod's extended resources; one at most, unless another client created some."""
         keys = self._made.get(pod_uid)
         return tuple(self.claims[key] for key in keys) if keys else ()
 
-    # ---- what the watch tells; each returns whether a decision can see the change
+    # ---- changes from the watch; each returns whether it affects decisions
 
     def set_class(self, each: DeviceClassInfo) -> bool:
         old = self.classes.get(each.name)
@@ -249,16 +254,16 @@ class Devices:
         self._recount(key)
         return gone is not None
 
-    # ---- what decisions assume
+    # ---- assumptions of decisions
 
     def assume(
         self, key: ClaimKey, allocation: Allocation | None, holder: str, group: GroupKey | None = None
     ) -> bool:
-        """Reserve a claim for a pod, by its UID; with an `allocation`, for a claim that has none, allocate it, too.
-        `group`: that of the pod.
+        """Reserve a claim for a pod, by its UID; with an `allocation`, for a claim without one, also allocate it.
 
-        False, and nothing is changed, if that can no longer be: the claim is gone or about to be, it has got an
-        allocation meanwhile or lost it, its devices are taken, or it is reserved for as many as may be.
+        `group` is that of the pod. Return false, with nothing changed, if that is no longer possible: the claim is
+        deleted or being deleted, it has got or lost an allocation meanwhile, its devices are taken, or it has the most
+        reservations.
         """
         claim = self.claims.get(key)
         if claim is None or claim.deleting:
@@ -281,7 +286,7 @@ class Devices:
         return True
 
     def assume_in_memory(self, holder: str, spec: ClaimSpec, allocation: Allocation) -> bool:
-        """Take devices for a claim that is to be made for a pod. False, and nothing is changed, if they are taken."""
+        """Take devices for a claim to be created for a pod. Return false, with nothing changed, if they are taken."""
         allocated = allocation.allocated
         if holder in self._in_memory or not self.pools.are_free(allocated.uses):
             return False
@@ -300,12 +305,12 @@ class Devices:
         return True
 
     def replace_in_memory(self, key: ClaimKey, allocation: Allocation, holder: str) -> bool:
-        """The claim has been made: what was assumed for `holder` in memory is assumed for it. As `assume`."""
+        """Assume for the created claim what was assumed for `holder` in memory. Returns as `assume`."""
         self._drop_in_memory(holder)
         return self.assume(key, allocation, holder)
 
     def written(self, key: ClaimKey, holder: str, resource_version: str) -> None:
-        """The API server has what was assumed of the claim for this pod, at this version."""
+        """Record that the API server has the pod's assumptions about the claim, at this version."""
         claim = self.claims.get(key)
         version = version_number(resource_version)
         self.assumed.written(key, holder, version)
@@ -314,22 +319,25 @@ class Devices:
             self._recount(key)
 
     def deallocated(self, key: ClaimKey, resource_version: str) -> None:
-        """The API server has the claim without an allocation, at this version."""
+        """Record that the API server has the claim without an allocation, at this version."""
         claim = self.claims.get(key)
         version = version_number(resource_version)
         if claim is not None and version_of(claim) < version:
             self.assumed.deallocated(claim, version)
 
     def unreserved(self, key: ClaimKey, holder: str, resource_version: str) -> None:
-        """The API server has the claim no longer reserved for this pod, at this version."""
+        """Record that the API server no longer has the claim reserved for this pod, at this version."""
         claim = self.claims.get(key)
         version = version_number(resource_version)
         if claim is not None and version_of(claim) < version:
             self.assumed.unreserved(claim, holder, version)
 
     def forget(self, holder: str) -> list[tuple[ClaimInfo, ClaimInfo]]:
-        """Undo what is assumed for a pod and was not written. Returns the claims that are otherwise by that, before
-        and after, as a watch would have shown them: others may have been refused because of it."""
+        """Undo unwritten assumptions for a pod.
+
+        Return the claims that this changes, before and after, in the form of watch events: other pods may have been
+        refused because of them.
+        """
         before = {key: self.as_assumed(key) for key in self.assumed.held(holder)}
         changed = []
         for key in self.assumed.forget(holder):
@@ -342,14 +350,14 @@ class Devices:
         return changed
 
     def again(self) -> bool:
-        """Have the nodes asked about again that are undecided. Whether there are any."""
+        """Report the undecided nodes as changed, so that they are asked about again. Return whether there are any."""
         names, self.undecided = self.undecided, set()
         if names:
             self.changed(names)
         return bool(names)
 
     def forget_node(self, name: str) -> None:
-        """The node is gone: nothing is kept that was worked out for it."""
+        """Drop all cached results for a deleted node."""
         self.node_devices.pop(name, None)
         for plan in list(self.plans.values()):
             plan.answers.pop(name, None)
@@ -384,11 +392,11 @@ class Devices:
         return in_memory.allocation.uses if in_memory is not None and in_memory.allocation else ()
 
     def _recount(self, key: ClaimKey) -> None:
-        """Have the pools count what the claim has."""
+        """Update the claim's devices in the pools."""
         self.pools.take(key, self._taken_by(key))
 
     def check(self) -> list[str]:
-        """What contradicts the invariants; empty when all hold. Costs a pass over everything."""
+        """Return the contradictions of the invariants; empty if all hold. Costs a pass over everything."""
         known = {*self.claims, *(in_memory.key for in_memory in self._in_memory.values())}
         problems = self.assumed.check()
         problems += self.pools.check({key: self._taken_by(key) for key in known})

@@ -1,15 +1,15 @@
-"""CEL expressions about devices: compiled once, bounded in cost, and answered once for each kind of device.
+"""CEL expressions about devices: compiled once, bounded in cost, and evaluated once for each kind of device.
 
-The language is that of cel-expr-python, the CEL project's own implementation. Around it stands what Kubernetes adds for
-devices: `device` with its `driver`, `attributes`, `capacity` and `allowMultipleAllocations`, quantities, versions, and
-the functions of lists and sets. Bindings and optional values are extensions of the library.
+The language is that of cel-expr-python, the CEL project's own implementation, with Kubernetes' additions for devices:
+`device` with its `driver`, `attributes`, `capacity` and `allowMultipleAllocations`, quantities, versions, and the
+functions of lists and sets. Bindings and optional values are extensions of the library.
 
-The library knows no types of ours at run time, so a quantity is a text of bytes that begins with `q`, a version one
-that begins with `v`, each written so that equal ones are equal. No attribute is of that kind otherwise.
+The library has no custom types at run time, so a quantity is a byte string that begins with `q`, a version one that
+begins with `v`, each encoded so that equal values are equal strings. No attribute is a byte string otherwise.
 
 Cost is bounded four times: by the length of an expression and by its estimated worst case (`celcost`), both before it
-is ever run; by the library, which stops after 10,000 rounds of loops and matches regular expressions in linear time;
-and by keeping answers, so that an expression is run once for devices that are alike and not once for each pod.
+is ever run; by the library, which stops after 10,000 iterations of loops and matches regular expressions in linear
+time; and by the cache of answers, so that an expression runs once for equal devices and not once for each pod.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from .devices import Attribute, Facts
 MAX_LENGTH: Final = 10 * 1024
 #: Compiled expressions that are kept; they come from users.
 COMPILED_KEPT: Final = 4096
-#: Domains that no attribute of a device has, which one expression may ask for.
+#: Domains without attributes of a device that one expression may access.
 _DOMAINS: Final = 16
 
 _missing: Final = re.compile(r'Key not found in map : "(.*)"', re.DOTALL).search
-#: What errors of the library begin with.
+#: The prefix of the library's errors.
 _status: Final = re.compile(r"^[A-Z_]+: ")
 
 
 class CelError(ValueError):
-    """What is wrong with an expression, or with asking it of a device; in kube-scheduler's words."""
+    """The error of an expression or of its evaluation for a device; in kube-scheduler's words."""
 
 
 class Selector:
-    """One expression. Asking it of a device never raises anything but `CelError`."""
+    """One expression. Evaluating it never raises anything but `CelError`."""
 
     __slots__ = ("_compiled", "error")
 
     def __init__(self, expression: str) -> None:
-        #: Why it can be asked of no device; empty for a sound one.
+        #: The reason why it cannot be evaluated; empty for a valid one.
         self.error = ""
         self._compiled: Any = None
         if len(expression.encode()) > MAX_LENGTH:
@@ -65,7 +65,7 @@ class Selector:
         self._compiled = compiled
 
     def matches(self, facts: Facts) -> bool:
-        """Raises `CelError`."""
+        """Return whether the expression matches. Raises `CelError`."""
         if self._compiled is None:
             raise CelError(f"CEL compile error: {self.error}")
         device = _variables(facts)
@@ -78,7 +78,7 @@ class Selector:
             missing = _missing(found)
             if missing is None or (missing[1] in device["attributes"] and missing[1] in device["capacity"]):
                 break
-            # A domain that the device says nothing about is an empty one; the library would call it missing.
+            # A domain without attributes is an empty map; the library would report a missing key.
             device = {
                 **device,
                 "attributes": {missing[1]: {}, **device["attributes"]},
@@ -87,12 +87,12 @@ class Selector:
         raise CelError(f"CEL runtime error: {_words(problem)}")
 
     def _ask(self, device: dict[str, Any]) -> bool | str:
-        """The answer, or what the library says is wrong."""
+        """Return the result, or the library's error."""
         try:
             result = self._compiled.eval(data={"device": device})
             kind, value = result.type().name(), result.value()
         except Exception as error:
-            # Whatever the library or a function of ours cannot do with what a driver has published.
+            # The library or one of our functions may raise any error for a driver's data.
             return str(error)
         if kind == "BOOL":
             return bool(value)
@@ -103,12 +103,12 @@ class Selector:
 
 @lru_cache(maxsize=COMPILED_KEPT)
 def selector(expression: str) -> Selector:
-    """Compiled, or known not to compile."""
+    """Return the compiled expression, which may be one with an error."""
     return Selector(expression)
 
 
 def _words(text: str) -> str:
-    """What the library says, as CEL's other implementation does where kube-scheduler's users know it."""
+    """Return the library's error in the words of cel-go, which kube-scheduler's users know."""
     missing = _missing(text)
     if missing is not None:
         return f"no such key: {missing[1]}"
@@ -119,7 +119,7 @@ def _words(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Any:
-    # Here, because most clusters have no expression about a device, and the library takes long to load.
+    # Imported here because most clusters have no expression about a device, and the library takes long to load.
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 

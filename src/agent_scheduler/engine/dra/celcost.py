@@ -1,10 +1,10 @@
-"""What a CEL expression can cost at most, estimated from its syntax before it is ever evaluated.
+"""The maximal cost of a CEL expression, estimated from its syntax before it is ever evaluated.
 
 Kubernetes admits expressions whose worst case is below 1,000,000 units, a unit being about one step of an evaluation
-(`CELSelectorExpressionMaxCost`). The same bound is kept here for expressions that no such API server has seen: sizes
-of texts, lists and maps are followed through the expression, so that neither loops in loops nor texts that double from
-one binding to the next get past it. The expression is read from the form in which the library hands it out, a
-`cel.expr.CheckedExpr` in the encoding of protocol buffers.
+(`CELSelectorExpressionMaxCost`). The same bound applies here to expressions that no such API server has validated:
+sizes of strings, lists and maps are tracked through the expression, which covers nested loops and strings that double
+from one binding to the next. The input is the library's serialized form, a `cel.expr.CheckedExpr` in the encoding of
+protocol buffers.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ MAX_COST: Final = 1_000_000
 #: Expressions that are nested deeper are refused.
 MAX_DEPTH: Final = 200
 
-#: What the API server allows: entries of a device's attributes and capacity together, and letters of a value.
+#: Limits of the API server: entries of a device's attributes and capacity together, and letters of a value.
 _ENTRIES: Final = 32
 _LETTERS: Final = 128
-#: A call of ours leaves the library, which takes longer than its own steps.
+#: A call of one of our functions leaves the library, which takes longer than its own steps.
 _CALL: Final = 20
-#: No size is followed beyond it: what is so large costs more than is allowed.
+#: The bound of tracked sizes: any larger value costs more than is allowed.
 _HUGE: Final = 1e18
 
 Fields = dict[int, list[bytes | int]]
 
 
 class TooCostly(ValueError):
-    """The text says what an expression costs and what it may."""
+    """The text has the cost of an expression and the limit."""
 
 
 class Size(NamedTuple):
-    """How many letters a value can have, with all that is in it, and how many entries."""
+    """The most letters of a value, with all its parts, and the most entries."""
 
     letters: float
     entries: float
-    #: Maps of maps that it is, of those that a device consists of.
+    #: The depth of maps of maps within a device.
     maps: int = 0
 
 
 _SCALAR: Final = Size(1, 1)
 _TEXT: Final = Size(_LETTERS, _LETTERS)
 
-#: What `apimachinery.celtypes` adds to the library.
+#: The functions that `apimachinery.celtypes` adds to the library.
 _OWN: Final = frozenset(
     (
         *("quantity", "isQuantity", "semver", "isSemver", "compareTo", "isGreaterThan", "isLessThan", "sign"),
         *("asInteger", "isInteger", "asApproximateFloat", "add", "sub", "major", "minor", "patch"),
     )
 )
-#: Of what the library has: those that answer with yes, no, or a number.
+#: The functions of the library that return a boolean or a number.
 _TRUTHS: Final = frozenset(
     (
         *(
@@ -74,7 +74,7 @@ _TRUTHS: Final = frozenset(
 
 
 def check_cost(serialized: bytes) -> None:
-    """Raises `TooCostly`."""
+    """Check the estimated cost of a serialized expression. Raises `TooCostly`."""
     any_message = fields(serialized)
     checked = fields(_bytes(any_message, 2))
     cost, _ = _Estimate()(fields(_bytes(checked, 4)), {"device": _map(3)}, 0)
@@ -84,7 +84,7 @@ def check_cost(serialized: bytes) -> None:
 
 class _Estimate:
     def __call__(self, expr: Fields, known: Mapping[str, Size], depth: int) -> tuple[float, Size]:
-        """(cost, size of the result), both at most `_HUGE`."""
+        """Return (cost, size of the result), both at most `_HUGE`."""
         if depth > MAX_DEPTH:
             raise TooCostly(f"nested deeper than {MAX_DEPTH} levels")
         cost, size = self._of(expr, known, depth + 1)
@@ -135,7 +135,7 @@ class _Estimate:
         if function in _OWN:
             return cost + _CALL + letters / 10, Size(max(letters, 64), 64)
         if function in ("contains", "matches", "find", "findAll"):
-            # A text against a pattern.
+            # A string is matched against a pattern.
             return cost + sizes[0].letters * max(sizes[-1].letters, 10) / 10, _SCALAR
         if function in _TRUTHS:
             return cost + letters / 10, _SCALAR
@@ -144,20 +144,20 @@ class _Estimate:
         if function == "_?_:_":
             return cost, Size(max(size.letters for size in sizes), max(size.entries for size in sizes))
         if function in ("replace", "join", "format", "strings.quote", "split"):
-            # What is put in may be put in at every letter, or between any two.
+            # An insertion may occur at every letter, or between any two.
             grown = sizes[0].letters * max((size.letters for size in sizes[1:]), default=1) * 2 + letters
             return cost + grown / 5, Size(grown, grown)
-        # What is left makes of its parts nothing that is longer than all of them.
+        # The other functions return nothing longer than their arguments together.
         return cost + letters / 10, Size(letters, entries)
 
     def _comprehension(self, loop: Fields, known: Mapping[str, Size], depth: int) -> tuple[float, Size]:
-        """A macro that goes over a list or map; what it gathers grows by the same each time."""
+        """Estimate a macro that iterates over a list or map; its accumulator grows equally each time."""
         cost, over = self(fields(_bytes(loop, 2)), known, depth)
         more, start = self(fields(_bytes(loop, 4)), known, depth)
         item = _TEXT if over.maps else Size(over.letters, over.letters)
         gathers = _text(loop, 3)
         inside = {**known, _text(loop, 1): item, _text(loop, 8): _part(over), gathers: start}
-        # Asked once: asking twice at each level would itself cost too much where many are nested.
+        # Estimated once: estimating it twice at each level would be exponential in the nesting.
         each, once = self(fields(_bytes(loop, 6)), inside, depth)
         condition, _ = self(fields(_bytes(loop, 5)), inside, depth)
         rounds = over.entries
@@ -175,7 +175,7 @@ def _map(maps: int) -> Size:
 
 
 def _part(size: Size) -> Size:
-    """What is found in a value: of a device's maps the next one, or a text; at most all of it."""
+    """Return the size of a part of a value: for a device's maps the next map, or a string; at most all of it."""
     if size.maps:
         return _map(size.maps - 1) if size.maps > 1 else _TEXT
     return Size(size.letters, size.letters)
@@ -193,7 +193,7 @@ def _constant(constant: Fields) -> Size:
 
 
 def fields(data: bytes) -> Fields:
-    """Field number -> its values, in order. Raises ValueError for what is no message."""
+    """Return field number -> its values, in order. Raises ValueError for an invalid message."""
     found: Fields = {}
     at = 0
     while at < len(data):

@@ -1,7 +1,7 @@
-"""What the claims of a pod mean to a decision, as things stand: its `podclaims.Demand`.
+"""The current demand of a pod's claims: its `podclaims.Demand`.
 
-A claim that has an allocation is in it with the nodes where it can be used. A claim that no decision can be made about
-makes it a `problem`, in kube-scheduler's words.
+A claim with an allocation is in it with the nodes where it can be used. A claim that excludes any decision makes it a
+`problem`, in kube-scheduler's words.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def demand(
     profile: str = "",
     group: GroupKey | None = None,
 ) -> Demand:
-    """What a pod with these claims needs as things stand; the same object for as long as nothing of it changes.
+    """Return the current demand of a pod with these claims; the same object as long as it is unchanged.
 
-    Members of a `group` share a claim before its allocation is written: they are placed together, and none of them
-    could be before the others (kube-scheduler: `inFlightAllocationSharers`).
+    Members of a `group` share a claim before its allocation is written: they are placed together, and none of them can
+    be before the others (kube-scheduler: `inFlightAllocationSharers`).
     """
     unallocated: list[ClaimToAllocate] = []
     allocated: list[AllocatedClaim] = []
@@ -68,7 +68,7 @@ def demand(
 
 
 def demand_of(pod: PodInfo, devices: Devices) -> Demand | None:
-    """What a pod needs of the devices as things stand; None if nothing."""
+    """Return the current demand of a pod for devices; None if it has none."""
     extended = pod.extended
     left_over: tuple[ClaimKey, ...] = ()
     if extended is not None:
@@ -89,7 +89,7 @@ def demand_of(pod: PodInfo, devices: Devices) -> Demand | None:
 
 
 def claims_of(pod_claims: Collection[PodClaim]) -> Collection[PodClaim]:
-    """Each claim once: a pod may name one under several names."""
+    """Return the claims without duplicates: a pod may refer to one under several names."""
     if len(pod_claims) < 2:
         return pod_claims
     found: dict[object, PodClaim] = {}
@@ -101,7 +101,7 @@ def claims_of(pod_claims: Collection[PodClaim]) -> Collection[PodClaim]:
 def to_allocate(
     pod_claims: Collection[PodClaim], devices: Devices, group: GroupKey | None = None
 ) -> list[ClaimInfo]:
-    """The claims that the allocations for the pod's `Demand` are for, in their order."""
+    """Return the claims that the allocations for the pod's `Demand` are for, in their order."""
     return [
         known
         for claim in claims_of(pod_claims)
@@ -112,7 +112,7 @@ def to_allocate(
 
 
 def missing(pod_claims: Collection[PodClaim], devices: Devices, pod: PodRef) -> str:
-    """Why the pod need not be tried: a claim of it is not there, or is not to be used. Empty if there is no reason."""
+    """Return the reason why the pod need not be tried: a claim is missing or unusable. Empty if there is no reason."""
     for claim in pod_claims:
         known = devices.claim(claim.claim) if claim.claim is not None else None
         if reason := _missing(claim, known, pod):
@@ -146,7 +146,7 @@ def _problem(
     if known.error:
         return f"resourceclaim {namespace}/{name}: {known.error}"
     if known.allocation is None and devices.assumed.get(known.key) is None:
-        # Most claims.
+        # The usual case.
         return _unreadable(known)
     if devices.allocation(known.key, group) is not None:
         reserved = devices.reserved_for(known.key)

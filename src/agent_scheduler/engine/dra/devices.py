@@ -1,7 +1,7 @@
 """A device as its driver publishes it, compiled once from each change of its slice.
 
-What selectors and constraints read of it are its `Facts`. These are interned by content: the thousand equal devices of
-a cluster share one object, and with it the answers of every selector that was ever asked about any of them.
+The values that selectors and constraints read are its `Facts`. These are interned by content: thousands of equal
+devices in a cluster share one object, and with it the answers of every selector that was evaluated for any of them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class PoolId(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """`kind` is that of the API (`int`, `bool`, `string`, `version`), or empty for one that is not known here."""
+    """An attribute. `kind` is that of the API (`int`, `bool`, `string`, `version`), or empty for an unknown one."""
 
     kind: str
     value: Any
 
 
 class Policy(NamedTuple):
-    """What amounts of a capacity may be asked for (`requestPolicy`)."""
+    """The valid amounts of a capacity in requests (`requestPolicy`)."""
 
     default: Amount | None
     values: tuple[Amount, ...]
@@ -70,7 +70,7 @@ class Capacity(NamedTuple):
 
 
 class Facts:
-    """What a selector can tell devices apart by. Equal contents, same object (`facts`)."""
+    """The values by which a selector can distinguish devices. Equal contents are one object (`facts`)."""
 
     __slots__ = ("__weakref__", "answers", "attributes", "capacity", "driver", "seen", "shared")
 
@@ -84,16 +84,16 @@ class Facts:
         self.driver = driver
         #: Whether it allows multiple allocations.
         self.shared = shared
-        #: By name as published: qualified by a domain, or the driver's.
+        #: The attributes by name as published: qualified by a domain, or the driver's.
         self.attributes = attributes
         self.capacity = capacity
         #: Results of selectors and of capacity requests, by the key of the caller (`keep`).
         self.answers: dict[Hashable, Any] = {}
-        #: The variables of an evaluation. Owner: `cel`.
+        #: The variables of an evaluation. Owned by `cel`.
         self.seen: Any = None
 
     def attribute(self, name: str) -> Attribute | None:
-        """By a fully qualified name."""
+        """Return the attribute with a fully qualified name."""
         found = self.attributes.get(name)
         if found is None:
             domain, _, identifier = name.partition("/")
@@ -114,7 +114,7 @@ class Taint(NamedTuple):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Which nodes have it: one, those that a selector matches, or all. None of these: no node."""
+    """The nodes that can reach a device: one, those that a selector matches, or all. Without any of these: no node."""
 
     node_name: str = ""
     reach: Reach | None = None
@@ -122,19 +122,19 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """Equal by content, but for its slice."""
+    """A device; equal by content, except its slice."""
 
     name: str
     facts: Facts
-    #: Only those with the effect NoSchedule or NoExecute.
+    #: Only taints with the effect NoSchedule or NoExecute.
     taints: tuple[Taint, ...]
     #: ((counter set, counter), billionths) that it consumes while it is allocated.
     consumes: tuple[tuple[tuple[str, str], int], ...]
-    #: None: where its slice is.
+    #: None: the place of its slice.
     place: Place | None
     #: Whether a claim that gets it can be used on no other node.
     binds_to_node: bool
-    #: Conditions that have to be True before a pod that got it may be bound, and those that say that this has failed.
+    #: Conditions that must be True before a pod with it may be bound, and those that report their failure.
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
 
@@ -153,7 +153,7 @@ def facts(
 
 
 def device(wire: dra.Device, driver: str, place: Place | None) -> Device:
-    """Raises `QuantityError`."""
+    """Compile a device. Raises `QuantityError`."""
     return Device(
         name=wire.name,
         facts=facts(
@@ -180,7 +180,7 @@ def device(wire: dra.Device, driver: str, place: Place | None) -> Device:
 
 
 def _attribute(wire: dra.DeviceAttribute) -> Attribute:
-    # bool before int would be the same: each kind has a field of its own.
+    # The order does not matter: each kind has a field of its own.
     if wire.number is not None:
         return Attribute("int", wire.number)
     if wire.truth is not None:
@@ -216,11 +216,11 @@ class Consumption(NamedTuple):
 
 
 def consumption(facts: Facts, asked: tuple[tuple[str, Amount], ...]) -> tuple[Consumption, ...] | None:
-    """What a request takes of each capacity (KEP-5075); None if the device cannot give it, however little is in use.
+    """Return the amounts that a request takes of each capacity (KEP-5075); None if the device is too small.
 
-    A capacity is called what its driver published: one without a domain and one with the driver's own are two. A
-    request that names no amount takes the policy's default, or all there is; otherwise it is rounded up to what the
-    policy allows. So too for devices that are not shared: what is asked of them has to be there.
+    A capacity is identified by its published name: one without a domain and one with the driver's own are two. A
+    request without an amount takes the policy's default, or everything; otherwise it is rounded up to an amount that
+    the policy allows. The same applies to devices that are not shared: the requested amounts must exist.
     """
     if not facts.capacity:
         return None if asked else ()
@@ -237,7 +237,7 @@ def consumption(facts: Facts, asked: tuple[tuple[str, Amount], ...]) -> tuple[Co
 
 
 def fits(wanted: tuple[Consumption, ...], in_use: Mapping[str, int], facts: Facts) -> bool:
-    """Whether a shared device has so much left."""
+    """Return whether a shared device has these amounts left."""
     if not in_use:
         return True
     return all(
@@ -257,7 +257,7 @@ def _taken(wanted: Amount | None, capacity: Capacity) -> Amount:
 
 
 def _rounded(wanted: Amount, least: Amount, step: Amount | None) -> Amount:
-    """Up to the next of `least`, `least + step`, ...; steps are whole units."""
+    """Round up to the next of `least`, `least + step`, ...; steps are whole units."""
     if wanted.nano < least.nano:
         return least
     if step is None or units(step.nano) <= 0:

@@ -1,8 +1,8 @@
-"""Extended resources that devices stand for (KEP-5004): a pod that asks for one gets devices of a class, on nodes
-that do not offer the resource themselves.
+"""Extended resources that devices provide (KEP-5004).
 
-For such a node the pod has one claim more, which is made when it is bound. What it asks for follows from the pod's
-containers alone, as the kubelet has to find it: a request for each container and resource.
+A pod that requests one gets devices of a class, on nodes that do not offer the resource themselves. For such a node the
+pod has one more claim, which is created when it is bound. Its requests follow from the pod's containers alone, because
+the kubelet has to find them: a request for each container and resource.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..state.extended import ContainerNeed, ExtendedNeeds, is_extended
 from ..state.nodeinfo import NodeInfo
 from .catalogue import Devices
 
-#: What the claim is called before it has a name.
+#: The name of the claim before it is created.
 CLAIM = "<extended-resources>"
 
 
@@ -28,7 +28,7 @@ class Mapped(NamedTuple):
 
 
 def met_by_devices(resources: Iterable[str], devices: Devices, node: NodeInfo) -> frozenset[str]:
-    """Which of these the node lacks and devices stand for."""
+    """Return the resources that the node lacks and devices provide."""
     return frozenset(
         resource
         for resource in resources
@@ -41,8 +41,10 @@ def met_by_devices(resources: Iterable[str], devices: Devices, node: NodeInfo) -
 def claim_for(
     needs: ExtendedNeeds, devices: Devices, node: NodeInfo
 ) -> tuple[dict[str, Any], list[dict[str, str]]] | None:
-    """The spec of the claim that is to be made for a pod on this node, and the `requestMappings` of its status. None
-    where the node offers all by itself."""
+    """Return the spec of the claim to create for a pod on this node, and the `requestMappings` of its status.
+
+    None if the node offers all resources itself.
+    """
     resources = met_by_devices(needs.resources, devices, node)
     if not resources:
         return None
@@ -68,7 +70,7 @@ def claim_for(
 def requests_for(
     needs: ExtendedNeeds, resources: Collection[str], devices: Devices
 ) -> tuple[ClaimSpec, tuple[Mapped, ...]]:
-    """What the claim for these resources asks for, and which container is to have what of it."""
+    """Return the requests of the claim for these resources, and the devices of each container."""
     options: dict[str, Option] = {}
     mapped: list[Mapped] = []
     for resource in sorted(resources):
@@ -98,7 +100,7 @@ def _add(
         number = dict(container.requests).get(resource, 0)
         if not number or not container.short_lived:
             continue
-        # What containers get that start later is there already.
+        # The devices of containers that start later are already available.
         for later, option in lasting.items():
             if later >= index and number > 0:
                 briefly_mapped.append(Mapped(container.name, resource, option.name))
@@ -107,7 +109,7 @@ def _add(
             brief[index] = _option(index, container, resource, class_name, number)
             briefly_mapped.append(Mapped(container.name, resource, brief[index].name))
     if brief:
-        # One after another, they can have the same devices.
+        # They run one after another, so they can use the same devices.
         most = max(brief.values(), key=lambda option: option.number)
         options[most.name] = most
         names: Mapping[str, str] = {option.name: most.name for option in brief.values()}

@@ -1,11 +1,11 @@
-"""The claim that a scheduler makes for the extended resources of a pod, when it has chosen its node (KEP-5004).
+"""The claim that the scheduler creates for the extended resources of a pod, once its node is chosen (KEP-5004).
 
-    assumed in memory ──> the claim is made ──> it is allocated and reserved ──> the pod's status names it ──> the bind
+    assumed in memory ──> created ──> allocated and reserved ──> named by the pod's status ──> the bind
        └── at any time: the claim is deleted, and the pod's status names none
 
-The claim is the pod's own: the pod controls it, and an annotation tells it from others. Its name follows from the pod's
-UID, though it looks like a generated one, so that one claim is made, however often and in which process an attempt is
-repeated. A claim that an attempt left behind was made for that attempt's node; it is deleted, never used again.
+The pod controls the claim, and an annotation identifies it. Its name is derived from the pod's UID, in the form of a
+generated one, so that only one claim is created, however often and in which process an attempt is repeated. A claim
+left by a failed attempt was made for that attempt's node; it is deleted and never reused.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..state.podclaims import PodRef
 from .allocation import Allocation
 from .records import EXTENDED_RESOURCE_CLAIM, FINALIZER
 
-#: PostFilter's message where a claim of an earlier attempt is being deleted.
+#: PostFilter's message if a claim of an earlier attempt is being deleted.
 DELETED: Final = "deletion of ResourceClaim completed"
 
-#: Of generated names: the most that is kept of what they begin with, and what their ends are made of.
+#: Generated names: the longest prefix, and the letters and length of the suffix.
 _BASE_AT_MOST: Final = 58
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _RANDOM: Final = 5
@@ -33,9 +33,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InMemoryClaim(NamedTuple):
-    """The claim for a pod's extended resources at its node, which is not made yet."""
+    """The claim for a pod's extended resources at its node, which is not created yet."""
 
-    #: As `extended.claim_for` gives them.
+    #: The results of `extended.claim_for`.
     spec: dict[str, Any]
     mappings: list[dict[str, str]]
     allocation: Allocation
@@ -56,7 +56,7 @@ def base_of(pod: PodRef) -> str:
 
 
 def name_of(pod: PodRef, number: int = 0) -> str:
-    """The name of a pod's claim. `number`: of the attempt, where the names before it are taken by other objects."""
+    """Return the name of a pod's claim. `number` counts attempts if the earlier names are taken by other objects."""
     digest = int(hashlib.sha256(f"{pod.uid}/{number}".encode()).hexdigest(), 16)
     end = ""
     for _ in range(_RANDOM):
@@ -66,7 +66,10 @@ def name_of(pod: PodRef, number: int = 0) -> str:
 
 
 def manifest(pod: PodRef, name: str, spec: dict[str, Any]) -> bytes:
-    """The claim as it is made. It is protected from the start: it never is without an allocation for long."""
+    """Return the claim to create.
+
+    It has the finalizer from the start because it is allocated immediately afterwards.
+    """
     return _encode(
         {
             "apiVersion": "resource.k8s.io/v1",
@@ -93,17 +96,17 @@ def manifest(pod: PodRef, name: str, spec: dict[str, Any]) -> bytes:
 
 
 def owner_of(claim: dict[str, Any]) -> str:
-    """UID of the object that controls a claim as the API server has it."""
+    """Return the UID of the object that controls a claim in the API's form."""
     owners = (claim.get("metadata") or {}).get("ownerReferences") or ()
     return next((each.get("uid", "") for each in owners if each.get("controller")), "")
 
 
 def status_patch(pod: PodRef, claim: str = "", mappings: Sequence[dict[str, str]] = ()) -> bytes:
-    """Patch of the pod's status: which container gets what of the claim; without `claim`, that there is none."""
+    """Return the patch of the pod's status with the devices of each container; without `claim`, it removes them."""
     status = {"resourceClaimName": claim, "requestMappings": mappings} if claim else None
     return _encode({"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}})
 
 
 def unprotected(uid: str) -> bytes:
-    """Strategic patch of a claim that is to be deleted: takes off its finalizer."""
+    """Return a strategic patch that removes the finalizer of a claim that will be deleted."""
     return _encode({"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}})

@@ -1,9 +1,9 @@
-"""The devices that a gang might have on each node, and which of them are alike to all of its members.
+"""The devices that a gang may use on each node, and the classes of interchangeable devices.
 
-Slots that draw on the same counters are a group: the partitions of one device. A slot without counters is a group by
-itself. Two slots are equal to a search if their groups have the same slots, as far as the gang can tell them apart, as
-much left, and the same is taken of both. Not told so are devices that several can share, those of which admin access is
-asked for, and partitions of devices that more than one node can have.
+Slots that use the same counters are a group: the partitions of one device. A slot without counters is a group of its
+own. Two slots are equal for a search if their groups have equal slots, as far as the gang can distinguish them, equal
+remaining counters, and the same slots taken. Devices that several claims can share, devices with admin access, and
+partitions of devices that more than one node can reach have no equals.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .node_devices import DeviceSlot, NodeDevices, devices_of
 from .plans import ClaimPlan, Failed, Plan, RequestData
 from .search import EVALUATION, PASSED_A_STEP
 
-#: For a number of slots: more than a slice has devices.
+#: The bits of a number of slots: more than a slice has devices.
 _SHIFT: Final = 16
 
 
 class Steps:
-    """Counted as by a search for one pod."""
+    """The steps of the search, counted as for one pod."""
 
     __slots__ = ("_passed", "taken")
 
@@ -37,7 +37,7 @@ class Steps:
         self._passed = 0
 
     def passed(self) -> None:
-        """A device was passed by, which costs a part of a step."""
+        """Count a skipped device, which costs a part of a step."""
         self._passed += 1
         if self._passed == PASSED_A_STEP:
             self._passed = 0
@@ -49,31 +49,31 @@ class _Group:
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
-        #: How many of each sort of its slots are taken, each in `_SHIFT` bits.
+        #: The numbers of taken slots of each sort, each in `_SHIFT` bits.
         self.taken = 0
 
 
 @dataclass(slots=True, eq=False)
 class There:
-    """What a node has for the gang. Indices are those of `GangDevices.slots`."""
+    """The devices of a node for the gang. Indices are those of `GangDevices.slots`."""
 
-    #: Of each plan; those that cannot be made there are left out.
+    #: The claims of each plan; plans that cannot be satisfied there are left out.
     claims: Mapping[Plan, Sequence[ClaimPlan]]
     candidates: Mapping[RequestData, Sequence[int]]
-    #: Of requests for all devices; None where it cannot be said which these are.
+    #: The slots of requests for all devices; None if they are unknown.
     everything: Mapping[RequestData, Sequence[int] | None]
-    #: That no other node can have.
+    #: The groups that no other node can reach.
     groups: Sequence[_Group]
     #: Equal for nodes with equal devices.
     alike: Hashable
 
     def taken(self) -> Hashable:
-        """Equal where the same is taken of nodes that are `alike`."""
+        """Return a value that is equal if the same is taken on nodes that are `alike`."""
         return tuple(sorted([(group.kind, group.taken) for group in self.groups if group.taken]))
 
 
 class GangDevices:
-    """Owner: a search. What it has taken is `note`d here."""
+    """The devices of all nodes. Owned by a search, which reports taken slots by `note`."""
 
     def __init__(self, plans: Iterable[Plan], devices: Devices, steps: Steps) -> None:
         self._devices = devices
@@ -82,28 +82,29 @@ class GangDevices:
         claims = [claim for plan in self._plans for claim in plan.claims]
         self._attributes = sorted({each.attribute for one in claims for each in one.spec.constraints})
         self._has_admin = any(request.option.admin for claim in claims for request in claim.subrequests)
-        #: Each device that any node has, once.
+        #: The devices of all nodes, without duplicates.
         self.slots: list[DeviceSlot] = []
         self._index: dict[DeviceId, int] = {}
-        #: Index of a slot -> its group, one of its sort in that, and which part of the group it is at least.
+        #: Index of a slot -> its group, the unit of its sort in the group, and the least part of the group that it
+        #: uses.
         self._groups: dict[int, tuple[_Group, int, float]] = {}
-        #: Those of which several nodes can have slots.
+        #: The groups whose slots several nodes can reach.
         self._common: dict[_Group, None] = {}
         #: Bits of slots that are in groups.
         self.grouped = 0
-        #: Groups that are taken, as a sum of parts.
+        #: The number of groups in use, as a sum of parts.
         self.spent = 0.0
         self._kinds: dict[Hashable, int] = {}
         self._there: dict[Hashable, There] = {}
 
     def forget(self) -> None:
-        """Nothing is taken."""
+        """Reset: nothing is taken."""
         self.spent = 0.0
         for group, _, _ in self._groups.values():
             group.taken = 0
 
     def note(self, index: int, sign: int) -> None:
-        """A slot is taken (1), or no longer (-1)."""
+        """Record that a slot is taken (1), or no longer (-1)."""
         found = self._groups.get(index)
         if found is not None:
             group, one, part = found
@@ -111,12 +112,12 @@ class GangDevices:
             self.spent += sign * part
 
     def kind(self, index: int) -> Hashable:
-        """Equal of two slots of a node that are equal to the search as things stand. None: it has no equal."""
+        """Return a value that is currently equal for two equal slots of a node; None if the slot has no equal."""
         found = self._groups.get(index)
         return None if found is None else (found[0].kind, found[0].taken, found[1])
 
     def taken_of_common(self) -> Hashable:
-        """As `There.taken`, of devices that several nodes can have."""
+        """Return a value as `There.taken`, for devices that several nodes can reach."""
         return tuple(sorted([(group.kind, group.taken) for group in self._common if group.taken]))
 
     def on(self, node: NodeInfo) -> There:
@@ -134,8 +135,10 @@ class GangDevices:
     def least_parts(
         self, nodes: Collection[NodeInfo], enough: int
     ) -> tuple[Mapping[RequestData, float], float]:
-        """Which part of a group each request takes at least, and how many groups there are: unlimited if there are
-        `enough`, however many these are, or if it would take too long to look at all nodes."""
+        """Return the least part of a group that each request takes, and the number of groups.
+
+        Unlimited if there are at least `enough`, or if visiting all nodes would take too long.
+        """
         groups: dict[_Group, None] = {}
         least: dict[RequestData, float] = {}
         unlimited = False
@@ -170,16 +173,16 @@ class GangDevices:
         everything = {
             each: self._everything(each, indices, there) for each in requests if each.option.takes_all
         }
-        told: dict[int, list[RequestData]] = {}
+        selected_by: dict[int, list[RequestData]] = {}
         for request, some in (*candidates.items(), *everything.items()):
             for index in some or ():
-                told.setdefault(index, []).append(request)
+                selected_by.setdefault(index, []).append(request)
         if not self._has_admin:
-            self._classify({index: tuple(by) for index, by in told.items() if index >= first})
-        groups = dict.fromkeys(self._groups[index][0] for index in told if index in self._groups)
+            self._classify({index: tuple(by) for index, by in selected_by.items() if index >= first})
+        groups = dict.fromkeys(self._groups[index][0] for index in selected_by if index in self._groups)
         mine = [group for group in groups if group not in self._common]
         others = [group.kind for group in groups if group in self._common]
-        apart = [index for index in told if index not in self._groups]
+        apart = [index for index in selected_by if index not in self._groups]
         alike = (tuple(sorted(group.kind for group in mine)), tuple(others), tuple(apart))
         return There(claims, candidates, everything, mine, alike)
 
@@ -190,7 +193,7 @@ class GangDevices:
         return request.selects(slot.facts)
 
     def _candidates(self, request: RequestData, indices: Sequence[int]) -> list[int]:
-        """Slots that the request could have beside what others have, up to one that it cannot be asked about."""
+        """Return the slots that the request may use beside other claims, up to one whose check fails."""
         found = []
         for index in indices:
             slot = self.slots[index]
@@ -222,10 +225,10 @@ class GangDevices:
         except Failed:
             return None
 
-    def _classify(self, told: Mapping[int, Hashable]) -> None:
-        """`told`: for which requests each slot can be had, which is what can be told of it."""
+    def _classify(self, selected_by: Mapping[int, Hashable]) -> None:
+        """Group new slots; `selected_by` has the requests that select each slot, by which slots differ."""
         beside: dict[Hashable, list[int]] = {}
-        for index in told:
+        for index in selected_by:
             slot = self.slots[index]
             sets = {counter_set for (counter_set, _), _ in slot.device.consumes}
             if slot.facts.shared or len(sets) > 1 or (sets and not slot.place.node_name):
@@ -233,9 +236,9 @@ class GangDevices:
             if slot.is_open and slot.has_counters():
                 beside.setdefault((slot.pool.id, *(sets or (index,))), []).append(index)
         for together in beside.values():
-            self._add_group(together, told)
+            self._add_group(together, selected_by)
 
-    def _add_group(self, together: Sequence[int], told: Mapping[int, Hashable]) -> None:
+    def _add_group(self, together: Sequence[int], selected_by: Mapping[int, Hashable]) -> None:
         slots = [self.slots[index] for index in together]
         pool, place = slots[0].pool, slots[0].place
         left = {
@@ -245,7 +248,7 @@ class GangDevices:
         }
         sorts = [
             (
-                told[index],
+                selected_by[index],
                 tuple(map(slot.facts.attribute, self._attributes)),
                 tuple((name, size) for (_, name), size in slot.device.consumes),
             )
@@ -266,8 +269,10 @@ class GangDevices:
 
 
 def _parts(slots: Sequence[DeviceSlot], left: Mapping[tuple[str, str], int]) -> list[float]:
-    """Of each slot, so that those that are had at the same time are one together at most: by the counter of which they
-    draw most, or one each where there is none."""
+    """Return the part of each slot, such that slots in use together sum up to at most one group.
+
+    The part is that of the counter used most, or one if there is none.
+    """
     if not left:
         return [1.0]
     drawn = [dict(slot.device.consumes) for slot in slots]

@@ -1,19 +1,21 @@
-"""The search for devices of a gang whose members, one after the other, did not get them: each member's node, the
-alternatives of its requests and its devices are gone through together.
+"""The search for devices of a gang whose members did not all get devices one after the other.
+
+Each member's node, the alternatives of its requests and its devices are searched together.
 
     a member ──> its first alternatives on each of its nodes, then the others (it falls back) ──> the next member
        └─ none leads to the end: the member before it gets something else
 
-It is depth first, as the search for one pod (`search`), and keeps to the same rules (`allocating`). It is short since:
+The search is depth first, like the search for one pod (`search`), with the same rules (`allocating`). It is short
+because:
 
-- Of devices, and of nodes, that are alike (`gang_devices`) one is tried at each place.
-- What members so far have left to the others, and was found not to do, is not tried again.
-- What is left has to be as much as the others need at least, as parts of devices, however these are divided.
-- A member is tried on as many nodes that have devices for it as there are members: of more, one is in nobody's way.
+- Of interchangeable devices and nodes (`gang_devices`) only one is tried at each place.
+- A remainder that earlier members left to the others and that did not suffice is not tried again.
+- The remainder has to cover the least needs of the others, as parts of devices, however these are divided.
+- A member is tried on at most as many suitable nodes as there are members: more of them cannot all be blocked.
 
-What it promises: if it ends within its steps, the gang has places if there is any way, and as few members as possible
-fall back; of equal ones the last. If half of the steps did not do, those that fall back take what is least of a device,
-and not what comes first in their lists: a way is found sooner so.
+If it ends within its steps, the gang has places if any solution exists, and as few members as possible fall back; among
+equals the last ones. If half of the steps do not suffice, members that fall back take the alternative with the least
+part of a device instead of the first in their lists: this finds a solution sooner.
 """
 
 from __future__ import annotations
@@ -34,42 +36,44 @@ from .gang_devices import GangDevices, Steps, There
 from .plans import ClaimPlan, Plan, RequestData, plan_of
 from .search import DEVICES_AT_MOST
 
-#: Steps for each member. Gangs of up to four that have up to four devices, each in halves or thirds, need half of it
-#: for all ways that there are; larger ones of members that are alike, as many as it takes to place each of them twice.
+#: Steps for each member. Gangs of up to four members with up to four devices, each in halves or thirds, need half of
+#: this for a full search; larger ones of equal members as many as placing each of them twice takes.
 STEPS_A_MEMBER: Final = 2_500
 
-#: Steps after the first way in which others are looked for in which fewer fall back.
+#: Steps after the first solution to search one in which fewer members fall back.
 _FEWER: Final = 2 * PORTION
 
-#: What it costs to ask for the nodes of a member beside those that are placed; how many of them are put in order by a
-#: step, and how many looked at.
+#: The cost of asking for the nodes of a member beside placed ones; the nodes that are sorted per step, and those that
+#: are visited.
 _ASK: Final = 50
 _ROWS_A_STEP: Final = 32
 _NODES_A_STEP: Final = 4
-#: What sums of parts may be off by.
+#: The tolerance of sums of parts.
 _ROUNDED: Final = 1e-6
 
-#: Levels of the search; each yields the next one to be tried, or one of these. None: all that are needed have a place.
+#: Levels of the search; each yields the next one to try, or one of these. None: all needed members have a place.
 _Level = Iterator[Any]
 _PAUSE: Final[Any] = object()
 _END: Final[Any] = object()
 
 
 class Wanting(NamedTuple):
-    """A member. Those of one `kind` are alike in all that matters to where they can go."""
+    """A member. Members of one `kind` are interchangeable."""
 
     kind: Hashable
     demand: Demand | None
-    #: The claims that `demand.to_allocate` is about, in its order.
+    #: The claims of `demand.to_allocate`, in its order.
     claims: tuple[ClaimKey, ...]
 
 
 class Places(Protocol):
-    """Where members can go, as far as it is not about devices."""
+    """The nodes for members, apart from devices."""
 
     def nodes(self, member: int) -> Collection[NodeInfo]:
-        """Those that would take a member beside those that are placed, the best first. Devices may be looked at, as if
-        those placed had none."""
+        """Return the nodes that accept a member beside the placed ones, best first.
+
+        Devices may be checked as if placed members had none.
+        """
 
     def place(self, member: int, node: NodeInfo) -> None: ...
 
@@ -77,21 +81,21 @@ class Places(Protocol):
         """Undo the last `place` that is not undone."""
 
     def alike(self, node: NodeInfo) -> Hashable:
-        """Equal for nodes that are the same to each member that both would take."""
+        """Return a value that is equal for nodes that are interchangeable to each member that both accept."""
 
 
 class Placement(NamedTuple):
     member: int
     node: NodeInfo
-    #: For each claim that none of the members placed before it has, in the order of its demand, and for its extended
+    #: The allocations of claims that no member placed before it has, in the order of its demand, and of its extended
     #: resources.
     allocations: tuple[Allocation, ...]
 
 
 class _Member(NamedTuple):
-    """One that has a node, while its claims are gone through."""
+    """A member that has a node, while its claims are searched."""
 
-    #: In the order in which they are tried.
+    #: The index in the order in which members are tried.
     place: int
     node: NodeInfo
     there: There
@@ -101,22 +105,22 @@ class _Member(NamedTuple):
 
 class _Placed(NamedTuple):
     member: _Member
-    #: Of its claims, the first in `Allocating.chosen`.
+    #: The index of its first claim in `Allocating.chosen`.
     first: int
 
 
 class GangSearch:
-    """For as many of the `members` as are `needed`."""
+    """A search for places of `needed` of the `members`."""
 
     def __init__(self, members: Sequence[Wanting], needed: int, devices: Devices, places: Places) -> None:
-        """`members` in the order in which they come first where not all are needed."""
+        """Prepare the search; earlier `members` are preferred if not all are needed."""
         self._members = members
         self._needed = needed
         self._places = places
         self._steps = Steps()
-        #: The best that was found, in the order in which it is to be placed; empty if nothing was.
+        #: The best solution so far, in the order of placing; empty without one.
         self.found: Sequence[Placement] = ()
-        #: How many fall back in it.
+        #: The number of members that fall back in it.
         self.fallen = 0
         self._plans: list[Plan | None] = [
             plan_of(each.demand, devices) if each.demand is not None else None for each in members
@@ -126,11 +130,11 @@ class GangSearch:
             for plan in self._plans
         ]
         self._devices = GangDevices([plan for plan in self._plans if plan is not None], devices, self._steps)
-        #: By member: a number of its kind. And of each kind the nodes that take one with nobody placed.
+        #: The number of each member's kind; and for each kind the nodes that accept one with no member placed.
         kinds: dict[Hashable, int] = {}
         self._kinds = [kinds.setdefault(each.kind, len(kinds)) for each in members]
         self._alone: list[frozenset[str]] = []
-        #: Members in the order in which they are tried; and by place in it, which parts of devices each needs at least.
+        #: Members in the order in which they are tried; and by index in it the least parts of devices that each needs.
         self._order = list(range(len(members)))
         self._least = [0.0] * len(members)
         self._there_are = inf
@@ -139,9 +143,9 @@ class GangSearch:
         self._smallest_first = False
         self._alike: dict[str, int] = {}
         self._sorts_of_nodes: dict[Hashable, int] = {}
-        #: Steps after which there is a pause, and after which what is tried is given up.
+        #: Steps after which there is a pause, and after which the try is given up.
         self._limit = self._until = 0
-        #: How many may fall back.
+        #: The most members that may fall back.
         self._most = len(members)
         self._programme = self._tries()
         self._begin_anew()
@@ -151,50 +155,53 @@ class GangSearch:
         self._allocating = Allocating((), self._devices.slots)
         self._stack: list[_Level] = []
         self._placed: list[_Placed] = []
-        #: Node -> its sort, what it has, and the kinds of the members that are placed there.
+        #: Node -> its sort, its devices, and the kinds of the members that are placed there.
         self._on_nodes: dict[str, tuple[int, There, list[int]]] = {}
         self._fallen = 0
-        #: Alternatives behind the first that the member has whose turn it is.
+        #: The current member's alternatives behind the first.
         self._later = 0
-        #: By place: whether the member's claims could be met on the node that it was tried on last.
+        #: [index] whether the member's claims could be met on the node that it was tried on last.
         self._served = [False] * len(self._members)
-        #: Shared claim -> index of it in `Allocating.chosen`, and the node for which it was allocated.
+        #: Shared claim -> its index in `Allocating.chosen`, and the node for which it was allocated.
         self._shared: dict[ClaimKey, tuple[int, NodeInfo]] = {}
         self._dead: set[Hashable] = set()
 
-    # ---- what is tried
+    # ---- tries
 
     @property
     def steps(self) -> int:
-        """So many it has taken."""
+        """The number of steps taken."""
         return self._steps.taken
 
     def run(self, steps: int = PORTION) -> bool:
-        """Whether it is over after so many steps more; what came of it is in `found`. Nothing of it stays placed."""
+        """Search for `steps` more steps. Return whether it has ended, with the result in `found`.
+
+        Nothing stays placed.
+        """
         self._limit = self.steps + steps
         return next(self._programme, True)
 
     def _tries(self) -> Generator[bool, None, None]:
-        """False for each pause."""
+        """Run the tries. Yields false for each pause."""
         budget = STEPS_A_MEMBER * len(self._members)
         if (yield from self._is_hopeless()):
             return
         half = self.steps + (budget - self.steps) // 2
         yield from self._try(half)
         if not self.found and self.steps >= half:
-            # What takes least leaves most to the others.
+            # The smallest alternatives leave most to the others.
             self._smallest_first = True
             yield from self._try(budget)
         kinds = {kind for kind, plan in zip(self._kinds, self._plans, strict=True) if plan is not None}
         until = min(budget, self.steps + _FEWER)
         while self.found and self.fallen and len(kinds) > 1:
-            # Fewer might fall back, if others of them did.
+            # Fewer members may fall back if they are other ones.
             self._most = self.fallen - 1
             if not (yield from self._try(until)):
                 return
 
     def _try(self, until: int) -> Generator[bool, None, bool]:
-        """Whether a way was found by that step."""
+        """Search until this step. Return whether a solution was found."""
         self._begin_anew()
         self._until = until
         found, stack = False, self._stack
@@ -215,7 +222,7 @@ class GangSearch:
                 break
         for _ in self._placed:
             self._places.take_back()
-        # Levels that are not over refer to the search.
+        # Unfinished levels refer to the search.
         stack.clear()
         self._dead.clear()
         return found
@@ -256,7 +263,7 @@ class GangSearch:
             return
         nodes = self._nodes_of(self._order[place])
         for falls_back in self._ways(place):
-            #: Nodes that are alike -> whether they have devices for the member.
+            #: Interchangeable nodes -> whether they have devices for the member.
             tried: dict[Hashable, bool] = {}
             served = 0
             for node in nodes:
@@ -280,12 +287,12 @@ class GangSearch:
         self._dead.add(key)
 
     def _ways(self, place: int) -> Sequence[bool]:
-        """Whether the member falls back."""
+        """Return the modes to try: false, then true if the member may fall back."""
         can = self._flexible[self._order[place]] and self._fallen < self._most
         return (False, True) if can else (False,)
 
     def _on(self, place: int, node: NodeInfo, *, falls_back: bool) -> _Member | None:
-        """None where what claims have already keeps the member from the node, or it cannot be asked about it."""
+        """Return the member on the node; None if its allocated claims exclude the node, or if it cannot be checked."""
         index = self._order[place]
         member, plan = self._members[index], self._plans[index]
         there = self._devices.on(node)
@@ -346,7 +353,7 @@ class GangSearch:
             return
         key: Hashable = None
         if claim_number or number:
-            # What is left to the first request is left to the member.
+            # The state left to the first request is that left to the member.
             key = (
                 self._node_as_it_is(member),
                 claim_number,
@@ -419,10 +426,10 @@ class GangSearch:
             devices.note(index, -1)
             allocating.give_back(claim, index)
 
-    # ---- what is alike
+    # ---- equality
 
     def _left_to(self, place: int) -> Hashable:
-        """Equal where the members from this one on find the same."""
+        """Return a value that is equal if the members from this one on find the same state."""
         nodes = [
             (sort, tuple(sorted(kinds)), there.taken())
             for sort, there, kinds in self._on_nodes.values()
@@ -439,7 +446,7 @@ class GangSearch:
         )
 
     def _node_as_it_is(self, member: _Member) -> Hashable:
-        """Equal for nodes that a member, and all that are placed after it, find alike."""
+        """Return a value that is equal for nodes that are interchangeable to a member and all placed after it."""
         name = member.node.name
         if self._shared:
             return name
@@ -448,7 +455,7 @@ class GangSearch:
         return self._sort_of(member), kinds, member.there.taken()
 
     def _sort_of(self, member: _Member) -> int:
-        """The same for nodes that were alike before anybody was placed."""
+        """Return the number shared by nodes that were interchangeable before any member was placed."""
         node = member.node
         found = self._alike.get(node.name)
         if found is None:
@@ -458,11 +465,13 @@ class GangSearch:
             self._alike[node.name] = found
         return found
 
-    # ---- whether it can be
+    # ---- feasibility
 
     def _is_hopeless(self) -> Generator[bool, None, bool]:
-        """Whether too many members have no node even by themselves, or there are too few devices for all. False for
-        each pause."""
+        """Return whether too many members have no node even alone, or there are too few devices for all.
+
+        Yields false for each pause.
+        """
         alone: dict[int, frozenset[str]] = {}
         nodes: dict[str, NodeInfo] = {}
         for index, kind in enumerate(self._kinds):
@@ -470,7 +479,7 @@ class GangSearch:
                 if self.steps >= self._limit:
                     yield False
                 there = self._nodes_of(index)
-                # Each of them is looked at.
+                # Each of them is visited.
                 self._steps.taken += len(there) // _NODES_A_STEP
                 here = {node.name: node for node in there}
                 alone[kind] = frozenset(here)
@@ -502,13 +511,13 @@ class GangSearch:
             for plan, member in zip(self._plans, self._members, strict=True)
         ]
         if self._needed == len(self._members):
-            # Who has the fewest ways comes first.
+            # Members with the fewest nodes come first.
             ways = [len(self._alone[kind]) for kind in self._kinds]
             self._order.sort(key=lambda index: (-least[index], ways[index]))
         self._least = [least[index] for index in self._order]
 
     def _may_suffice(self, place: int, missing: int) -> bool:
-        """Whether so many of the members from this one on might have enough, however devices are divided."""
+        """Return whether `missing` of the members from this one on may have enough, however devices are divided."""
         least = self._least[place:]
         if len(least) > missing:
             least.sort()

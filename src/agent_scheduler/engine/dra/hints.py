@@ -1,10 +1,10 @@
-"""Which events may cure a refusal by DynamicResources, and whether this one does for this pod (KEP-4247).
+"""The events that may help pods refused by DynamicResources, with hints for each pod (KEP-4247).
 
-A pod waits for its own claims, or for devices. Its claims are found by their names. For devices an event is put to one
-pod of those that ask for the same, and looked at as closely as is cheap: a node by asking the allocator about it, a
-slice by the selectors of the pod, a class by its name. Where kube-scheduler wakes all (nodes, classes, slices) or
-none (a slice that goes, which may complete a pool or free a request for all devices), these look closer. They look at
-things as they are when they are asked; what has changed since has an event of its own.
+A pod waits for its own claims, or for devices. Its claims are found by their names. For devices an event is evaluated
+for one pod of those with the same demand, as precisely as is cheap: a node by asking the allocator about it, a slice by
+the selectors of the pod, a class by its name. Where kube-scheduler wakes all pods (nodes, classes, slices) or none (a
+deleted slice, which may complete a pool or free a request for all devices), these hints are more precise. They read the
+current state; changes since the event have an event of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NODE = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_A
 
 
 class Hints:
-    """Of one plugin. Without `devices` every event wakes every pod."""
+    """The hints of one plugin. Without `devices` every event wakes every pod."""
 
     def __init__(self, devices: Devices | None) -> None:
         self._devices = devices
@@ -56,10 +56,10 @@ class Hints:
             _on(Resource.NODE, _NODE, self._node, every_pod),
         )
 
-    # ---- hints; each says whether the event may help
+    # ---- hints; each returns whether the event may help
 
     def _claim(self, pod: PodInfo, old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
-        """Devices became free for all pods, or a claim of the pod is otherwise than it was."""
+        """Return whether devices became free for all pods, or a claim of the pod has changed."""
         devices = self._devices
         if devices is None:
             return True
@@ -76,7 +76,7 @@ class Hints:
         return new.uid == pod.uid and (devices is None or not missing(new.claims, devices, new.ref))
 
     def _class(self, pod: PodInfo, old: DeviceClassInfo | None, new: DeviceClassInfo) -> bool:
-        """It asks for devices of this class, by its name or by a resource that the class is, or no longer is."""
+        """Return whether the pod requests devices of this class, by its name or by a former or current resource."""
         devices = self._devices
         if devices is None:
             return True
@@ -87,7 +87,7 @@ class Hints:
         return new.name in _class_names(self._demand(pod, devices))
 
     def _slice(self, pod: PodInfo, old: SliceInfo | None, new: SliceInfo | None) -> bool:
-        """The pool has, or had, a device that it asks for, or cannot be asked about."""
+        """Return whether the pool has or had a device that the pod requests, or that cannot be checked."""
         devices = self._devices
         if devices is None or (old is not None and old.error) or (new is not None and new.error):
             return True
@@ -110,25 +110,25 @@ class Hints:
         return False
 
     def _node(self, pod: PodInfo, old: NodeInfo | None, new: NodeInfo) -> bool:
-        """Its claims can be had there."""
+        """Return whether the pod's claims can be satisfied on the node."""
         devices = self._devices
         if devices is None:
             return True
         wanted = self._demand(pod, devices)
         if old is not None and old.labels == new.labels and wanted.extended is None:
-            # Its amounts have changed.
+            # Only its amounts have changed.
             return False
         found = answer(wanted, devices, new, SearchBudget())
         return isinstance(found, Undecided) or not isinstance(found, CannotAllocate)
 
-    # ---- which pods an event can concern
+    # ---- keys of pods
 
     def _demand_of(self, pod: PodInfo) -> Hashable:
         devices = self._devices
         if devices is None:
             return pod.uid
         wanted = self._demand(pod, devices)
-        # Pods may ask for resources that nothing stands for yet, and which will not be the same devices then.
+        # Pods may request resources that no devices provide yet; these may later be provided by different devices.
         return wanted if pod.extended is None else (pod.extended, wanted)
 
     def _classes_of(self, pod: PodInfo) -> Iterable[Key]:
@@ -137,7 +137,7 @@ class Hints:
             return (ANYWAY,)
         keys: list[Key] = [("class", name) for name in _class_names(self._demand(pod, devices))]
         if pod.extended is not None:
-            # Whether or not devices stand for them now.
+            # Includes resources that no devices provide now.
             keys += [("resource", name) for name in pod.extended.resources]
         return keys
 
@@ -147,7 +147,7 @@ class Hints:
 
 
 def frees(old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
-    """Whether the claim had devices that it has no more."""
+    """Return whether the claim had devices that it no longer has."""
     if old is None or old.allocation is None:
         return False
     return new is None or new.allocation is None
@@ -156,7 +156,7 @@ def frees(old: ClaimInfo | None, new: ClaimInfo | None) -> bool:
 def _of_claim(event: ClusterEvent, old: ClaimInfo | None, new: ClaimInfo | None) -> AllPods | list[Key]:
     if frees(old, new):
         return ALL_PODS
-    # Of one that goes, too: what its pods ask for is to be read again.
+    # Includes deleted claims: the demands of their pods have to be read again.
     seen = [each for each in (old, new) if each is not None]
     keys: list[Key] = [("claim", *each.key) for each in seen]
     keys += [("made for", _made_for(each)) for each in seen if _made_for(each)]
@@ -168,7 +168,7 @@ def _of_class(event: ClusterEvent, old: DeviceClassInfo | None, new: DeviceClass
 
 
 def _resources_of(old: DeviceClassInfo | None, new: DeviceClassInfo) -> frozenset[str]:
-    """The extended resources that a class is, or was."""
+    """Return the extended resources that a class provides or provided."""
     return new.resources if old is None else old.resources | new.resources
 
 
@@ -180,7 +180,7 @@ def _claims_of(pod: PodInfo) -> list[Key]:
 
 
 def _made_for(claim: ClaimInfo) -> str:
-    """UID of the pod for whose extended resources a claim was made; empty if for none."""
+    """Return the UID of the pod for whose extended resources a claim was created; empty if for none."""
     return claim.controller if claim.extended else ""
 
 
@@ -189,7 +189,7 @@ def _class_names(wanted: Demand) -> frozenset[str]:
 
 
 def _of_pool(each: SliceInfo, devices: Devices) -> tuple[Device, ...]:
-    """What stands in a slice, and what may be had now of its pool: the slice may have been the one that was missing."""
+    """Return the devices of a slice, and those of its pool's newest generation: the slice may have completed it."""
     pool = devices.pools.get(each.pool)
     here = pool.newest if pool is not None else ()
     return (*each.devices, *(device for other in here for device in other.devices))

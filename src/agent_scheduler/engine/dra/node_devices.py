@@ -1,8 +1,8 @@
 """The device slots of a node: devices of the pools that it can reach, in the order in which a search tries them.
 
-The order is by driver, pool, slice and place in the slice, so that a driver can say by its names what is to be taken
-first. Pools, and slices of a pool, with devices that have to be waited for (binding conditions) come after the others.
-Slots of one `kind` are equal to every request, so a search that failed with one need not try another.
+The order is by driver, pool, slice and position in the slice, so that a driver's names can express a preference. Pools
+and slices with devices that have binding conditions come after the others. Slots of one `kind` are equal for every
+request, so a search that failed with one need not try another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_COUNTERS: Final[Mapping[CounterKey, int]] = {}
 
 
 class DeviceSlot:
-    """A device that the node can reach. `kind` is negative for one that has no equals."""
+    """A device that the node can reach. `kind` is negative for a device without equals."""
 
     __slots__ = ("device", "facts", "id", "kind", "name", "place", "pool")
 
@@ -42,24 +42,26 @@ class DeviceSlot:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not allocated exclusively, nor shared if it is not a shared device."""
+        """Whether it is not allocated exclusively, nor in use at all unless it is a shared device."""
         pool, name = self.pool, self.name
         return name not in pool.exclusive and (self.facts.shared or name not in pool.shares)
 
     @property
     def terms(self) -> Sequence[NodeSelectorTerm]:
-        """Those of the node selector of its place."""
+        """The terms of the node selector of its place."""
         reach = self.place.reach
         return (reach.selector.node_selector_terms if reach is not None else None) or ()
 
     @property
     def is_bound(self) -> bool:
-        """Whether a claim that gets it can be used on the node alone for which it was found. So it is with several
-        terms: the API server lets no such slice in, and no one term says the same."""
+        """Whether a claim that gets it can be used only on the node for which it was found.
+
+        Several terms have the same effect: the API server rejects such slices, and no single term can express them.
+        """
         return bool(self.place.node_name) or self.device.binds_to_node or len(self.terms) > 1
 
     def has_counters(self, taken: Mapping[CounterKey, int] = NO_COUNTERS) -> bool:
-        """Whether enough of its counters is left beside `taken`, or in use for it already by others who share it."""
+        """Return whether enough of its counters is left beside `taken`, or already in use for a shared device."""
         pool = self.pool
         if not self.device.consumes or (self.facts.shared and self.name in pool.shares):
             return True
@@ -75,13 +77,13 @@ class NodeDevices:
     """The slots of a node. Nodes that reach the same devices, none of them in a pool of their own, share one."""
 
     slots: tuple[DeviceSlot, ...]
-    #: Pools of which nothing can be allocated for now: (pool, why); an empty text for one that is incomplete.
+    #: Pools from which nothing can be allocated now: (pool, reason); the reason of an incomplete one is empty.
     unusable: tuple[tuple[PoolId, str], ...]
-    #: Whether other nodes may have it, so that an answer about it is one about all of them.
+    #: Whether other nodes may share it, so that an answer about it applies to all of them.
     shared: bool
 
     def open(self) -> Iterator[int]:
-        """The indices of the slots that are open. No device may be allocated or freed between two of them."""
+        """Yield the indices of the open slots. No device may be allocated or freed between two of them."""
         return (index for index, slot in enumerate(self.slots) if slot.is_open)
 
 
@@ -94,7 +96,7 @@ class _Known(NamedTuple):
 
 
 def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
-    """Kept until slices that concern the node, or its labels, change."""
+    """Return the device slots of a node, cached until its labels or slices that concern it change."""
     stamp = devices.pools.slice_stamp(node.name)
     found: _Known | None = devices.node_devices.get(node.name)
     if (
@@ -105,7 +107,7 @@ def devices_of(devices: Devices, node: NodeInfo) -> NodeDevices:
         return found.devices
     there = _devices_of(devices, node)
     if not devices.pools.has_own(node.name) and not any(slot.is_bound for slot in there.slots):
-        # Devices are known by their objects, which live as long as this is kept.
+        # Devices are identified by their objects, which live as long as this is kept.
         same = (tuple((id(slot.device), slot.pool.id) for slot in there.slots), there.unusable)
         there = devices.pools.shared_node_devices.setdefault(
             same, NodeDevices(there.slots, there.unusable, True)
@@ -152,7 +154,7 @@ def _visible(slices: Iterable[SliceInfo], node: NodeInfo) -> Iterator[tuple[Devi
 
 
 def _sees(each: SliceInfo, node: NodeInfo) -> bool:
-    """Whether a slice that has no device for the node concerns it all the same, or might, as far as it can be read."""
+    """Return whether a slice without a device for the node may concern it nevertheless."""
     return is_on(each.place, node) or bool(each.error and each.place == NOWHERE)
 
 
@@ -167,14 +169,14 @@ def _named_twice(devices: Iterable[Device]) -> str:
 
 def _kind(device: Device, pool: Pool, kinds: dict[Hashable, int]) -> int:
     if device.facts.shared:
-        # How much of it is in use tells it from others.
+        # The amounts in use distinguish it from others.
         return -1
     key = (device.facts, device.taints, device.consumes, pool.id if device.consumes else None)
     return kinds.setdefault(key, len(kinds))
 
 
 class Totals(NamedTuple):
-    """Devices of the resource's class that the node can have, and those of them that are allocated."""
+    """Devices of the resource's class for the node, and the allocated ones among them."""
 
     offered: int
     taken: int
@@ -184,9 +186,11 @@ NOTHING = Totals(0, 0)
 
 
 def totals(resource: str, devices: Devices, node: NodeInfo) -> Totals:
-    """How many devices of an extended resource's class there are for the node, as scores count them (KEP-5004): those
-    of all slices, whatever their generation, and whether or not the pool is complete. Nothing where a selector of the
-    class cannot be asked."""
+    """Return the number of devices of an extended resource's class for the node, as scores count them (KEP-5004).
+
+    Counts all slices, whatever their generation, and whether or not the pool is complete. Zero if a selector of the
+    class cannot be evaluated.
+    """
     found = devices.class_of_resource(resource)
     if found is None:
         return NOTHING

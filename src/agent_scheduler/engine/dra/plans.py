@@ -1,4 +1,4 @@
-"""A demand as the allocator works with it: requests with the selectors of their classes, and what was found before."""
+"""A demand in the allocator's form: requests with the selectors of their classes, and cached results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .records import DeviceClassInfo
 
 
 class Failed(Exception):
-    """The text is why a node is refused, in kube-scheduler's words."""
+    """A refusal of a node; the text is the reason in kube-scheduler's words."""
 
 
 class RequestData:
@@ -33,15 +33,15 @@ class RequestData:
         constraints: tuple[Constraint, ...],
     ) -> None:
         self.claim = claim
-        #: That of the request in the claim, and that of the alternative in the request; of several the first is best.
+        #: The index of the request in the claim, and that of the alternative in the request; earlier ones are better.
         self.index = index
         self.subindex = subindex
         self.option = option = request.options[subindex]
         self.device_class = found
-        #: Of the class, then of the request. Also what answers are kept under.
+        #: The selectors of the class, then of the request. Also the key of cached answers.
         self.selectors = found.selectors + option.selectors
         self.capacity_key: Hashable = ("capacity", option.capacity)
-        #: Which of the claim's constraints speak of it.
+        #: The claim's constraints that apply to it.
         self.applying = tuple(
             index
             for index, constraint in enumerate(constraints)
@@ -51,7 +51,7 @@ class RequestData:
         )
 
     def selects(self, facts: Facts) -> bool:
-        """Whether all selectors match. Raises `Failed` where one cannot be asked."""
+        """Return whether all selectors match. Raises `Failed` if one cannot be evaluated."""
         found = facts.answers.get(self.selectors) if self.selectors else True
         if found is None:
             found = asked(self.selectors, facts)
@@ -70,7 +70,7 @@ class RequestData:
 
 
 class ClaimPlan:
-    """A claim that is to be allocated, with its requests as the allocator works with them. Raises `Failed`."""
+    """A claim to allocate, with its requests in the allocator's form. Raises `Failed`."""
 
     def __init__(self, name: str, spec: ClaimSpec, devices: Devices) -> None:
         self.name = name
@@ -84,20 +84,20 @@ class ClaimPlan:
             for index, request in enumerate(spec.requests)
         )
         self.subrequests = tuple(each for alternatives in requests for each in alternatives)
-        #: Whether it, or any class that it may get devices of, has configuration for drivers.
+        #: Whether it, or any class of its devices, has configuration for drivers.
         self.configured = bool(spec.configuration) or any(
             request.device_class.configuration for request in self.subrequests
         )
 
 
 class Plan:
-    """Of one demand, for as long as no class changes. `problem` is why no node will do; empty if one might."""
+    """The plan of one demand, until a class changes. `problem` is the reason why no node is feasible, or empty."""
 
     def __init__(self, demand: Demand, devices: Devices) -> None:
         self.version = devices.version
         self.problem = demand.problem
         self.claims: tuple[ClaimPlan, ...] = ()
-        #: What was found for each node, and for `NodeDevices` that several share. Owner: `answers`.
+        #: Cached answers for each node, and for `NodeDevices` that several share. Owned by `answers`.
         self.answers: dict[str, Any] = {}
         self.shared_answers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._needs = demand.extended
@@ -110,12 +110,12 @@ class Plan:
 
     @property
     def takes_all(self) -> bool:
-        """Whether a request has the allocation mode `All`: its refusal may end though no device is freed."""
+        """Whether a request has the allocation mode `All`: its refusal may end although no device is freed."""
         return any(request.option.takes_all for claim in self.claims for request in claim.subrequests)
 
     @property
     def most(self) -> int:
-        """Devices that its requests ask for at most, those for all aside."""
+        """The most devices that its requests take, except those for all devices."""
         return sum(
             max(request.option.number for request in alternatives)
             for claim in self.claims
@@ -123,7 +123,7 @@ class Plan:
         )
 
     def claims_on(self, node: NodeInfo, devices: Devices) -> tuple[ClaimPlan, ...]:
-        """`claims`, and at the end one for the extended resources that devices stand for on this node."""
+        """Return `claims`, and at the end one for the extended resources that devices provide on this node."""
         if self._needs is None:
             return self.claims
         resources = met_by_devices(self._needs.resources, devices, node)
@@ -153,7 +153,10 @@ def _class_of(option: Option, devices: Devices) -> DeviceClassInfo:
 
 
 def asked(expressions: tuple[str, ...], facts: Facts) -> bool | tuple[int, str]:
-    """Whether all expressions match, or which of them cannot be asked, and why. Kept with the device's facts."""
+    """Return whether all expressions match, or the index and error of an invalid one.
+
+    Cached with the device's facts.
+    """
     if not expressions:
         return True
     found: bool | tuple[int, str] | None = facts.answers.get(expressions)
@@ -174,7 +177,7 @@ def _matches(expressions: tuple[str, ...], facts: Facts) -> bool | tuple[int, st
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """`ToleratesTaint` of k8s.io/dynamic-resource-allocation."""
+    """Implement `ToleratesTaint` of k8s.io/dynamic-resource-allocation."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

@@ -1,7 +1,6 @@
-"""All pools, which nodes see which of them, and what the allocations of claims take of their devices.
+"""All pools, the nodes that reach each of them, and the uses of their devices by allocated claims.
 
-`changed` is called for a change of a pool, with the names of the nodes for which an answer may be another one; None is
-for all.
+`changed` is called for a change of a pool, with the names of the nodes whose answers may change; None means all nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .records import SliceInfo
 
 _NO_USES: Final[tuple[Use, ...]] = ()
 
-#: Counts: of all changes, of those by which devices may have got free or published, of those of what is published.
+#: Counts of all changes, of those that may have freed or published devices, and of those of published slices.
 _Stamp = tuple[int, int, int]
 _NEVER: Final[_Stamp] = (0, 0, 0)
 
@@ -29,32 +28,31 @@ def _later(stamp: _Stamp, freed: bool, slices: bool) -> _Stamp:
 
 
 class PoolIndex:
-    """Owner: the catalogue. Invariants: see `check`."""
+    """The pools of all drivers. Owned by `Devices`. Invariants: see `check`."""
 
     def __init__(self, changed: Callable[[Collection[str] | None], None]) -> None:
         self._changed = changed
-        #: By name.
+        #: The slices by name.
         self.slices: dict[str, SliceInfo] = {}
         self._pools: dict[PoolId, Pool] = {}
-        #: Node -> pools that name it, and pools that other nodes than those named can have.
+        #: Node -> pools that name it; and pools that other nodes than the named ones can reach.
         self._local: dict[str, dict[PoolId, Pool]] = {}
         self._common: dict[PoolId, Pool] = {}
-        #: Node -> how often its pools changed, how often in another way than that something was taken, and how often
-        #: what is published; and the same of pools that many have.
+        #: Node -> counts of the changes of its pools; and the counts of pools that many nodes reach.
         self._stamps: dict[str, _Stamp] = {}
         self._common_stamp = _NEVER
-        #: Claim -> what is taken for it.
+        #: Claim -> its uses.
         self._taken: dict[ClaimKey, tuple[Use, ...]] = {}
-        #: Device slots of nodes without pools of their own, until what is published changes. Owner: `node_devices`.
+        #: Device slots of nodes without pools of their own, until published slices change. Owned by `node_devices`.
         self.shared_node_devices: dict[Any, Any] = {}
 
-    # ---- questions
+    # ---- queries
 
     def get(self, key: PoolId) -> Pool | None:
         return self._pools.get(key)
 
     def of(self, node_name: str) -> Iterable[Pool]:
-        """Pools of which the node might have devices, by driver and name."""
+        """Return the pools from which the node may have devices, by driver and name."""
         local = self._local.get(node_name)
         if not local:
             return (self._common[key] for key in sorted(self._common))
@@ -64,25 +62,27 @@ class PoolIndex:
         return (both[key] for key in sorted(both))
 
     def has_own(self, node_name: str) -> bool:
-        """Whether a pool names the node."""
+        """Return whether a pool names the node."""
         return node_name in self._local
 
     def stamp(self, node_name: str) -> tuple[int, int]:
-        """Another one whenever an answer about the node may be another one."""
+        """Return a stamp that differs whenever an answer about the node may have changed."""
         return self._stamps.get(node_name, _NEVER)[0], self._common_stamp[0]
 
     def freed_stamp(self, node_name: str) -> tuple[int, int]:
-        """The same, but unchanged by devices that are only taken: while it is the same, no device was freed or
-        published."""
+        """Return a stamp that is unchanged while devices are only taken: no device was freed or published."""
         return self._stamps.get(node_name, _NEVER)[1], self._common_stamp[1]
 
     def slice_stamp(self, node_name: str) -> tuple[int, int]:
-        """The same of what is published, whatever of it is taken."""
+        """Return a stamp of published slices, independent of the uses of devices."""
         return self._stamps.get(node_name, _NEVER)[2], self._common_stamp[2]
 
     def are_free(self, uses: Iterable[Use]) -> bool:
-        """Whether all of it can be taken: devices that are published and free, or shared with enough capacity left, and
-        counters that suffice for all of them."""
+        """Return whether all uses can be taken together.
+
+        Devices must be published and free, or shared with enough remaining capacity, and counters must suffice for all
+        of them.
+        """
         wanted: dict[DeviceId, dict[str, int]] = {}
         alone: set[DeviceId] = set()
         concerned: dict[PoolId, set[str]] = {}
@@ -108,7 +108,7 @@ class PoolIndex:
         return all(self._pools[key].counters_suffice(names) for key, names in concerned.items())
 
     def are_free_but_for(self, uses: Iterable[Use]) -> bool:
-        """`are_free` of what is taken here, as if it were not."""
+        """Return `are_free` for uses that are counted here, as if they were not."""
         mine = [(self._pools[use.id.pool_id], use) for use in uses]
         if all(pool.is_mine_alone(use) for pool, use in mine):
             return True
@@ -122,10 +122,10 @@ class PoolIndex:
     # ---- changes
 
     def set_slice(self, each: SliceInfo) -> bool:
-        """False for a slice that is as it was."""
+        """Store a slice. Return false if it is unchanged."""
         old = self.slices.get(each.name)
         if old is not None and same(each, old):
-            # The old one stays: others hold its parts, which are as good.
+            # The old object stays because others hold its parts, which are equal.
             return False
         if old is not None and old.pool != each.pool:
             self.delete_slice(each.name)
@@ -137,7 +137,7 @@ class PoolIndex:
         return True
 
     def delete_slice(self, name: str) -> bool:
-        """False for a slice that is not there."""
+        """Delete a slice. Return false if it is unknown."""
         old = self.slices.pop(name, None)
         if old is None:
             return False
@@ -148,7 +148,7 @@ class PoolIndex:
         return True
 
     def take(self, key: ClaimKey, new: tuple[Use, ...]) -> None:
-        """From now on the claim takes this, and nothing else."""
+        """Replace the uses of the claim."""
         old = self._taken.get(key, _NO_USES)
         if new == old:
             return
@@ -183,7 +183,7 @@ class PoolIndex:
             self._pools.pop(pool.id, None)
 
     def _place(self, pool: Pool, before: frozenset[str] | None) -> None:
-        """Index a pool by its nodes, and tell of those that see it now or did `before`."""
+        """Index a pool by its nodes, and report the nodes that reach it now or did `before`."""
         after = pool.node_names
         for name in before or ():
             if after is None or name not in after:
@@ -208,8 +208,11 @@ class PoolIndex:
             self._changed(names)
 
     def check(self, allocated: Mapping[ClaimKey, tuple[Use, ...]]) -> list[str]:
-        """What contradicts the invariants: devices allocated twice, capacities and counters overdrawn, and what is
-        counted here other than what the claims have, which is `allocated`. Costs a pass over everything."""
+        """Return the contradictions of the invariants. Costs a pass over everything.
+
+        These are devices allocated twice, exceeded capacities and counters, and uses other than those of the claims,
+        `allocated`.
+        """
         problems = [
             f"the books have {uses} for {key}, which has {allocated.get(key, _NO_USES)}"
             for key in {*self._taken, *allocated}

@@ -1,7 +1,7 @@
-"""A pool: the slices that a driver has published of it, and what of its devices is taken.
+"""A pool: the slices that a driver has published for it, and the uses of its devices.
 
-Only the slices of the newest generation count, and only once all of them are there. What is taken of a device that the
-pool no longer has (or does not have yet) is remembered all the same.
+Only the slices of the newest generation count, and only once that is complete. Uses of devices that the pool no longer
+has (or does not have yet) are kept nevertheless.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ Counters = dict[tuple[str, str], int]
 
 
 class Pool:
-    """Owner: `PoolIndex`."""
+    """One pool. Owned by `PoolIndex`."""
 
     def __init__(self, pool_id: PoolId) -> None:
         self.id = pool_id
-        #: All, by name, of whatever generation.
+        #: All slices by name, of any generation.
         self.slices: dict[str, SliceInfo] = {}
-        #: Those of the newest generation, by name, but for those that `has_binding_conditions` puts last.
+        #: The slices of the newest generation by name, those with binding conditions last.
         self.newest: tuple[SliceInfo, ...] = ()
-        #: Whether the newest generation is all there.
+        #: Whether the newest generation is complete.
         self.complete = False
-        #: Why nothing of it can be allocated, wherever; empty for a sound pool.
+        #: The reason why nothing of it can be allocated on any node; empty for a valid pool.
         self.error = ""
-        #: Whether it has devices that have to be waited for after they were allocated.
+        #: Whether it has devices with binding conditions.
         self.has_binding_conditions = False
         #: Counters that its devices share.
         self.counters: Counters = {}
-        #: Device by name, in the newest generation. A name that is given twice is one of them.
+        #: Devices of the newest generation by name. Of duplicate names it has one device.
         self.devices: dict[str, tuple[Device, SliceInfo]] = {}
-        #: Name of a device -> how many have it for themselves; more than one only if others overcommit it.
+        #: Name of a device -> number of exclusive uses; more than one only if other clients overcommit it.
         self.exclusive: dict[str, int] = {}
-        #: Name of a shared device -> how many use it.
+        #: Name of a shared device -> number of its uses.
         self.shares: dict[str, int] = {}
         #: Name of a shared device -> capacity -> billionths in use.
         self.consumed: dict[str, dict[str, int]] = {}
-        #: What devices in use take of the counters; None when it has to be counted anew.
+        #: The counters taken by devices in use; None if they have to be counted again.
         self._counters_used: Counters | None = None
-        #: The nodes that can have anything of it; None if these are not known by name.
+        #: The nodes that can reach any of it; None if their names are unknown.
         self.node_names: frozenset[str] | None = frozenset()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to remember of it."""
+        """Return whether the pool has any slice or use."""
         return bool(self.slices or self.exclusive or self.shares)
 
     # ---- slices
@@ -76,7 +76,7 @@ class Pool:
         self.node_names = _names(self.slices.values())
 
     def concerned(self, device_name: str) -> frozenset[str] | None:
-        """The nodes that see it when a device is taken or given back; None if these are not known by name."""
+        """Return the nodes that a use of a device affects; None if their names are unknown."""
         found = self.devices.get(device_name)
         if found is None:
             return frozenset()
@@ -113,15 +113,14 @@ class Pool:
         self._counters_used = None
 
     def is_mine_alone(self, use: Use) -> bool:
-        """Whether a use that is counted here is the only one of its device, which is published, in a pool without
-        counters."""
+        """Return whether a counted use is the only one of its published device, in a pool without counters."""
         name = use.id.device
         plain = not use.shared and not self.counters and name in self.devices
         return plain and self.exclusive.get(name) == 1 and name not in self.shares
 
     @property
     def counters_used(self) -> Counters:
-        """What devices in use take of the counters."""
+        """The counters taken by devices in use."""
         used = self._counters_used
         if used is None:
             used = self._counters_used = {}
@@ -133,8 +132,10 @@ class Pool:
         return used
 
     def counters_suffice(self, device_names: Iterable[str]) -> bool:
-        """Whether these devices, each named once and published, leave no counter overdrawn if all are taken. One that
-        others share already takes nothing more."""
+        """Return whether the counters suffice if all of these distinct, published devices are taken.
+
+        A shared device in use takes nothing more.
+        """
         if not self.counters:
             return True
         used = dict(self.counters_used)

@@ -1,8 +1,7 @@
-"""Objects of dynamic resource allocation as the scheduler remembers them: what a decision reads, compiled once from
-each change.
+"""Objects of dynamic resource allocation in the form that decisions read, compiled once from each change.
 
-Values compare by content, so that a change that matters differs from a new resourceVersion. No object is lost:
-what cannot be read is an `error` that names the place, with which pods that need the object are refused.
+Values compare by content, so that a relevant change differs from a new resourceVersion. No object is dropped: the
+invalid part is an `error` that names the place, with which pods that need the object are refused.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from .binding_conditions import BindingConditions, binding_conditions_of
 from .devices import Device, Place, PoolId, device
 
 NOWHERE = Place()
-#: What keeps a claim from being dropped while its devices are in use (resource.k8s.io's `Finalizer`).
+#: Keeps a claim from being deleted while its devices are in use (resource.k8s.io's `Finalizer`).
 FINALIZER = "resource.kubernetes.io/delete-protection"
-#: A claim that is made for the extended resources of a pod, which its spec does not name.
+#: A claim that is created for the extended resources of a pod, which its spec does not name.
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 
 class Readable(Record, frozen=True, kw_only=True):
-    """`error`: what of the object cannot be read, and where; empty if all can."""
+    """An object with its `error`: the invalid part and its place; empty if all is valid."""
 
     error: str = ""
 
@@ -45,16 +44,16 @@ class DeviceClassInfo(Readable, frozen=True, kw_only=True):
 
     @property
     def resources(self) -> frozenset[str]:
-        """The extended resources that its devices are: by the name that it gives, and by its own."""
+        """The extended resources that its devices provide: by the name in its spec, and by its own."""
         return frozenset((self.extended_resource, CLASS_RESOURCE + self.name)) - {""}
 
 
 class SliceInfo(Readable, frozen=True, kw_only=True):
     pool: PoolId
     generation: int
-    #: Slices that the pool has in this generation.
+    #: The number of slices of the pool in this generation.
     count: int
-    #: Where its devices are, but for those that say it themselves.
+    #: The place of its devices, unless they have their own.
     place: Place
     devices: tuple[Device, ...]
     #: (counter set, counter) -> billionths.
@@ -64,7 +63,7 @@ class SliceInfo(Readable, frozen=True, kw_only=True):
 
     @property
     def has_binding_conditions(self) -> bool:
-        """Whether it has devices that have to be waited for after they were allocated."""
+        """Whether it has devices with binding conditions."""
         return any(device.binding_conditions for device in self.devices)
 
 
@@ -74,14 +73,14 @@ class ClaimInfo(Readable, frozen=True, kw_only=True):
     allocation: AllocatedDevices | None
     #: None unless devices of its allocation have binding conditions.
     binding_conditions: BindingConditions | None = None
-    #: UIDs of the pods, and of whatever else, that may use it.
+    #: UIDs of the pods and other consumers that may use it.
     reserved_for: tuple[str, ...]
     deleting: bool
-    #: Whether the API server keeps it for as long as its devices are in use.
+    #: Whether the API server keeps it as long as its devices are in use.
     protected: bool = False
     #: UID of the object that controls it.
     controller: str
-    #: Whether it was made for the extended resources of its pod.
+    #: Whether it was created for the extended resources of its pod.
     extended: bool = False
 
     @property

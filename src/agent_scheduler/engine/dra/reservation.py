@@ -1,12 +1,12 @@
-"""What a pod's resource claims need once its node is chosen: reserve them, and know what has to be written.
+"""The steps for a pod's resource claims once its node is chosen: reserve, and determine the writes.
 
     reserve ──> due ──> Devices.written, a write at a time ──> done: the bind
-       └── Devices.forget, at any time: what is not written is undone; what is written, by `without_pod`
+       └── Devices.forget, at any time: unwritten assumptions are undone; written ones by `without_pod`
 
-`reserve` looks at the devices as they are, not as they were when the node was chosen, and takes all or nothing. A write
-that gives a claim its allocation, or adds a pod to those that it is reserved for, names the UID and the version of the
-claim that it was made for, so it is refused if the claim was changed in between. The finalizer comes first: the API
-server must not drop a claim whose devices are in use (`resource.kubernetes.io/delete-protection`).
+`reserve` reads the current devices, not those of the decision, and takes all or nothing. A write that allocates a
+claim, or adds a pod to its reservations, has the UID and the version of the claim that it was made for, so it is
+rejected if the claim was changed in between. The finalizer comes first: the API server must not delete a claim whose
+devices are in use (`resource.kubernetes.io/delete-protection`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .extended import claim_for
 from .extended_claim import InMemoryClaim
 from .records import FINALIZER, ClaimInfo
 
-#: What DynamicResources says after its look for a claim to give back (`PostFilter`).
+#: DynamicResources' message after its search for a claim to deallocate (`PostFilter`).
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 STILL: Final = "still not schedulable"
 
@@ -40,26 +40,25 @@ class ReservedClaim(NamedTuple):
 
     claim: ClaimKey
     uid: str
-    #: What it is to be allocated; None where it has an allocation, which `allocated` is.
+    #: The allocation to write; None if it has one, which is `allocated`.
     allocation: Allocation | None
     allocated: AllocatedDevices
 
 
 class ReservedClaims(NamedTuple):
-    """What Reserve of DynamicResources took for a pod at its node."""
+    """The reservations of DynamicResources for a pod at its node."""
 
     pod: PodRef
     node_name: str
     claims: tuple[ReservedClaim, ...]
-    #: The claim that is to be made for its extended resources; None if it gets devices for none.
+    #: The claim to create for its extended resources; None if it needs none.
     in_memory: InMemoryClaim | None = None
-    #: The time, for allocations that are written; empty for none.
+    #: The time for written allocations; empty for none.
     at: str = ""
 
 
 class Write(NamedTuple):
-    """A patch of one claim: JSON merge patch, or `strategic`. `version`: whether the claim at the version that `due`
-    was given is a precondition of it."""
+    """A patch of one claim: JSON merge patch, or `strategic`."""
 
     claim: ClaimKey
     status: bool
@@ -68,15 +67,15 @@ class Write(NamedTuple):
 
 
 class Due(enum.Enum):
-    """Instead of a write."""
+    """A result instead of a write."""
 
     DONE = enum.auto()
-    #: The watch has to show a newer version of the claim first.
+    #: The watch has to report a newer version of the claim first.
     WAIT = enum.auto()
 
 
 class Lost(NamedTuple):
-    """The reservation came to nothing; `reason` is for people."""
+    """The reservation has failed; `reason` is for people."""
 
     reason: str
 
@@ -91,8 +90,10 @@ def reserve(
     group: GroupKey | None = None,
     at: str = "",
 ) -> ReservedClaims | CannotAllocate:
-    """Take what the pod's claims need on the node. On a refusal nothing is taken. `group`: that of the pod, as of
-    `demand`. `at`: the time, as the API has it."""
+    """Take what the pod's claims need on the node. On a refusal nothing is taken.
+
+    `group` is that of the pod, as for `demand`; `at` is the time in the API's format.
+    """
     if demand.problem:
         return CannotAllocate(demand.problem)
     found = answer(demand, devices, node, SearchBudget())
@@ -124,7 +125,10 @@ def reserve(
 def due(
     reservation: ReservedClaims, part: ReservedClaim, devices: Devices, version: str
 ) -> Write | Due | Lost:
-    """The next write for one claim. `version`: of the claim, as the API server last answered; empty for as seen."""
+    """Return the next write for one claim.
+
+    `version` is that of the API server's last answer; empty for the known one.
+    """
     claim, pod = devices.claim(part.claim), reservation.pod
     name = f"{part.claim[0]}/{part.claim[1]}"
     if claim is None or claim.uid != part.uid:
@@ -132,7 +136,7 @@ def due(
     if devices.is_deallocated(part.claim):
         return Lost(f"resourceclaim {name} was deallocated")
     if devices.is_unreserved(part.claim, pod.uid):
-        # What is seen says that it is still there.
+        # The known version still has the reservation.
         return Due.WAIT
     if pod.uid in claim.reserved_for and claim.allocation == part.allocated:
         return Due.DONE
@@ -153,9 +157,9 @@ def due(
         status: dict[str, Any] = {"reservedFor": [_consumer(pod)]}
         return Write(part.claim, True, True, _body(claim, version, status=status))
     if claim.allocation is not None and claim.allocation != part.allocated:
-        return Lost(f"resourceclaim {name} was allocated by somebody else")
+        return Lost(f"resourceclaim {name} was allocated by another client")
     if is_overtaken(reservation, part, devices):
-        # The API server would take it: it does not compare claims.
+        # The API server would accept it: it does not compare claims.
         return Lost(f"devices for resourceclaim {name} were given to others")
     if not claim.protected and not version:
         return Write(part.claim, False, True, _body(claim, None, finalizers=[FINALIZER]))
@@ -167,14 +171,16 @@ def due(
 
 
 def is_overtaken(reservation: ReservedClaims, part: ReservedClaim, devices: Devices) -> bool:
-    """Whether one claim's part of the reservation, as far as it is not seen, could no longer be made."""
+    """Return whether one claim's part of the reservation, if not reported by the watch, can no longer be made."""
     allocated_for = reservation.pod.uid if part.allocation is not None else None
     return devices.is_overtaken(part.claim, part.allocated, allocated_for)
 
 
 def without_pod(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
-    """Takes a pod out of those that a claim is reserved for, as long as the claim is at this version: carried out late,
-    it must not take away what the pod's next attempt has reserved."""
+    """Return a write that removes a pod from a claim's reservations, valid only at this version.
+
+    Applied late, it must not remove the reservation of the pod's next attempt.
+    """
     status = {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]}
     return Write(
         key, True, True, _encode({"metadata": {"uid": uid, "resourceVersion": version}, "status": status})
@@ -182,9 +188,12 @@ def without_pod(key: ClaimKey, uid: str, pod: PodRef, version: str) -> Write:
 
 
 def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | None:
-    """A claim whose devices keep the pod from nodes, or did not become ready, and that no other pod uses: without its
-    allocation the pod could go elsewhere. Also one whose devices did not become ready that is reserved for this pod and
-    for others, who wait as well: each is taken out of it in turn, or they would keep it for one another for ever."""
+    """Return a claim to deallocate, without which the pod could go elsewhere; None if there is none.
+
+    Its devices exclude nodes or did not become ready, and no other pod uses it. Also a claim whose devices did not
+    become ready that is reserved for this pod and for others that wait as well: each is removed from it in turn, or
+    they would keep it for one another forever.
+    """
     for each in demand.allocated:
         claim = devices.claim(each.key)
         if claim is None or claim.allocation is None or claim.deleting:
@@ -197,12 +206,12 @@ def to_deallocate(demand: Demand, devices: Devices, pod: PodRef) -> ClaimInfo | 
 
 
 def is_last(claim: ClaimInfo, devices: Devices, pod: PodRef) -> bool:
-    """Whether the claim is reserved for no other pod."""
+    """Return whether the claim is reserved for no other pod."""
     return devices.reserved_for(claim.key) <= {pod.uid}
 
 
 def without_allocation(claim: ClaimInfo, version: str = "") -> Write:
-    """Takes the allocation away, and all reservations, as long as the claim is at this version; empty for as seen."""
+    """Return a write that removes allocation and reservations, valid only at `version`; empty for the known one."""
     return Write(
         claim.key, True, False, _body(claim, version, status={"allocation": None, "reservedFor": None})
     )
@@ -215,7 +224,7 @@ def _consumer(pod: PodRef) -> dict[str, str]:
 def _body(
     claim: ClaimInfo, version: str | None, *, status: dict[str, Any] | None = None, **metadata: object
 ) -> bytes:
-    """`version` None: whatever the version is."""
+    """Encode a patch of the claim; `version` None: valid at any version."""
     described: dict[str, object] = {"uid": claim.uid, **metadata}
     if version is not None:
         described["resourceVersion"] = version or claim.resource_version

@@ -1,12 +1,12 @@
-"""The search for devices: depth first, one request after the other, each device that is free in turn.
+"""The search for devices: depth first, one request after the other, each free device in turn.
 
-It is complete: it finds an allocation whenever there is one. Four things keep it short. Devices that a request could
-never have, because others have them or their counters are used up, are put aside once for all. Devices of one kind are
-tried once at each place. The devices of one request are taken in the order of the slots, for their order means nothing.
-And what is left to be done is known to fail, wherever the same devices were taken before for the requests so far.
+It is complete: it finds an allocation whenever one exists. Four rules keep it short. Devices that a request can never
+get, because others have them or their counters are exhausted, are excluded once. Devices of one kind are tried once at
+each place. The devices of one request are used in the order of the slots, because their order is irrelevant. And a
+remainder is known to fail if the same devices were taken before for the earlier requests.
 
-The search is a stack of generators, not a recursion: a pod may have more devices than Python has frames. When it has
-taken as many steps as it may, it stops where it is, and can be gone on with for as long as nothing has changed.
+The search is a stack of generators, not a recursion: a pod may have more devices than Python has frames. When its steps
+are exhausted, it stops, and can be resumed as long as nothing has changed.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from .plans import ClaimPlan, Failed, RequestData
 
 #: `AllocationResultsMaxSize`.
 DEVICES_AT_MOST: Final = 32
-#: Before a search has come so far, it is not worth while to ask if it can succeed, or to remember where it failed.
+#: Before this number of steps it does not pay to check whether a search can succeed, or to record where it failed.
 _SHORT: Final = 50
 
-#: Passing a device by takes so much less time than trying it, and to ask an expression so much more.
+#: Skipping a device takes a fraction of the time of trying it, and evaluating an expression a multiple.
 PASSED_A_STEP: Final = 16
 EVALUATION: Final = 5
 
-#: Levels of the search; each yields the next one to be tried, or one of these. None: everything has been found.
+#: Levels of the search; each yields the next one to try, or one of these. None: everything has been found.
 Level = Iterator[Any]
 _PAUSE: Final = object()
 _HOPELESS: Final = object()
 
 
 class _OutOfSteps(Exception):
-    """There were not steps enough to begin."""
+    """The steps did not suffice to begin."""
 
 
 @dataclass(slots=True, eq=False)
 class _Scan:
-    """The slots that a request might have, as far as they were looked for."""
+    """The slots that a request may use, as far as they were scanned."""
 
-    #: Those that are left to be looked at; None once all were.
+    #: The slots that remain to be scanned; None once all were.
     left: Iterator[int] | None
-    #: (index, what is wrong with asking about it).
+    #: (index, error of its check).
     found: list[tuple[int, Failed | None]] = field(default_factory=list)
 
 
@@ -57,21 +57,21 @@ class Search:
         self._slots = node_devices.slots
         self._limit = 0
         self.steps = 0
-        #: Devices that were passed by, which costs a part of a step.
+        #: Skipped devices, which cost a part of a step.
         self._passed = 0
-        #: Empty until it has begun.
+        #: Empty before the search has begun.
         self._stack: list[Level] = []
         self._scans: dict[RequestData, _Scan] = {}
         self.allocating = Allocating(claims, self._slots)
         self._all: dict[RequestData, list[int]] = {}
         self._dead: set[Hashable] = set()
-        #: Whether it was asked already if this can lead anywhere.
+        #: Whether it was already checked that the search can succeed.
         self._weighed = False
 
     def run(self, steps: int) -> bool | None:
-        """Whether all requests could be met; the devices are then in `allocating.chosen`. Raises `Failed`.
+        """Return whether all requests could be met; the devices are then in `allocating.chosen`. Raises `Failed`.
 
-        None: that is still undecided after so many steps. Another call goes on.
+        Return None if that is undecided after `steps` steps. Another call resumes.
         """
         self._limit = self.steps + steps
         stack = self._stack
@@ -104,7 +104,7 @@ class Search:
         return False
 
     def _is_over(self) -> bool:
-        """Whether it has taken its steps."""
+        """Return whether the steps are exhausted."""
         if self._passed >= PASSED_A_STEP:
             self.steps += self._passed // PASSED_A_STEP
             self._passed %= PASSED_A_STEP
@@ -116,8 +116,10 @@ class Search:
         return request.selects(slot.facts)
 
     def _first(self) -> Choice | None:
-        """What most pods ask for is one device, and the first that is free and selected is what a search would find.
-        None: there is more to it, or nothing to be found."""
+        """Return the first free and selected device for a plain request of one device, the usual case.
+
+        That is the result of a search. None: the request is not plain, or there is no such device.
+        """
         if len(self._claims) != 1:
             return None
         claim = self._claims[0]
@@ -142,7 +144,7 @@ class Search:
         return None
 
     def _prepare(self, claim: ClaimPlan) -> None:
-        """What requests for all devices mean here, and whether the claim can have so many as it asks for."""
+        """Find the devices of requests for all, and check the claim's number of devices against the limit."""
         least = 0
         for subrequests in claim.requests:
             numbers = []
@@ -178,13 +180,13 @@ class Search:
     def _scan_of(self, request: RequestData) -> _Scan:
         scan = self._scans.get(request)
         if scan is None:
-            # Admin access takes nothing from those who have a device.
+            # Admin access does not conflict with other uses.
             slots = iter(range(len(self._slots))) if request.option.admin else self._node_devices.open()
             scan = self._scans[request] = _Scan(slots)
         return scan
 
     def _look_at_one(self, request: RequestData, scan: _Scan) -> None:
-        """Look at one more slot that a request might have."""
+        """Scan one more slot that a request may use."""
         assert scan.left is not None, "there are more"
         index = next(scan.left, None)
         if index is None:
@@ -207,7 +209,7 @@ class Search:
         scan.found.append((index, None))
 
     def _weigh(self) -> Level:
-        """Whether it can succeed at all: asked of those that take long, for most of these have no chance."""
+        """Check whether a long search can succeed at all, because most of these cannot."""
         together = 0
         for claim in self._claims:
             for subrequests in claim.requests:
@@ -221,7 +223,7 @@ class Search:
                         if self._is_over():
                             yield _PAUSE
                         self._look_at_one(request, scan)
-                    # Errors are for the search to meet.
+                    # Errors are left to the search.
                     possible = possible or (
                         len(scan.found) >= request.option.number or any(error for _, error in scan.found)
                     )
@@ -282,7 +284,7 @@ class Search:
                 continue
             if error is not None:
                 raise error
-            # Too few are left from here on; the others are looked at all the same, for the errors that they may have.
+            # Too few remain from here on; the others are checked nevertheless, because of their possible errors.
             if scan.left is None and len(scan.found) - place < left - 1:
                 self._passed += 1
                 continue

@@ -1,1 +1,1 @@
-"""Cluster events, and what plugins say of whom they can help: QueueingHints and PreQueueingHints."""
+"""Cluster events, and the pods that they can help according to plugins: QueueingHints and PreQueueingHints."""

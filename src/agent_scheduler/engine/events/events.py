@@ -1,8 +1,8 @@
-"""What can happen in a cluster, as the queue and the plugins speak of it.
+"""The events of a cluster that the queue and the plugins use.
 
-A plugin registers `ClusterEvent`s that may cure its refusal; whoever sees an object change tells the queue the
-`ClusterEvent` that happened. Names and labels are kube-scheduler's (`framework.ClusterEvent`), so that its
-metrics and logs read the same here.
+A plugin registers `ClusterEvent`s that may resolve its refusal; the observer of an object's change passes the
+`ClusterEvent` that happened to the queue. Names and labels are kube-scheduler's (`framework.ClusterEvent`), so that its
+metrics and logs have the same values here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from msgspec.structs import force_setattr
 class Resource(StrEnum):
     """The kind of object that an event is about.
 
-    Pods come in three: ASSIGNED_POD has a node, TARGET_POD is the waiting pod itself, UNSCHEDULED_POD is another
-    waiting pod. POD stands for all three.
+    There are three kinds of pods: ASSIGNED_POD has a node, TARGET_POD is the waiting pod itself, UNSCHEDULED_POD is
+    another waiting pod. POD covers all three.
     """
 
     POD = "Pod"
@@ -41,7 +41,7 @@ class Resource(StrEnum):
     WILDCARD = "*"
 
     def overlaps(self, other: Resource) -> bool:
-        """Whether one of the two includes the other: equal, either a wildcard, or POD and a kind of pod."""
+        """Return whether one includes the other: equal, either a wildcard, or POD and a kind of pod."""
         return (
             self is other
             or Resource.WILDCARD in (self, other)
@@ -54,7 +54,7 @@ _POD_KINDS = frozenset({Resource.ASSIGNED_POD, Resource.TARGET_POD, Resource.UNS
 
 
 class ActionType(IntFlag):
-    """What was done to the object; a bitmask. UPDATE includes every narrower update, ALL everything."""
+    """The change of the object; a bitmask. UPDATE includes every narrower update, ALL everything."""
 
     ADD = 1 << 0
     DELETE = 1 << 1
@@ -69,7 +69,7 @@ class ActionType(IntFlag):
     UPDATE_POD_TOLERATION = 1 << 10
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 11
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
-    #: A change that none of the narrower updates names; wakes only those who registered UPDATE.
+    #: A change that none of the narrower updates names; wakes only plugins that registered UPDATE.
     UPDATE_POD_OTHER = 1 << 13
     UPDATE_NODE_DECLARED_FEATURE = 1 << 14
     UPDATE = (1 << 15) - 1 - ADD - DELETE
@@ -87,12 +87,12 @@ _NODE_UPDATES = {
 
 
 class ClusterEvent(Struct, frozen=True, cache_hash=True):
-    """`action` happened to an object of kind `resource`. `label` names it in metrics; left empty, it is derived."""
+    """An `action` on an object of kind `resource`. `label` names it in metrics; if empty, it is derived."""
 
     resource: Resource
     action: ActionType
     label: str = ""
-    #: Follows from the others: True for an event that may concern every pod, whatever refused it.
+    #: Derived from the others: true for an event that may concern every pod, whatever refused it.
     is_wildcard: bool = False
 
     def __post_init__(self) -> None:
@@ -102,18 +102,18 @@ class ClusterEvent(Struct, frozen=True, cache_hash=True):
         force_setattr(self, "is_wildcard", wildcard)
 
     def matches(self, happened: ClusterEvent) -> bool:
-        """Whether whoever registered this event wants to hear of `happened`.
+        """Return whether a plugin that registered this event receives `happened`.
 
-        The kinds overlap and the actions have a bit in common. kube-scheduler also asks that `happened` be no
-        broader than what was registered; here an event that names several changes at once reaches everyone
-        who registered one of them, since a needless retry costs less than a pod that nobody wakes.
+        The kinds overlap and the actions have a bit in common. kube-scheduler also requires that `happened` is no
+        broader than the registered event; here an event with several changes reaches every plugin that registered one
+        of them, because a needless retry costs less than a pod that is never woken.
         """
         return bool(self.action & happened.action) and self.resource.overlaps(happened.resource)
 
     def parts(self) -> tuple[str, ...]:
-        """What it is made of, for people: an object and one thing done to it, as in `NodeAdd` or `NodeUpdateLabel`.
+        """Return its parts for people: an object and one change, as in `NodeAdd` or `NodeUpdateLabel`.
 
-        Unlike labels these tell the pod itself (TargetPod) from others that wait. `All` is anything that happens.
+        Unlike labels these distinguish the pod itself (TargetPod) from other waiting pods. `All` is any event.
         """
         if self.is_wildcard:
             return ("All",)
@@ -128,7 +128,7 @@ class ClusterEvent(Struct, frozen=True, cache_hash=True):
 
 def _verb(action: ActionType) -> str:
     words = (action.name or "").split("_")
-    # The resource says already of what kind of object it is the update.
+    # The resource already names the kind of object that is updated.
     return "".join(word.capitalize() for word in words if word not in ("NODE", "POD"))
 
 
@@ -166,7 +166,7 @@ NAMESPACE_DELETE = ClusterEvent(Resource.NAMESPACE, ActionType.DELETE)
 NODE_UPDATE_ANNOTATION = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_ANNOTATION)
 NODE_UPDATE_DECLARED_FEATURE = ClusterEvent(Resource.NODE, ActionType.UPDATE_NODE_DECLARED_FEATURE)
 
-#: What a plugin that does not say what may cure its refusal is taken to have registered.
+#: The registration of a plugin that declares no events.
 ANY = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "All")
 FORCE_ACTIVATE = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "ForceActivate")
 UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.WILDCARD, ActionType.ALL, "UnschedulableTimeout")

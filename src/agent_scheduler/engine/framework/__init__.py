@@ -1,1 +1,1 @@
-"""What a plugin is given and what it implements: points, handle, arguments, registration."""
+"""The interfaces of plugins: extension points, handle, arguments, registration."""

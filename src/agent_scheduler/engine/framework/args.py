@@ -1,8 +1,8 @@
 """The arguments of the plugins: kube-scheduler's names, defaults and bounds (its 1.36 `*Args` kinds).
 
-The structs are the schema: a file is checked against their types, so a wrong type, an unknown key and a number out
-of bounds are told in one way for all plugins. What a type cannot say stands in `__post_init__`, which raises
-`ArgsError` with the place. Whoever holds such a struct holds arguments that can be used.
+The structs are the schema: a file is checked against their types, so a wrong type, an unknown key and a number out of
+bounds are reported in the same way for all plugins. Other rules are in `__post_init__`, which raises `ArgsError` with
+the path. An existing struct holds valid arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..state.gpus import problem_with
 from ..state.podspec import SpecError, check_node_affinity
 from ..state.targetworkload import Kind, kind_of
 
-#: A key of a label, as resources and topologies are named: an optional DNS prefix, then up to 63 characters.
+#: A label key, as in the names of resources and topologies: an optional DNS prefix, then up to 63 characters.
 _PREFIX = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
@@ -36,7 +36,7 @@ LabelKey = Annotated[
         pattern=rf"^({_PREFIX}/)?{_WORD}$", extra={"allowed": "a label key, such as example.com/name or name"}
     ),
 ]
-#: Of a resource, as pods have it.
+#: The amount of a resource, parsed as in pods.
 Quantity = Annotated[QuantityOfPods, Meta(extra={"quantity": True})]
 Group = Annotated[
     str, Meta(pattern=rf"^{_WORD}$", extra={"allowed": "the part of a resource's name before the /"})
@@ -53,7 +53,10 @@ class ArgsError(ValueError):
 
 
 class PluginArgs(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of every plugin's arguments, those of plugins from elsewhere included. Itself: a plugin without any."""
+    """Base of every plugin's arguments, including plugins of other distributions.
+
+    Itself: a plugin without arguments.
+    """
 
 
 def _check_shape(shape: tuple[UtilizationShapePoint, ...], path: tuple[str, ...]) -> None:
@@ -87,7 +90,7 @@ def _check_affinity(affinity: NodeAffinity | None, field: str) -> None:
 
 class ResourceSpec(PluginArgs, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, extra={"allowed": "a resource's name"})]
-    #: 0 is 1, as if it were not given.
+    #: 0 counts as 1, the default.
     weight: Percent = 1
 
 
@@ -107,13 +110,13 @@ DEFAULT_RESOURCES = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
 
 
 def _weights(resources: Iterable[ResourceSpec]) -> Mapping[str, int]:
-    """Resource -> weight."""
+    """Return resource -> weight."""
     return {spec.name: spec.weight or 1 for spec in resources}
 
 
 class ScoringStrategy(PluginArgs, frozen=True, kw_only=True):
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
-    #: Empty is the default.
+    #: An empty list means the default.
     resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
 
@@ -133,15 +136,15 @@ class ScoringStrategy(PluginArgs, frozen=True, kw_only=True):
 
 
 class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
-    #: Extended resources that the filter does not look at.
+    #: Extended resources that the filter ignores.
     ignored_resources: tuple[LabelKey, ...] = ()
-    #: The same for all extended resources whose name begins with one of these and a slash.
+    #: Ignores all extended resources whose name begins with one of these and a slash.
     ignored_resource_groups: tuple[Group, ...] = ()
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
 
 
 class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True):
-    #: Empty is the default.
+    #: An empty list means the default.
     resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
 
     def __post_init__(self) -> None:
@@ -158,12 +161,12 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True)
         return tuple(spec.name for spec in self.resources or DEFAULT_RESOURCES)
 
 
-#: What is looked at of nodes of different sizes; where none has GPUs, they have no part in it.
+#: The resources of nodes of different sizes that count. GPUs have no effect if no node has any.
 PACKED_RESOURCES = (*DEFAULT_RESOURCES, ResourceSpec(name=GPU))
 
 
 class OfPacking(PluginArgs, frozen=True, kw_only=True):
-    #: Empty is the default.
+    #: An empty list means the default.
     resources: tuple[ResourceSpec, ...] = PACKED_RESOURCES
 
     def __post_init__(self) -> None:
@@ -176,22 +179,22 @@ class OfPacking(PluginArgs, frozen=True, kw_only=True):
 
 
 class BestFitArgs(OfPacking, frozen=True, kw_only=True):
-    """Those of packing."""
+    """The arguments of packing."""
 
 
 class DotProductArgs(OfPacking, frozen=True, kw_only=True):
-    """Those of packing."""
+    """The arguments of packing."""
 
 
 class TargetPod(PluginArgs, frozen=True, kw_only=True):
     """One kind of pods of a target workload."""
 
-    #: Resource -> quantity, of the whole pod.
+    #: Resource -> quantity of the whole pod.
     requests: Mapping[str, Quantity]
     node_selector: Mapping[str, str] = {}
-    #: Its required terms say where it may go.
+    #: Its required terms restrict the nodes of the pod.
     node_affinity: NodeAffinity | None = None
-    #: How many of them there are beside the others.
+    #: The relative number of these pods.
     weight: Annotated[float, Meta(gt=0)] = 1
 
     def __post_init__(self) -> None:
@@ -216,9 +219,9 @@ class TargetPod(PluginArgs, frozen=True, kw_only=True):
 
 
 class FragmentationArgs(PluginArgs, frozen=True, kw_only=True):
-    #: What is looked at of nodes without GPUs. Empty is the default.
+    #: The resources that count on nodes without GPUs. An empty list means the default.
     resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
-    #: What pods are to come; empty: what has come says it.
+    #: The pods that are expected; if empty, they are estimated from those that have arrived.
     target_workload: tuple[TargetPod, ...] = ()
 
     def __post_init__(self) -> None:
@@ -237,7 +240,7 @@ class FragmentationArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):
-    #: Holds for every pod of the profile, besides its own.
+    #: Applies to every pod of the profile, in addition to its own affinity.
     added_affinity: NodeAffinity | None = None
 
     def __post_init__(self) -> None:
@@ -245,13 +248,13 @@ class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class InterPodAffinityArgs(PluginArgs, frozen=True, kw_only=True):
-    #: What a required affinity of a pod that runs counts, for those that it is about.
+    #: The weight of a running pod's required affinity for the pods that it matches.
     hard_pod_affinity_weight: Percent = 1
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
 class DefaultConstraint(PluginArgs, frozen=True, kw_only=True):
-    """A topology spread constraint for pods that have none. Its selector is that of a pod's services and owners."""
+    """A topology spread constraint for pods without one. Its selector is that of a pod's services and owners."""
 
     max_skew: Annotated[int, Meta(ge=1)]
     topology_key: LabelKey
@@ -263,7 +266,7 @@ class DefaultConstraint(PluginArgs, frozen=True, kw_only=True):
 
 class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
     default_constraints: tuple[DefaultConstraint, ...] = ()
-    #: System: by hostname with a skew of 3 and by zone with 5, ScheduleAnyway both. List: `default_constraints`.
+    #: System: by hostname with a skew of 3 and by zone with 5, both ScheduleAnyway. List: `default_constraints`.
     defaulting_type: Literal["System", "List"] = "System"
 
     def __post_init__(self) -> None:
@@ -274,9 +277,9 @@ class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
-    #: How long PreBind waits for volumes to be bound.
+    #: The seconds that PreBind waits for volumes to be bound.
     bind_timeout_seconds: Count = 600
-    #: Score of a node by how much of its storage would be used; None: volumes do not count in scores.
+    #: The score of a node by the share of its storage that would be used; None: volumes do not count in scores.
     shape: tuple[UtilizationShapePoint, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -285,14 +288,14 @@ class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class DynamicResourcesArgs(PluginArgs, frozen=True, kw_only=True):
-    #: How long a pod's searches for devices are gone on with; 0 for no end.
+    #: The seconds after which a pod's search for devices ends; 0 for no limit.
     filter_timeout: Duration = 10.0
-    #: How long PreBind waits for devices to be made ready (`bindingConditions`).
+    #: The seconds that PreBind waits for devices to become ready (`bindingConditions`).
     binding_timeout: Duration = 600.0
 
 
 class DefaultPreemptionArgs(PluginArgs, frozen=True, kw_only=True):
-    #: Candidates that are looked for: so much of all nodes, but no fewer than the second.
+    #: Candidates to search: this share of all nodes, but at least the absolute number.
     min_candidate_nodes_percentage: Percent = 10
     min_candidate_nodes_absolute: Count = 100
 

@@ -1,4 +1,4 @@
-"""What plugins may ask about the cluster beside the columns of its nodes, when they compile a class."""
+"""The cluster data, beside the columns of nodes, that plugins may read when they compile a class."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _MATCHING_KEPT: Final = 1024
 
 
 class Source(Protocol):
-    """Objects of some kinds as last seen. Compared by identity."""
+    """Objects of some kinds in their last known state. Compared by identity."""
 
     @property
     def version(self) -> int:
-        """Rises whenever an answer may have changed."""
+        """Increases whenever an answer may have changed."""
 
 
 class Handle:
-    """The same for all workers, on the live state.
+    """Access to the live state, the same for all workers.
 
-    Objects that are neither nodes nor pods come in `sources`, each with a version. Which of them a class was compiled
-    from is written down as they are read, so that it is compiled anew when one of these has changed, and only then.
+    Objects that are neither nodes nor pods are in `sources`, each with a version. The sources that a class was compiled
+    from are recorded as they are read, so that it is compiled again only after one of them has changed.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Handle:
         self._devices = devices or Devices()
         self._target_workload = target_workload or TargetWorkload()
         self._read: dict[Source, int] = {}
-        #: Kinds that somebody counts. Weak: what no view asks for any more is no longer counted.
+        #: Kinds of pods that are counted. Weak: a kind that no view holds is no longer counted.
         self._kinds: WeakValueDictionary[tuple[tuple[PodMatch, ...], bool], PodsMatching] = (
             WeakValueDictionary()
         )
@@ -71,36 +71,38 @@ class Handle:
 
     @property
     def catalogue(self) -> Catalogue:
-        """The storage objects. What was compiled from them holds until one of them changes."""
+        """The storage objects. A compiled state that read them holds until one of them changes."""
         self._reads(self._catalogue)
         return self._catalogue
 
     @property
     def devices(self) -> Devices:
-        """What resource claims are allocated from. What was compiled from its classes holds until one of them changes;
-        what else changes there changes rows."""
+        """The sources of allocations for resource claims.
+
+        A compiled state that read them holds until a class changes. Other changes of devices change rows.
+        """
         self._reads(self._devices)
         return self._devices
 
     @property
     def target_workload(self) -> TargetWorkload:
-        """What pods come, as it was last drawn."""
+        """The expected pods as last estimated."""
         self._reads(self._target_workload)
         return self._target_workload
 
     @property
     def largest(self) -> Mapping[str, int]:
-        """Resource -> the most that a node has offered."""
+        """Resource -> the largest amount that a node has offered."""
         self._reads(self._ledger.largest)
         return self._ledger.largest.amounts
 
     @property
     def volume_use(self) -> VolumeUse:
-        """The volumes of the pods on nodes. Not to be compiled from: it changes with rows, and is asked about rows."""
+        """The volumes of the pods on nodes. Must not be read by `prepare`: it changes with rows."""
         return self._ledger.volume_use
 
     def reads(self) -> dict[Source, int]:
-        """Begin a new record: the sources that are read from now on, with their versions."""
+        """Begin a new record of the sources that are read from now on, with their versions, and return it."""
         self._read = {}
         return self._read
 
@@ -108,15 +110,18 @@ class Handle:
         self._read.setdefault(source, source.version)
 
     def resolve(self, match: PodMatch) -> PodMatch:
-        """A match for the namespaces as they are now."""
+        """Return the match for the current namespaces."""
         if match.is_resolved:
             return match
         self._reads(self._namespaces)
         return match.resolved(self._namespaces)
 
     def count(self, matches: Iterable[PodMatch], *, alive_only: bool = False) -> PodsMatching:
-        """The kind of pods that all of `matches` mean, with their namespaces as they are now; it is counted for as
-        long as the answer is held, in `Columns.matching` of every snapshot that is brought up to date."""
+        """Return the kind of the pods that match all of `matches` in the current namespaces.
+
+        The kind is counted as long as the return value is referenced, in `Columns.matching` of every refreshed
+        snapshot.
+        """
         key = (tuple(self.resolve(match) for match in matches), alive_only)
         kind = self._kinds.get(key)
         if kind is None:
@@ -125,15 +130,14 @@ class Handle:
         return kind
 
     def class_of(self, pod: PodInfo, *, beside: Sequence[PodInfo] = ()) -> PodClass:
-        """The class that a pod is decided in, while others run that have something to say about it.
+        """Return the class in which a pod is decided beside the running pods that have terms about it.
 
-        `beside`: pods that are thought of as running, too. Columns for terms that only these have are the caller's
-        to make.
+        `beside` are hypothetically running pods. The caller creates columns for terms that only these have.
         """
         terms = self._ledger.terms
         plain = not (pod.claims or pod.cls.extended)
         if plain and not (terms.counts or beside) and pod.scheduler_name not in self._owners.schedulers:
-            # Most pods of most clusters.
+            # The usual case.
             return pod.cls
         matching = self._matching_terms(pod.namespace, pod.labels) if terms.counts else ()
         said = [term for other in beside for term in other.cls.existing if term not in terms]
@@ -147,7 +151,7 @@ class Handle:
         return pod.cls.in_context(matching, siblings, claims) if matching or siblings or claims else pod.cls
 
     def _matching_terms(self, namespace: str, labels: Labels) -> tuple[ExistingTerm, ...]:
-        """`TermIndex.matching`, kept until terms or namespaces change."""
+        """Return the result of `TermIndex.matching`, kept until terms or namespaces change."""
         terms, namespaces, kept = self._ledger.terms, self._namespaces, self._matching
         versions = (terms.version, namespaces.version)
         if versions != self._matching_at or len(kept) >= _MATCHING_KEPT:

@@ -1,15 +1,15 @@
-"""What a plugin is, and what a profile makes of plugins.
+"""The contract of plugins, and the profile that combines them.
 
-The extension points are kube-scheduler's, seen from columns: a filter answers for many nodes at once, a score
-gives one number a node. The contracts below are what lets answers be kept from pod to pod:
+The extension points are kube-scheduler's, applied to columns: a filter answers for many nodes at once, a score returns
+one number per node. The contracts below allow answers to be kept from pod to pod:
 
-- `prepare` compiles what a plugin reads from a pod class. None means that the plugin has nothing to say about
-  such pods and is left out (upstream's Skip).
-- `depends` says what an answer for a row can depend on. NODE: the node's own spec. ROOM: nothing but what the node
-  offers and what is taken of it, of GPUs how much of how many, and labels that the plugin has had told apart
-  (`Interns.tell_apart`), so rows that are alike in this are asked about once. USAGE: the node's spec and what runs on
-  the row. NODES (scores only): the specs of all nodes. CLUSTER: anything on any row, so it is asked for all rows
-  again in every cycle in which any row changed.
+- `prepare` compiles the values that a plugin reads from a pod class. None means that the plugin does not apply to such
+  pods and is left out (upstream's Skip).
+- `depends` declares the data that an answer for a row can depend on. NODE: the node's own spec. ROOM: only the offered
+  and taken amounts of the node, the free shares of its GPUs, and labels that the plugin has registered
+  (`Interns.tell_apart`), so equal rows are asked about once. USAGE: the node's spec and the pods on the row. NODES
+  (scores only): the specs of all nodes. CLUSTER: anything on any row, so all rows are asked about again in every cycle
+  in which any row changed.
 - `feasible`, `score` and `reasons` are pure in (state, columns, rows).
 """
 
@@ -36,19 +36,20 @@ from .prebind import Permit, PreBind, Reserve
 
 MAX_NODE_SCORE = 100
 
-#: What a pod whose spec cannot be read counts as refused by: only a change of the pod itself helps it.
+#: The rejector of a pod whose spec is invalid: only a change of the pod itself helps.
 POD_SPEC = "PodSpec"
 
-#: What a pod counts as refused by where there are no nodes: no plugin was asked, so any node is worth a try.
+#: The rejector of a pod in a cluster without nodes: no plugin was asked, so any new node is worth an attempt.
 NO_NODES = "NoNodes"
 
 
-#: The plugin of profiles whose pods are scheduled in groups, and what those wait for that could not be placed together.
+#: The plugin of profiles whose pods are scheduled in groups, and the rejector of pods that could not be placed
+#: together.
 GANG_SCHEDULING = "GangScheduling"
 
 
 class Depends(enum.Enum):
-    """What the answer for one row depends on."""
+    """The data that the answer for one row depends on."""
 
     NODE = enum.auto()
     ROOM = enum.auto()
@@ -58,7 +59,7 @@ class Depends(enum.Enum):
 
 
 class Reads(enum.Enum):
-    """What a plugin reads that is only watched or kept where some plugin of a profile does."""
+    """Data that is only watched or kept if a plugin of some profile reads it."""
 
     #: `PodClass.images` and `Columns.image`.
     IMAGES = enum.auto()
@@ -71,22 +72,25 @@ class Reads(enum.Enum):
 
 
 class PodRejected(Exception):
-    """Raised by `Filter.prepare`: no node at all will do, and the text says why (kube-scheduler's PreFilter)."""
+    """Raised by `Filter.prepare` if no node is feasible; the text is the reason (kube-scheduler's PreFilter)."""
 
 
 class PodUnrankable(Exception):
-    """Raised by `Score.prepare`: of several nodes none can be chosen, and the text says why (an error of
-    kube-scheduler's PreScore). A pod that a single node is left for is not ranked, and goes there."""
+    """Raised by `Score.prepare` if no choice among several nodes is possible; the text is the reason.
+
+    Corresponds to an error of kube-scheduler's PreScore. A pod with a single feasible node is not ranked, and goes
+    there.
+    """
 
 
 class Filter(Protocol):
     """Refuses nodes. `name` is kube-scheduler's plugin name.
 
-    `reads_amounts_only`: of what runs on a row it reads `Columns.usage` alone, and what it refuses it would refuse if
-    more were taken there. So preemption can ask it about many rows at once.
+    `reads_amounts_only`: of the pods on a row it reads only `Columns.usage`, and a row that it refuses stays refused if
+    more is taken there. So preemption can ask about many rows at once.
 
-    `reads_requests`: `prepare` reads what the pod asks for of resources (`PodClass.requests`, `nonzero`, `extended`).
-    One that does not is asked once for all classes that are otherwise the same.
+    `reads_requests`: `prepare` reads the resources that the pod requests (`PodClass.requests`, `nonzero`, `extended`).
+    Without it, `prepare` is called once for all classes that are otherwise equal.
     """
 
     name: str
@@ -94,47 +98,50 @@ class Filter(Protocol):
     reads: frozenset[Reads] = frozenset()
     reads_amounts_only: bool = False
     reads_requests: bool = True
-    #: Where there is but one.
+    #: The reason, if there is only one.
     reason: str = ""
-    #: Asked before the filters of all plugins, as a part of this one: what kube-scheduler's PreFilter narrows the nodes
-    #: down to.
+    #: Asked before the filters of all plugins, as a part of this one: the set of nodes to which kube-scheduler's
+    #: PreFilter restricts the pod.
     narrowing: Filter | None = None
 
     def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
-        """State for `feasible`, shared by all pods of the class; None to leave the plugin out. Raises PodRejected."""
+        """Return the state for `feasible`, shared by all pods of the class; None to leave the plugin out.
+
+        Raises PodRejected.
+        """
 
     def feasible(self, state: Any, nodes: Columns, rows: Rows) -> Bools:
-        """One bool for each of `rows`: whether this plugin lets the pod go there."""
+        """Return one bool for each of `rows`: whether this plugin passes the pod there."""
 
     def feasible_row(self, state: Any, nodes: Columns, row: int) -> bool:
-        """`feasible` for one row: a bind changes one, and plain numbers answer for it sooner than arrays.
+        """Return `feasible` for one row: a bind changes one row, for which plain numbers are faster than arrays.
 
-        Asked of plugins that depend on ROOM or USAGE; the default is right for all, if not quick.
+        Called for plugins that depend on ROOM or USAGE; the default is correct for all, if slow.
         """
         return bool(self.feasible(state, nodes, np.array((row,), dtype=np.intp))[0])
 
     def reasons(self, state: Any, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        """Reason, in kube-scheduler's words, and on how many of `rows` it holds; `rows` are all refused."""
+        """Return kube-scheduler's reasons and their numbers of `rows`; all `rows` are refused."""
         return {self.reason: rows.shape[0]}
 
     def curable(self, state: Any, nodes: Columns, rows: Rows) -> Bools:
-        """On which of `rows`, all refused, the pod might pass if pods of lower priority went away.
+        """Return on which of `rows`, all refused, the pod may pass if pods of lower priority are removed.
 
-        The others are what kube-scheduler calls unresolvable. By default what a node's own spec refuses.
+        kube-scheduler calls the others unresolvable. By default these are the nodes refused for their own spec.
         """
         return np.full(rows.shape[0], self.depends is not Depends.NODE)
 
     def nearest(self, state: Any, nodes: Columns, rows: Rows) -> Rows:
-        """`rows`, all refused, with those first that lack least; for explanations."""
+        """Return `rows`, all refused, sorted by the amount they lack, least first; for explanations."""
         return rows
 
     def missing(self, state: Any, nodes: Columns, row: int) -> str:
-        """What `row`, which is refused, lacks, in numbers where there are any; for explanations."""
+        """Return a description of what the refused `row` lacks, with numbers if there are any; for explanations."""
         return ", ".join(self.reasons(state, nodes, np.array((row,), dtype=np.intp)))
 
 
 class Score(Protocol):
-    """Ranks nodes that every filter has passed. `reads_requests` is as of a filter."""
+    """Ranks nodes that passed every filter. `reads_requests` is as in a filter."""
 
     name: str
     depends: Depends
@@ -143,37 +150,39 @@ class Score(Protocol):
 
     @property
     def normalize(self) -> Callable[[Ints], Ints] | None:
-        """Turns raw scores of the feasible nodes into 0..100; None where they are that already."""
+        """Converts raw scores of the feasible nodes to 0..100; None if raw scores are in that range."""
 
     def prepare(self, pod: PodClass, handle: Handle) -> Any | None:
-        """State for `score`; None where every node would get the same. Raises PodUnrankable."""
+        """Return the state for `score`; None if every node would have the same score. Raises PodUnrankable."""
 
     def score(self, state: Any, nodes: Columns, rows: Rows) -> Ints:
-        """One raw score for each of `rows`."""
+        """Return one raw score for each of `rows`."""
 
     def score_row(self, state: Any, nodes: Columns, row: int) -> int:
-        """`score` for one row, as `Filter.feasible_row` is to `feasible`."""
+        """Return `score` for one row; see `Filter.feasible_row`."""
         return int(self.score(state, nodes, np.array((row,), dtype=np.intp))[0])
 
 
 @runtime_checkable
 class Faceted(Protocol):
-    """A filter or score that depends on the cluster, and can say of which rows it says the same (`cells`)."""
+    """A filter or score that depends on the cluster and can name rows with equal answers (`facet_classes`)."""
 
     def facets(self, state: Any, nodes: Columns) -> tuple[Ints, ...]:
-        """[row] numbers: all that is said of a row is made of its own ones, and of what all rows share. Those of a row
-        change when the row does; an array whose numbers changed otherwise is another array."""
+        """Return arrays of [row] numbers from which, with values shared by all rows, the answer for a row is computed.
+
+        The numbers of a row change only when the row does; any other change returns a new array.
+        """
 
 
 @runtime_checkable
 class FacetedScore(Faceted, Protocol):
     def score_classes(self, state: Any, nodes: Columns, rows: Rows, sizes: Callable[[Rows], Ints]) -> Ints:
-        """`score` of each of `rows`, if it were asked about all that share their facets; `sizes` says how many do."""
+        """Return the `score` of `rows` as if all rows with their facets were asked about; `sizes` counts these."""
 
 
 @runtime_checkable
 class EnqueueExtensions(Protocol):
-    """A plugin that can say which events may make a pod it refused schedulable (KEP-4247)."""
+    """A plugin that declares the events which may make a pod it refused schedulable (KEP-4247)."""
 
     name: str
 
@@ -182,57 +191,61 @@ class EnqueueExtensions(Protocol):
 
 @runtime_checkable
 class Seeing(Protocol):
-    """A plugin whose hints or gate look at what the cluster is like now."""
+    """A plugin whose hints or gate read the current state of the cluster."""
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Any:
-        """The same plugin with these before its eyes. This one stays as it is: others may use it elsewhere."""
+        """Return a copy of the plugin that reads these. The original is unchanged: it may be used elsewhere."""
 
 
 @runtime_checkable
 class CleanupReservations(Protocol):
-    """A plugin, at whatever point, that keeps something for pods which were let past the gate of their queue and have
-    no node yet (`AddCleanupReservationsFn` of Volcano's design)."""
+    """A plugin that keeps state for pods which were admitted to their queue and have no node yet.
+
+    Corresponds to `AddCleanupReservationsFn` of Volcano's design.
+    """
 
     name: str
 
     def cleanup_reservations(self, pod: PodInfo) -> None:
-        """The pod's reservation in its queue has come to an end: it has a node, is gone, or has held its room for too
-        long. Said once of each reservation."""
+        """Handle the end of the pod's reservation: it has a node, is deleted, or has held its room for too long.
+
+        Called once for each reservation.
+        """
 
 
 @runtime_checkable
 class PreEnqueue(Protocol):
     """A plugin that can keep a pod out of the queue.
 
-    One that keeps out only pods which say a certain thing may have `concerns`, which gives something false for all
-    others: these are let in without `pre_enqueue`.
+    A plugin that concerns only certain pods may define `concerns`, which returns false for all others: these are
+    admitted without `pre_enqueue`.
     """
 
     name: str
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
-        """Why the pod has to wait, or None."""
+        """Return the reason why the pod has to wait, or None."""
 
 
 class PostFilter(Protocol):
-    """What allows the pods of a profile to have others evicted, and says how hard to look for whom."""
+    """Allows the pods of a profile to evict others, and limits the search for victims."""
 
     name: str
 
     def wanted(self, nodes: int) -> int:
-        """How many candidates are enough of so many nodes on which evictions might help."""
+        """Return the number of candidates that suffices among `nodes` nodes on which evictions may help."""
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]: ...
 
 
 def default_normalize(scores: Ints) -> Ints:
-    """Scale so that the best has 100; all zero stays zero (kube-scheduler, `DefaultNormalizeScore`)."""
+    """Scale so that the best has 100; all zero stays zero (kube-scheduler's `DefaultNormalizeScore`)."""
     top = int(scores.max(initial=0))
     return scores if top == 0 else scores * MAX_NODE_SCORE // top
 
 
 def default_normalize_reversed(scores: Ints) -> Ints:
-    """As `default_normalize`, where less is better: all zero is all 100."""
+    """Scale as `default_normalize` with reversed order: all zero becomes all 100."""
     top = int(scores.max(initial=0))
     if top == 0:
         return np.full_like(scores, MAX_NODE_SCORE)
@@ -253,19 +266,19 @@ class Profile:
     filters: tuple[Filter, ...]
     scores: tuple[WeightedScore, ...]
     pre_enqueue: tuple[PreEnqueue, ...] = ()
-    #: None where nobody is evicted for pods that every node refused.
+    #: None if no pod is evicted for pods that every node refused.
     preemption: PostFilter | None = None
     reserves: tuple[Reserve, ...] = ()
     permits: tuple[Permit, ...] = ()
     pre_binds: tuple[PreBind, ...] = ()
-    #: Whether its pods are told what kube-scheduler tells them, and nothing where that is silent.
+    #: Whether events and conditions of its pods are limited to those of kube-scheduler.
     as_kube: bool = False
-    #: Plugins that are asked about groups, and not about nodes, by name, and what they read.
+    #: Plugins that are asked about groups instead of nodes: their names and what they read.
     of_groups: tuple[tuple[str, frozenset[Reads]], ...] = ()
 
     @property
     def gangs(self) -> bool:
-        """Whether members of a PodGroup are placed together; else each of them is a pod like any other."""
+        """Whether members of a PodGroup are placed together; otherwise each member is a pod like any other."""
         return any(plugin.name == GANG_SCHEDULING for plugin in self.pre_enqueue)
 
     def without_gangs(self) -> Profile:
@@ -274,7 +287,7 @@ class Profile:
 
     @property
     def reads(self) -> frozenset[Reads]:
-        """What its plugins read."""
+        """The data that its plugins read."""
         plugins: tuple[Filter | Score, ...] = (*self.filters, *(each.plugin for each in self.scores))
         return frozenset().union(
             *(plugin.reads for plugin in plugins), *(reads for _, reads in self.of_groups)
@@ -290,7 +303,7 @@ class Profile:
         )
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> Profile:
-        """The profile for one picture of a cluster. A plugin that stands in two places stays one."""
+        """Return the profile bound to one cluster state. A plugin at two points stays one object."""
         seen: dict[int, Any] = {}
         for plugin in (*self.pre_enqueue, *self.filters, *self.reserves, *self.permits, *self.pre_binds):
             if id(plugin) not in seen:
@@ -307,14 +320,14 @@ class Profile:
         )
 
     def cleanups(self) -> tuple[CleanupReservations, ...]:
-        """Its plugins that are told of the end of reservations, each once."""
+        """Return its plugins that implement `cleanup_reservations`, without duplicates."""
         scores = (each.plugin for each in self.scores)
         plugins = (*self.pre_enqueue, *self.filters, *scores, *self.reserves, *self.permits, *self.pre_binds)
         found = {id(plugin): plugin for plugin in plugins if isinstance(plugin, CleanupReservations)}
         return tuple(found.values())
 
     def hint_map(self) -> HintMap:
-        """Which plugin may be cured by which event; a plugin that does not say is cured by any."""
+        """Return the events that may help each plugin's refused pods; any event for a plugin that declares none."""
         own_change = ClusterEventWithHint(
             ClusterEvent(Resource.TARGET_POD, ActionType.UPDATE), _own_change, own_pod
         )

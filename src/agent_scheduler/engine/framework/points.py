@@ -1,14 +1,14 @@
-"""Extension points, and which plugins a profile has at each: the rules by which kube-scheduler reads a profile.
+"""Extension points, and the plugins of a profile at each: the rules by which kube-scheduler reads a profile.
 
-A profile begins with a base. What it says itself is laid over the base point by point (`merged`), and what then
-stands at `multiPoint` is spread over all the points that a plugin implements (`expanded`):
+A profile begins with a base. The profile's own sets are applied to the base point by point (`merged`), and the plugins
+at `multiPoint` are then added to all points that they implement (`expanded`):
 
-1. plugins that are named at the point and at multiPoint, in the order in which the point names them;
-2. plugins of multiPoint that the point neither names nor disables, in multiPoint's order;
+1. plugins named at the point and at multiPoint, in the order of the point;
+2. plugins of multiPoint that the point neither names nor disables, in the order of multiPoint;
 3. plugins that only the point names.
 
-`"*"` among the disabled of a point takes all of multiPoint's away there. Naming a plugin at multiPoint that is there
-already changes its weight, not its place.
+`"*"` among the disabled of a point removes all plugins of multiPoint there. Naming a plugin at multiPoint that is
+already there changes its weight, not its position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 MULTI_POINT: Final = "multiPoint"
 ALL: Final = "*"
 
-#: In the order in which a pod passes them.
+#: The points in the order in which a pod passes them.
 POINTS: Final = (
     "preEnqueue",
     "queueSort",
@@ -37,13 +37,13 @@ POINTS: Final = (
     "postBind",
 )
 
-#: Points that are a part of another one here: whoever implements that one has this one, too.
+#: Points that are a part of another one here: a plugin that implements the latter has both.
 PART_OF: Final[Mapping[str, str]] = MappingProxyType({"preFilter": "filter", "preScore": "score"})
 
 
 @dataclass(frozen=True, slots=True)
 class Enabled:
-    """A plugin at a point. `weight` is read of scores; 0: not given, which counts as 1."""
+    """A plugin at a point. `weight` is used for scores; 0 means unset, which counts as 1."""
 
     name: str
     weight: int = 0
@@ -51,7 +51,7 @@ class Enabled:
 
 @dataclass(frozen=True, slots=True)
 class PluginSet:
-    """What is said of one point. Names are unique among the enabled and among the disabled."""
+    """The plugins of one point. Names are unique among the enabled and among the disabled."""
 
     enabled: tuple[Enabled, ...] = ()
     disabled: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ PluginSets = Mapping[str, PluginSet]
 
 
 def merged(base: PluginSet, own: PluginSet) -> PluginSet:
-    """`own` laid over `base`: its disabled leave, its enabled take the place of their namesakes or come last."""
+    """Apply `own` to `base`: its disabled are removed, its enabled replace plugins of the same name or are appended."""
     disabled = {*own.disabled, *base.disabled}
     replacing = {plugin.name: plugin for plugin in own.enabled}
     kept = [
@@ -74,7 +74,7 @@ def merged(base: PluginSet, own: PluginSet) -> PluginSet:
 
 
 def expanded(own: PluginSet, multi: PluginSet, implements: Callable[[str], bool]) -> tuple[str, ...]:
-    """The names of the plugins at one point, in the order in which they are asked."""
+    """Return the names of the plugins at one point, in the order in which they are asked."""
     named = [plugin.name for plugin in own.enabled]
     spread = (
         []
@@ -94,7 +94,7 @@ def expanded(own: PluginSet, multi: PluginSet, implements: Callable[[str], bool]
 
 
 def weight_of(name: str, score: PluginSet, multi: PluginSet) -> int:
-    """What the score of `name` is multiplied by: as the score point says, or else multiPoint; 1 if neither does."""
+    """Return the weight of the score `name`: that of the score point, or else of multiPoint; 1 if neither sets it."""
     for plugin in (*score.enabled, *multi.enabled):
         if plugin.name == name:
             return plugin.weight or 1

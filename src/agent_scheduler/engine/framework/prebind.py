@@ -1,11 +1,12 @@
-"""Reserve, Permit and PreBind: what a plugin takes of a node beside capacity, whether a pod may go there yet, and what
-is written before it is bound.
+"""Reserve, Permit and PreBind: the steps between a decision and its bind.
+
+Plugins reserve resources of a node beside capacity, decide whether a pod may be bound yet, and write before the bind.
 
     decided ──> reserve and permit, in the step that assumes the pod ──> wait ──> pre_bind, in a task ──> the bind
                    └─> None: the next candidate                           └─> rejected ─┴─> failed: unreserve, take_back
 
-A plugin says what is to be done and does no I/O of its own: requests go through the `Writes` that it is given, each
-within a budget and as long as this process may write.
+A plugin requests work and does no I/O of its own: requests go through its `Writes`, each within a budget and as long as
+this process may write.
 """
 
 from __future__ import annotations
@@ -25,35 +26,35 @@ class Volumes(Protocol):
     """Volume claims of decided pods."""
 
     def give_back(self, uid: str) -> None:
-        """A pod no longer counts on what was reserved for it; others may have what nobody has written."""
+        """Release the reservations of a pod; other pods may use volumes whose bind was not written."""
 
     def bind(self, attempt: Attempt, timeout: float) -> Awaitable[str]:
-        """Has the reserved volumes bound. What went wrong; empty once all are, up to `timeout` seconds."""
+        """Bind the reserved volumes within `timeout` seconds. Return the error, empty once all are bound."""
 
 
 class Claims(Protocol):
     """Resource claims of decided pods."""
 
     def give_back(self, uid: str) -> None:
-        """As `Volumes.give_back`."""
+        """Release the reservations as `Volumes.give_back`."""
 
     def is_due(self, pod: PodInfo, reservation: ClaimReservation) -> bool: ...
 
     def write(self, attempt: Attempt, timeout: float) -> Awaitable[str]:
-        """Writes the reserved claims and waits up to `timeout` seconds for their devices. What went wrong."""
+        """Write the reserved claims and wait up to `timeout` seconds for their devices. Return the error, or ""."""
 
     def take_back(self, attempt: Attempt) -> Awaitable[None]:
-        """Takes the pod out of the claims that were written for it."""
+        """Remove the pod from the claims that were written for it."""
 
     def keep(self, attempt: Attempt) -> None:
-        """As `PreBind.keep`."""
+        """Keep the claims as `PreBind.keep`."""
 
     def in_doubt(self, attempt: Attempt) -> Callable[[], bool] | None:
-        """As `PreBind.in_doubt`."""
+        """Return the test of `PreBind.in_doubt`."""
 
 
 class Writes(Protocol):
-    """What plugins may have done between a decision and its bind."""
+    """Writes that plugins may request between a decision and its bind."""
 
     @property
     def volumes(self) -> Volumes: ...
@@ -63,52 +64,58 @@ class Writes(Protocol):
     def patch(
         self, path: str, body: bytes, *, wanted: Callable[[], bool], strategic: bool = False
     ) -> Awaitable[str]:
-        """Changes one object once: a JSON merge patch, or a `strategic` one. `body` names in its metadata the UID and
-        the resourceVersion that it was made for, so that it is carried out once however often it is sent. `wanted` is
-        asked before each request. What went wrong; empty once the object holds the change."""
+        """Change one object once by a JSON merge patch, or a `strategic` one.
+
+        Return the error, or "" if the change is applied. `body` has in its metadata the UID and the resourceVersion
+        that it was made for, so that it is applied once however often it is sent. `wanted` is called before each
+        request.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A pod on its way to a node, as one plugin sees it."""
+    """A pod on its way to a node, as one plugin receives it."""
 
     pod: PodInfo
     node_name: str
-    #: What the plugin's `reserve` gave.
+    #: The return value of the plugin's `reserve`.
     reservation: Any
     writes: Writes
-    #: Whether the pod still is to go there; to be asked before each request.
+    #: Whether the pod should still go there; called before each request.
     wanted: Callable[[], bool]
-    #: To be entered while somebody else than the API server is waited for: a shutdown does not wait for it.
+    #: Entered while waiting for a component other than the API server: a shutdown does not wait for it.
     waiting: Callable[[], AbstractContextManager[None]]
 
 
 @runtime_checkable
 class Reserve(Protocol):
-    """Takes more of a node for a pod than capacity. The plugin is a filter, too, whose `prepare` gives the `state`: it
-    is asked of pods that the filter has something to say about, in the order of the profile's filters."""
+    """Takes more of a node for a pod than capacity.
+
+    The plugin is a filter, too, whose `prepare` returns the `state`: it is called for pods that the filter applies to,
+    in the order of the profile's filters.
+    """
 
     name: str
 
     @abstractmethod
     def reserve(self, state: Any, pod: PodInfo, node: NodeInfo, at: str) -> Any | None:
-        """Take what the pod needs of the node, as the cluster is now; None: it is not to be had, and nothing is taken.
+        """Take what the pod needs of the node in the current state; None, with nothing taken, if unavailable.
 
-        Called in the step that assumes the pod there, so nothing comes between. `at`: the time, as the API has it.
+        Called in the step that assumes the pod there, so nothing runs in between. `at` is the time in the API's format.
         """
 
     @abstractmethod
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:
-        """The attempt has failed: give back what the pod still counts on, if anything. Calling it twice is fine."""
+        """Release what is still reserved for the pod after its attempt failed. A second call is harmless."""
 
     def bound(self, pod: PodInfo, writes: Writes) -> None:
-        """The pod is bound to the node, and the watch will show it."""
+        """Handle the bind of the pod, which the watch will report."""
 
 
 class Rejected(NamedTuple):
     """Permit's answer for a pod that may not be bound now."""
 
-    #: For people; told as a filter's reason is.
+    #: The text for people; reported like a filter's reason.
     reason: str
 
 
@@ -121,7 +128,9 @@ class Wait(NamedTuple):
 
 class WaitingPod(Protocol):
     """A pod that is assumed on its node until each plugin that answered `Wait` has allowed it, or any has rejected it.
-    What comes after that does nothing."""
+
+    Later calls have no effect.
+    """
 
     pod: PodInfo
     node_name: str
@@ -136,7 +145,7 @@ class WaitingPod(Protocol):
 
 @runtime_checkable
 class Permit(Protocol):
-    """Decides when a pod that has a node may be bound, pods of a group together for example."""
+    """Decides when a pod that has a node may be bound, for example pods of a group together."""
 
     name: str
 
@@ -144,40 +153,46 @@ class Permit(Protocol):
     def permit(
         self, pod: PodInfo, node: NodeInfo, waiting: Mapping[str, WaitingPod]
     ) -> Rejected | Wait | None:
-        """None: it may be bound as far as this plugin is concerned. Called behind `reserve`, in the same step.
-        `waiting`: by UID, the pods that wait now, of all profiles; it stays true and may be kept."""
+        """Return None if this plugin allows the bind. Called after `reserve`, in the same step.
+
+        `waiting` has the waiting pods of all profiles by UID; it stays current and may be kept.
+        """
 
 
 @runtime_checkable
 class PreBind(Protocol):
-    """Has something written, or waits for something, before a pod with a reservation of this plugin is bound."""
+    """Writes or waits before a pod with a reservation of this plugin is bound."""
 
     name: str
-    #: Whether others than the API server are waited for throughout.
+    #: Whether `pre_bind` waits for components other than the API server throughout.
     waits_for_others: bool = False
-    #: Whether what was written is taken back if the attempt fails; until that is done, the reservation stays where a
-    #: request may still be carried out.
+    #: Whether the written changes are undone if the attempt fails. Until then, the reservation stays where a request
+    #: may still be applied.
     takes_back: bool = False
 
     def is_due(self, pod: PodInfo, reservation: Any, writes: Writes) -> bool:
-        """Whether there is anything to write or to wait for."""
+        """Return whether there is anything to write or to wait for."""
         return True
 
     @abstractmethod
     def pre_bind(self, attempt: Attempt) -> Awaitable[str]:
-        """Write and wait. What went wrong, for people; empty once the pod may be bound. May be cancelled."""
+        """Write and wait. Return the error for people, empty once the pod may be bound. May be cancelled."""
 
     def take_back(self, attempt: Attempt) -> Awaitable[None] | None:
-        """Undo what was written, as far as the pod still has no node. None: there is nothing to undo."""
+        """Undo the written changes if the pod still has no node. None: there is nothing to undo."""
         return None
 
     def keep(self, attempt: Attempt) -> None:
-        """Called instead of `take_back`: the bind has ended, and what was written stays as it is. The pod is bound, or
-        it is gone or no longer to go there, of which the watch tells."""
+        """Handle the end of the bind, instead of `take_back`: the written changes stay.
+
+        The pod is bound, deleted or no longer wanted there, which the watch reports.
+        """
 
     def in_doubt(self, attempt: Attempt) -> Callable[[], bool] | None:
-        """None, or, where a request of this attempt got no answer and may still be carried out, what says whether
-        anything of the attempt is still assumed. The reservation then stays until such a request cannot be carried out
-        any more, and `take_back` and `unreserve` are called if anything still is. Asked once, when `pre_bind` has
-        failed, of plugins that `takes_back`."""
+        """Return None unless a request of this attempt got no response and may still be applied.
+
+        Otherwise return a test whether anything of the attempt is still assumed. The reservation then stays until such
+        a request can no longer be applied; then `take_back` and `unreserve` are called if the test is true. Called
+        once, when `pre_bind` has failed, for plugins with `takes_back`.
+        """
         return None

@@ -1,4 +1,4 @@
-"""What is known of a plugin before a profile asks for one: its name, its points, its arguments, how to make it."""
+"""The registration of a plugin: its name, its points, its arguments, and its factories."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from .args import PluginArgs
 from .points import PART_OF, POINTS
 
-#: Makes a plugin from its arguments, which are an instance of the `args` of its registration.
+#: Creates a plugin from its arguments, which are an instance of the `args` of its registration.
 Factory = Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One plugin. Points that have the same factory get the same object, so a plugin may carry state among them."""
+    """One plugin. Points with the same factory get the same object, so a plugin may share state among them."""
 
     name: str
     #: Extension point -> factory; preFilter and preScore are parts of filter and score.
     points: Mapping[str, Factory]
     args: type[PluginArgs] = PluginArgs
-    #: Who brought it, for errors; empty for a plugin of the scheduler itself.
+    #: The distribution that has it, for errors; empty for a plugin of the scheduler itself.
     origin: str = ""
 
     def implements(self, point: str) -> bool:
@@ -30,7 +30,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Plugins by name. Raises ValueError for a name given twice and for points that there are not."""
+    """Plugins by name. Raises ValueError for a duplicate name and for unknown points."""
 
     plugins: tuple[Registration, ...]
     _by_name: dict[str, Registration] = field(init=False, repr=False, default_factory=dict)
@@ -60,7 +60,7 @@ class Registry:
         return self._by_name.get(name)
 
     def names(self, point: str | None = None) -> tuple[str, ...]:
-        """Of all plugins, or of those that implement `point`."""
+        """Return the names of all plugins, or of those that implement `point`."""
         return tuple(plugin.name for plugin in self.plugins if point is None or plugin.implements(point))
 
     def with_plugins(self, *more: Registration) -> Registry:

@@ -1,1 +1,1 @@
-"""Groups of pods that run together: whom they have, and how many of them are enough."""
+"""Groups of pods that run together: their members, and the number of members that suffices."""

@@ -1,15 +1,15 @@
-"""A group of pods, whatever object describes it.
+"""A group of pods, independent of the object that describes it.
 
-Three sources: Volcano's PodGroup, a pod that names no group (a group of one), and Kubernetes' own PodGroup
-(scheduling.k8s.io). What they mean is here; what becomes of a group in a session is in `engine.session`.
+There are three sources: Volcano's PodGroup, a pod without a group (a group of one), and Kubernetes' own PodGroup
+(scheduling.k8s.io). This module defines their meaning; `engine.session` handles groups in a session.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -21,16 +21,14 @@ from ..state.labelselector import Labels, LabelSelector, label_selector
 from ..state.podinfo import PodInfo
 from ..state.quotause import QuotaUse, quota_parts
 
-M = TypeVar("M")
-
-#: A number of members, of no more digits than an object may have of them.
+#: A number of members, limited in digits like the number in an object.
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 NO_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class SubGroup(msgspec.Struct, frozen=True):
-    """Members that share the values of `keys` are one sub-group of this policy (`spec.subGroupPolicy`)."""
+    """A policy by which members with the same values of `keys` form one sub-group (`spec.subGroupPolicy`)."""
 
     name: str
     #: Members that make such a sub-group ready.
@@ -41,7 +39,7 @@ class SubGroup(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
     def values_of(self, labels: Labels) -> tuple[str, ...]:
-        """What tells a member's sub-group from the policy's others; empty for a pod that is in none."""
+        """Return the values that identify a member's sub-group in this policy; empty for a pod in none."""
         if self.selector is not None and not self.selector.matches(labels):
             return ()
         values = tuple(labels.get(key, "") for key in self.keys)
@@ -58,37 +56,37 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     priority_class: str = ""
     #: Members that have to run for any to run.
     minimum: int = 1
-    #: The same of members of one role.
+    #: Role -> the minimum of its members.
     role_minimums: Mapping[str, int] = NO_MINIMUMS
-    #: Roles that wait for others, and have not had their minimum yet.
+    #: Roles that wait for others, and have not reached their minimum yet.
     waiting_roles: frozenset[str] = frozenset()
     sub_groups: tuple[SubGroup, ...] = ()
-    #: What has to be there before the group is let into its queue; None asks for nothing.
+    #: The resources that must be available before the group is admitted to its queue; None requires nothing.
     min_resources: Vector | None = None
-    #: The same as the object lists it, with what counts in quotas of its namespace alone.
+    #: The same resources as listed in the object, including those that count only in quotas of its namespace.
     listed_resources: wire.Resources | None = None
-    #: What these are made of, where its pods are not alike to scopes of quotas.
+    #: The parts of the resources, if its pods differ in scopes of quotas.
     quota_parts: tuple[QuotaUse, ...] = ()
     annotations: Mapping[str, str] = {}
     status: batch.PodGroupStatus = batch.PodGroupStatus()
 
     @property
     def is_object(self) -> bool:
-        """Whether it is a PodGroup of Volcano's, of which others read the phase."""
+        """Whether it is a PodGroup of Volcano, whose phase other components read."""
         return bool(self.uid) and not self.key.native and self.key.name != self.uid
 
     @property
     def name(self) -> str:
-        """Of no other group."""
+        """The unique name of the group."""
         return self.key.text
 
 
 def effective_minimum(group: Group, present: Collection[str] = ()) -> tuple[int, Mapping[str, int]]:
-    """How many members have to run, and how many of each role, where roles count.
+    """Return the number of members that have to run, and that of each role if roles count.
 
-    Minimums a role count only if the group's own is at least their sum: a group that asks for fewer members in all
-    means any of them (`job_info.go`, `CheckTaskReady`). `present`: roles that have members. Nobody waits for those that
-    have none as they wait for others; what the group asks for without them is what the rest may be asked for.
+    Minimums of roles count only if the group's own is at least their sum: a group with a lower total accepts any
+    members (`job_info.go`, `CheckTaskReady`). `present` has the roles with members. Roles without members that wait for
+    others are not required; the group's minimum is reduced accordingly.
     """
     roles, least = group.role_minimums, group.minimum
     if not roles:
@@ -101,28 +99,10 @@ def effective_minimum(group: Group, present: Collection[str] = ()) -> tuple[int,
     return least, roles if counts else NO_MINIMUMS
 
 
-def needed(
-    members: Iterable[M], *, role_of: Callable[[M], str], more: int, of_roles: Mapping[str, int]
-) -> tuple[list[M], list[M]]:
-    """Those with which a gang has its minimum that lacks `more` members, and so many of some roles, these first; and
-    the rest. Each in the order in which they are given."""
-    lacking = dict(of_roles)
-    first, others = [], []
-    for member in members:
-        role = role_of(member)
-        if lacking.get(role, 0) > 0:
-            lacking[role] -= 1
-            first.append(member)
-        else:
-            others.append(member)
-    left = max(more - len(first), 0)
-    return first + others[:left], others[left:]
-
-
 def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
-    """`queue` is that of groups that name none.
+    """Return the group of a Volcano PodGroup. `queue` is that of groups that name none.
 
-    Raises `QuantityError` for resources that cannot be read, and `SpecError` for a selector without meaning.
+    Raises `QuantityError` for invalid resources, and `SpecError` for an invalid selector.
     """
     metadata, spec = group.metadata, group.spec
     annotations = metadata.annotations or {}
@@ -147,8 +127,10 @@ def of_pod_group(group: batch.PodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> 
 
 
 def _attainable(text: str) -> dict[str, int]:
-    """The minimum of a group by "", of its roles by their names, and of their sub-groups by these and "/", as far as
-    the text says it (`batch.ATTAINABLE`); what is no such number counts as not said."""
+    """Return the attainable minimums in a text (`batch.ATTAINABLE`).
+
+    The key "" is the group, a role's name the role, and the name with "/" its sub-groups; invalid numbers are skipped.
+    """
     total, *entries = text.split(",")
     said = {"": total}
     for entry in entries:
@@ -169,7 +151,7 @@ def _sub_group(index: int, policy: batch.SubGroupPolicy, attainable: Mapping[str
 
 
 def of_native(group: batch.NativePodGroup, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
-    """A group without a gang policy needs no more than one member at a time."""
+    """Return the group of a native PodGroup. Without a gang policy it needs only one member at a time."""
     metadata, gang = group.metadata, group.spec.scheduling_policy.gang
     return Group(
         key=GroupKey(metadata.namespace, metadata.name, native=True),
@@ -181,7 +163,7 @@ def of_native(group: batch.NativePodGroup, *, queue: str = batch.DEFAULT_QUEUE) 
 
 
 def of_pod(pod: PodInfo, *, queue: str = batch.DEFAULT_QUEUE) -> Group:
-    """The group of one that a pod without a group is. No PodGroup has its key: a pod's UID is no name."""
+    """Return the group of one for a pod without a group. Its key is unique: a pod's UID is not a valid name."""
     named = pod.batch.queue if pod.batch is not None else ""
     return Group(
         key=GroupKey(pod.namespace, pod.uid),

@@ -1,6 +1,6 @@
-"""Kubernetes' own PodGroups (scheduling.k8s.io, KEP-4671) as last seen, and the pods that name them.
+"""Kubernetes' own PodGroups (scheduling.k8s.io, KEP-4671) in their last known state, and their member pods.
 
-Which pods a group has is known from the pods alone: they name the group, which may come later, or never.
+The members of a group are known from the pods alone: they name the group, which may be created later, or never.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from .group import effective_minimum, of_native
 
-#: The condition that the scheduler keeps on a group, and what it says.
+#: The condition that the scheduler keeps on a group, and its messages.
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
 UNSCHEDULABLE: Final = "pod group is unschedulable"
 PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to complete"
@@ -33,9 +33,9 @@ class NativeGroup:
         group, conditions = of_native(found), found.status.conditions or ()
         self.object: Final = found
         self.key: Final = group.key
-        #: Members that have to have a node for any to be bound.
+        #: Members that must have a node before any is bound.
         self.minimum: Final = effective_minimum(group)[0]
-        #: PodGroupScheduled as the API server has it, or None.
+        #: PodGroupScheduled according to the API server, or None.
         self.condition: Final = next((each for each in conditions if each.type == POD_GROUP_SCHEDULED), None)
 
     @property
@@ -48,15 +48,15 @@ class NativeGroup:
 
 
 def native_key(pod: PodInfo) -> GroupKey | None:
-    """The native group that a pod names; None for most pods."""
+    """Return the native group that a pod names; None for most pods."""
     group = pod.group
     return group if group is not None and group.native else None
 
 
 class NativeGroups:
-    """Owner of the groups, and of who belongs to them.
+    """Owns the groups and their members.
 
-    Invariant: `members` has just the pods that exist, are not finished and name the group, at their last version.
+    Invariant: `members` has exactly the pods that exist, are not finished and name the group, at their last version.
     """
 
     def __init__(self) -> None:
@@ -70,23 +70,23 @@ class NativeGroups:
         return self._groups.get(key)
 
     def set(self, group: NativeGroup) -> bool:
-        """Whether a decision can see the change. A condition that was written is none."""
+        """Store a group. Return whether the change affects decisions; a written condition does not."""
         old = self._groups.get(group.key)
         self._groups[group.key] = group
         return old is None or (old.uid, old.minimum) != (group.uid, group.minimum)
 
     def delete(self, group: NativeGroup) -> None:
-        """One of the same name may have taken its place."""
+        """Delete the group unless another one has its name by now."""
         known = self._groups.get(group.key)
         if known is not None and known.uid == group.uid:
             del self._groups[group.key]
 
     def members(self, key: GroupKey) -> Mapping[str, PodInfo]:
-        """By UID; to be read."""
+        """Return the members by UID. Read only."""
         return self._members.get(key, _NOBODY)
 
     def see(self, pod: PodInfo) -> bool:
-        """A pod was added or changed. Whether it is a member that was not known."""
+        """Store an added or changed pod. Return whether it is a new member."""
         key = native_key(pod)
         if key is None:
             return False
@@ -96,13 +96,13 @@ class NativeGroups:
         return new
 
     def drop(self, pod: PodInfo) -> None:
-        """A pod is gone or finished."""
+        """Remove a deleted or finished pod."""
         key = native_key(pod)
         members = self._members.get(key) if key is not None else None
         if key is not None and members is not None and members.pop(pod.uid, None) is not None and not members:
             del self._members[key]
 
     def has_enough(self, key: GroupKey) -> bool:
-        """Whether the group is there, and as many members exist as it needs, bound ones and gated ones among them."""
+        """Return whether the group exists and has at least its minimum of members, including bound and gated ones."""
         group = self._groups.get(key)
         return group is not None and len(self.members(key)) >= group.minimum

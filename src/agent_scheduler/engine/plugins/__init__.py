@@ -1,1 +1,4 @@
-"""One file a rule. Names, order of reasons and formulas are kube-scheduler's; plugins do not know one another."""
+"""The plugins, one file per rule, independent of one another.
+
+Names, order of reasons and formulas are kube-scheduler's.
+"""

@@ -1,8 +1,8 @@
 """NodeResourcesBalancedAllocation: prefers nodes on which the pod evens out the use of the resources.
 
-The score is of the change, as kube-scheduler 1.36 computes it (`balanced_allocation.go`): how even the node is with
-the pod against how even it is without, where no change at all gives 75. Requests are the real ones, without defaults,
-and pods that ask for nothing are left out.
+The score rates the change, as in kube-scheduler 1.36 (`balanced_allocation.go`): the evenness of the node with the pod
+against that without it, where no change gives 75. Requests are the real ones, without defaults, and pods without
+requests are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 _HALF = MAX_NODE_SCORE // 2
 
-#: Counted for every pod, whether it asks for them or not; others only for pods that do.
+#: Counted for every pod, whether requested or not; other resources only for pods that request them.
 ALWAYS_COUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -32,7 +32,7 @@ class BalancedAllocation(ByFullness):
     normalize = None
 
     def __init__(self, resources: Iterable[str] = ()) -> None:
-        """Without `resources`: CPU and memory."""
+        """Rate these resources, by default CPU and memory."""
         self.resources = tuple(name for name in resources or ("cpu", "memory") if name != PODS)
         super().__init__(self.resources)
 
@@ -66,14 +66,14 @@ class BalancedAllocation(ByFullness):
             offered = offers[index]
             if offered > 0:
                 requested = taken[index]
-                # As arrays divide: both as floats, which matters above 2**53.
+                # Arrays divide as floats, too, which matters above 2**53.
                 before.append(min(float(requested) / float(offered), 1.0))
                 after.append(min(float(requested + amount) / float(offered), 1.0))
         return _of_change(_evenness_of(after) - _evenness_of(before))
 
 
 def _columns(state: tuple[tuple[str, int], ...], nodes: Columns) -> list[tuple[int, int]]:
-    """(column, amount) for the resources that some node has offered."""
+    """Return (column, amount) for the resources that some node has offered."""
     columns = nodes.resources
     known = nodes.interns.resources
     return [(known[name], amount) for name, amount in state if known.get(name, columns) < columns]
@@ -84,8 +84,10 @@ def _of_change(change: int) -> int:
 
 
 def _evenness(fractions: list[Floats], counted: list[Bools]) -> Ints:
-    """100 where all utilisations are equal, falling with their standard deviation; resources that a node does not
-    offer do not count there."""
+    """Return 100 for equal utilizations, falling with their standard deviation.
+
+    Resources that a node does not offer do not count there.
+    """
     if len(fractions) == 2:
         deviation = np.abs(fractions[0] - fractions[1]) / 2 * (counted[0] & counted[1])
     else:
@@ -95,8 +97,10 @@ def _evenness(fractions: list[Floats], counted: list[Bools]) -> Ints:
 
 
 def _deviation(fractions: Floats, counted: Bools) -> Floats:
-    """[row] of [resource, row]. Of two it is computed as half of their difference: the last digit of a double decides
-    what an integer becomes."""
+    """Return the deviation of each row of [resource, row].
+
+    For two resources it is half of their difference: the last digit of a double decides the resulting integer.
+    """
     count = counted.sum(axis=0)
     highest = np.where(counted, fractions, -np.inf).max(axis=0)
     lowest = np.where(counted, fractions, np.inf).min(axis=0)
@@ -108,7 +112,7 @@ def _deviation(fractions: Floats, counted: Bools) -> Floats:
 
 
 def _evenness_of(fractions: list[float]) -> int:
-    """`_evenness` of one row."""
+    """Return `_evenness` of one row."""
     count = len(fractions)
     deviation = 0.0
     if count == 2:
@@ -120,7 +124,7 @@ def _evenness_of(fractions: list[float]) -> int:
 
 
 def _added(terms: list[float]) -> float:
-    """One by one, as arrays and kube-scheduler add; newer Pythons' `sum` corrects what that rounds."""
+    """Sum one by one, as arrays and kube-scheduler do; newer Pythons' `sum` corrects the rounding errors of that."""
     total = 0.0
     for term in terms:
         total += term

@@ -1,8 +1,8 @@
-"""BestFit: prefers the node on which the least is left, by the resources together.
+"""BestFit: prefers the node with the least remaining amounts of all resources together.
 
-Amounts are fractions of the most that any node offers, so that a small node is preferred to a large one that is as full
-by its own measure: NodeResourcesFit's MostAllocated looks at that. The formula is that of the simulator of the ATC'23
-paper on FGD (`best_fit_score.go`), whose resources are CPU and GPUs with equal weights.
+Amounts are fractions of the largest that any node offers, so that a small node is preferred to a large one with equal
+utilization, which is the measure of NodeResourcesFit's MostAllocated. The formula is that of the simulator of the
+ATC'23 paper on FGD (`best_fit_score.go`), whose resources are CPU and GPUs with equal weights.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Binpack: nodes that the pod would fill most come first (Volcano's plugin of that name).
+"""Binpack: prefers the nodes that the pod would fill most (Volcano's plugin of that name).
 
-The mean, by weight, of the parts of each resource that would be taken with the pod. A resource that the pod does not
-ask for, or that has no weight, does not count; one that a node does not offer counts as nothing. Scores are `PER_POINT`
-for each point of Volcano's 0 to 100, as its fractions tell nodes apart.
+The score is the weighted mean of the utilization of each resource with the pod. A resource that the pod does not
+request, or without weight, does not count; one that a node does not offer counts as zero. Scores are `PER_POINT` for
+each point of Volcano's 0 to 100, because its fractions distinguish nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PER_POINT: Final = 1 << 24
 
 
 class Asked(NamedTuple):
-    """(resource, amount, weight) of what counts, and what a weighted sum is multiplied by."""
+    """(resource, amount, weight) of the counted resources, and the factor of a weighted sum."""
 
     each: tuple[tuple[str, int, int], ...]
     points: float
@@ -71,7 +71,7 @@ class Binpack(Score):
 
 
 def _columns(state: Asked, nodes: Columns) -> Iterator[tuple[int, int, int]]:
-    """(column, amount, weight) of the resources that any node offers."""
+    """Yield (column, amount, weight) of the resources that any node offers."""
     known, columns = nodes.interns.resources, nodes.resources
     for resource, amount, weight in state.each:
         index = known.get(resource, columns)

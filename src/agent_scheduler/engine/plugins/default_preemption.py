@@ -1,8 +1,8 @@
-"""DefaultPreemption: whether the pods of a profile may have others evicted, and how hard candidates are looked for.
+"""DefaultPreemption: allows the pods of a profile to preempt others, and limits the search for candidates.
 
-The rules are in `engine.preemption`. While a pod's victims are being evicted it is not tried again, and when it has to
-wait for their end, that is what wakes it: both under this plugin's name. What refused the pod may have nothing to do
-with the victims, such as a host port that somebody else took meanwhile.
+The rules are in `engine.preemption`. A pod is not tried again while its victims are being evicted, and their end wakes
+it: both under this plugin's name. The plugin that refused the pod may have nothing to do with the victims, for example
+if another pod took its host port meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DefaultPreemption:
         self._args = args
 
     def wanted(self, nodes: int) -> int:
-        """How many candidates are enough of so many nodes on which evictions might help."""
+        """Return the number of candidates that suffices among `nodes` nodes on which evictions may help."""
         args = self._args
         share = nodes * args.min_candidate_nodes_percentage // 100
         return min(max(share, args.min_candidate_nodes_absolute), nodes)
@@ -50,7 +50,7 @@ def _above(event: ClusterEvent, old: PodInfo, new: object) -> tuple[UpTo, ...]:
     return (UpTo("priority", -old.priority - 1),)
 
 
-#: Highest first, so that those above a victim are a range.
+#: The highest priority comes first, so that the priorities above a victim are a range.
 _BY_PRIORITY = PodIndex(
     keys_of=lambda pod: (Amount("priority", -pod.priority),), shared=lambda pod: pod.priority
 )

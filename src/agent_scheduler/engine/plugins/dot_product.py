@@ -1,8 +1,8 @@
-"""DotProduct: prefers the node whose free amounts are least like what is asked for, as vectors.
+"""DotProduct: prefers the node whose free amounts are least like the request, as vectors.
 
-The dot product of what is free and what is asked for is small where little is free of what the pod wants much of, which
-leaves nodes that are good for it to others of its kind (after Tetris, SIGCOMM'14, as the simulator of the ATC'23 paper
-on FGD uses it: `dot_product_score.go`, merged devices, norms by the largest node).
+The dot product of free and requested amounts is small where little is free of the resources that the pod requests most,
+which leaves suitable nodes to other pods of its kind (after Tetris, SIGCOMM'14, as in the simulator of the ATC'23 paper
+on FGD: `dot_product_score.go`, merged devices, norms by the largest node).
 """
 
 from __future__ import annotations

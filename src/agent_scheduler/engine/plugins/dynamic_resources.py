@@ -1,11 +1,11 @@
-"""DynamicResources: a pod goes where devices can be had for its resource claims. The rule is in `dra.allocator`.
+"""DynamicResources: a pod goes where devices are available for its resource claims. The rule is in `dra.allocator`.
 
-For claims that have no allocation yet the binder calls its Reserve and PreBind, which take the devices and have the
-claims written before the pod is bound. A node where alternatives of a request come early in its list ranks before one
-where they come late.
+For claims without an allocation the binder calls its Reserve and PreBind, which reserve the devices and write the
+claims before the pod is bound. A node where early alternatives of a request are available ranks before one with later
+ones.
 
-Searches share a budget (`Devices.budget`). A node that it does not suffice for is refused for now, in kube-scheduler's
-words, and is among `Devices.undecided`, for whoever decides to ask again.
+Searches share a budget (`Devices.budget`). A node for which it is exhausted is refused for now with kube-scheduler's
+message, and recorded in `Devices.undecided`, so that the caller can ask again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ..state.podinfo import PodInfo
 
 NAME = "DynamicResources"
 
-#: What a single row may cost, however little is left.
+#: The budget of a single row, if less is left.
 _ONE_ROW: Final = 500
 
 
@@ -67,8 +67,11 @@ class State(NamedTuple):
 
 
 class DynamicResources(Filter, Reserve, PreBind):
-    """Without `devices` no pod is kept from the queue but for claims that its own status says are not there, and every
-    event wakes."""
+    """Filters nodes by the devices for resource claims.
+
+    Without `devices`, a pod is kept from the queue only for claims that its own status reports as missing, and every
+    event wakes pods.
+    """
 
     name = NAME
     depends = Depends.USAGE
@@ -83,19 +86,19 @@ class DynamicResources(Filter, Reserve, PreBind):
 
     @property
     def filter_timeout(self) -> float:
-        """Seconds for which a pod's searches may be gone on with; 0 for no end."""
+        """The seconds that a pod's searches may take; 0 for no limit."""
         return self._args.filter_timeout
 
     @property
     def binding_timeout(self) -> float:
-        """Seconds that devices may take to become ready."""
+        """The seconds that devices may take to become ready."""
         return self._args.binding_timeout
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> DynamicResources:
         return type(self)(self._args, devices=devices)
 
     def pre_enqueue(self, pod: PodInfo) -> str | None:
-        """Claims have to exist, not be on their way out, and be the pod's own where they were made for it."""
+        """Refuse a pod whose claims do not exist, are being deleted, or were generated for another pod."""
         known = self._devices
         claims = pod.claims if known is not None else [each for each in pod.claims if each.claim is None]
         return missing(claims, known or Devices(), pod.ref) or None
@@ -119,7 +122,7 @@ class DynamicResources(Filter, Reserve, PreBind):
             if node is None:
                 continue
             if budget.left <= 0:
-                # Also of those that are known: they cost nothing when it is asked again.
+                # Known answers are included: they cost nothing when asked for again.
                 undecided.add(node.name)
             else:
                 found[place] = not isinstance(state.answer(nodes, row, budget), CannotAllocate)
@@ -134,7 +137,7 @@ class DynamicResources(Filter, Reserve, PreBind):
         return Counter(each.reason for each in answers if isinstance(each, CannotAllocate))
 
     def curable(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        """As kube-scheduler: nobody is evicted for devices."""
+        """Return false for every row: as in kube-scheduler, no pod is evicted for devices."""
         return np.zeros(rows.shape[0], dtype=np.bool_)
 
     def missing(self, state: State, nodes: Columns, row: int) -> str:
@@ -151,7 +154,7 @@ class DynamicResources(Filter, Reserve, PreBind):
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:
         writes.claims.give_back(pod.uid)
 
-    # What was written is no longer assumed.
+    # Written claims are no longer assumed.
     bound = unreserve
 
     def is_due(self, pod: PodInfo, reservation: ReservedClaims, writes: Writes) -> bool:
@@ -174,7 +177,7 @@ class DynamicResources(Filter, Reserve, PreBind):
 
 
 def take_timeouts(profiles: Mapping[str, Profile], devices: Devices) -> None:
-    """Have decisions go by what the profiles say."""
+    """Set the timeouts of decisions to those of the profiles."""
     plugins = {
         name: plugin
         for name, profile in profiles.items()

@@ -1,11 +1,11 @@
 """Fragmentation: prefers nodes on which a pod leaves the least that the target workload cannot use (FGD).
 
-Shares of nodes that others cannot use go to the pods that can, and large holes stay whole for those that need them. The
-measure, its source and its units are in `rules.fragmentation`; the target workload is given by the arguments, or learnt
-from the pods that come. Without any, nodes are all the same.
+Shares of nodes that others cannot use go to the pods that can, and large holes stay whole for the pods that need them.
+The measure, its source and its units are in `rules.fragmentation`; the target workload is set by the arguments, or
+learned from the pods that arrive. With neither, all nodes are equal.
 
-Scores are whole numbers between 0 and 100, and many nodes tie. What is to decide then is a score of a hundredth of this
-one's weight; BestFit by the published results.
+Scores are whole numbers between 0 and 100, and many nodes tie. Ties can be broken by a score with a hundredth of this
+one's weight; in the published results that is BestFit.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ..state.targetworkload import Kind
 
 class State(NamedTuple):
     measure: Measure
-    #: CPU and memory that the pod asks for, and thousandths of GPUs.
+    #: The requested CPU and memory, and thousandths of GPUs.
     asked: tuple[int, int, int]
-    #: And of each resource of the measure.
+    #: The requested amount of each resource of the measure.
     wanted: tuple[int, ...]
 
 
@@ -39,8 +39,10 @@ class Fragmentation(Score):
     normalize = None
 
     def __init__(self, weights: Mapping[str, int], given: Sequence[tuple[Kind, float]] = ()) -> None:
-        """`weights`: those of the resources that are looked at where there are no GPUs. `given`: the target workload,
-        each kind with its share; without one it is learnt."""
+        """Measure fragmentation of these resources on nodes without GPUs.
+
+        `given` is the target workload, each kind with its share; without it, the workload is learned.
+        """
         self._weights = dict(weights)
         self._measure = Measure(given, weights) if given else None
         self.reads = frozenset() if given else frozenset({Reads.TARGET_WORKLOAD})
@@ -53,7 +55,7 @@ class Fragmentation(Score):
             measure = workload.derive(key, partial(Measure, workload.kinds, self._weights))
         if measure.gpus.is_empty and measure.amounts.is_empty:
             return None
-        # What is given stays as it is; what is learnt takes the place of what was learnt before.
+        # A given workload never changes; a learned one replaces its predecessor.
         handle.interns.tell_apart(self._measure and measure.labels, measure.labels)
         asked = pod.requests
         wanted = tuple([asked.get(name, 0) for name in measure.resources])

@@ -1,7 +1,7 @@
-"""GangScheduling: members of a PodGroup wait until the group is there and has as many of them as it needs (KEP-4671).
+"""GangScheduling: members of a PodGroup wait until the group exists and has its minimum of members (KEP-4671).
 
-How many have to have a node together is counted where the group is decided on (`fastpath.gangs`); what its members
-wait for then, they wait for under this plugin's name.
+The number of members that need a node together is checked when the group is decided (`fastpath.gangs`); waits of
+members for that are also under this plugin's name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling 
 
 
 class GangScheduling:
-    """Without `groups` nobody is kept from the queue, and every event of a group wakes its members."""
+    """Keeps incomplete gangs from the queue.
+
+    Without `groups` no pod is kept from the queue, and every event of a group wakes its members.
+    """
 
     name = GANG_SCHEDULING
     concerns = attrgetter("batch")
@@ -75,7 +78,7 @@ class GangScheduling:
 
 
 def _fewer_needed(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
-    """A group that was made again, with no deletion seen in between, counts as added."""
+    """Return the hint for an updated group. A group recreated without an observed deletion counts as added."""
     assert isinstance(old, NativeGroup) and isinstance(new, NativeGroup)
     return _queue(native_key(pod) == new.key and (new.minimum < old.minimum or new.uid != old.uid))
 

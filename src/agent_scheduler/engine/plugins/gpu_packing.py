@@ -1,8 +1,8 @@
-"""GPUPacking: for pods that ask for GPUs, prefers devices that are in use, then nodes that are.
+"""GPUPacking: for pods that request GPUs, prefers devices that are in use, then nodes that are.
 
-The steps are those of the simulator of the ATC'23 paper on FGD (`gpu_packing_score.go`): 90 to 100 where no device that
-is used is free as a whole, the more the less is left on them; up to 50 where some have to be begun, the more the fewer;
-up to 33 on nodes of which no device is in use, the more the fewer they have.
+The steps are those of the simulator of the ATC'23 paper on FGD (`gpu_packing_score.go`): 90 to 100 if a device in use
+has room, higher the less remains on it; up to 50 if idle devices have to be used, higher for fewer devices; up to 33 on
+nodes with all devices idle, higher for fewer devices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class GPUPacking(Score):
     normalize = None
 
     def prepare(self, pod: PodClass, handle: Handle) -> int | None:
-        """Thousandths."""
+        """Return the requested thousandths, None without a request."""
         return pod.gpu or None
 
     def score(self, state: int, nodes: Columns, rows: Rows) -> Ints:

@@ -1,7 +1,7 @@
-"""GPUShare: refuses nodes on whose GPUs there is no room for a share of one, or for as many whole ones.
+"""GPUShare: refuses nodes whose GPUs have no room for a share of one, or for the requested number of whole ones.
 
-NodeResourcesFit counts the thousandths of all devices together; this looks at each (`state.gpus`). The ledger gives a
-pod its devices in the step in which it is assumed, and the Binding tells them.
+NodeResourcesFit counts the thousandths of all devices together; this plugin checks each device (`state.gpus`). The
+ledger assigns a pod's devices in the step in which it is assumed, and the Binding names them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 
-#: Dimension under which pods that may preempt are filed: by their priority, the highest first.
+#: Dimension of pods that may preempt: by their priority, the highest first.
 _PREEMPTING: Final = "preempting"
 
 REASON = "node(s) didn't have a GPU with enough left"
@@ -37,14 +37,14 @@ class GPUShare(Filter):
     reason = REASON
 
     def __init__(self, ledger: Ledger | None = None) -> None:
-        """`ledger`: what hints look at; without one they wake more."""
+        """Create the plugin; hints read `ledger`, and wake more pods without it."""
         self._ledger = ledger
 
     def seeing(self, ledger: Ledger, devices: Devices, groups: NativeGroups) -> GPUShare:
         return GPUShare(ledger)
 
     def prepare(self, pod: PodClass, handle: Handle) -> int | None:
-        """Thousandths."""
+        """Return the requested thousandths, None without a request."""
         if problem := problem_with(pod.gpu):
             raise PodRejected(problem)
         return pod.gpu or None
@@ -61,7 +61,7 @@ class GPUShare(Filter):
         return fits(nodes.gpus.get(row, NO_GPUS), state)
 
     def curable(self, state: int, nodes: Columns, rows: Rows) -> Bools:
-        """Where others that go would leave enough devices."""
+        """Return where enough devices would be free after evictions."""
         index = nodes.interns.resources.get(RESOURCE, nodes.resources)
         if index >= nodes.resources:
             return np.zeros(rows.shape[0], dtype=np.bool_)
@@ -89,14 +89,16 @@ class GPUShare(Filter):
         )
 
     def _freed_for(self, event: ClusterEvent, old: PodInfo, new: object) -> AllPods | list[Key]:
-        """The pre-hint: keys of those whom `_freed` may say yes to."""
+        """Return the keys of the pods that `_freed` may queue."""
         if old.cls.gpu or self._ledger is None:
             return ALL_PODS
         return [UpTo(_PREEMPTING, -self._ledger.lowest_priority - 1)]
 
     def _freed(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
-        """What ended had GPUs; or it may have been in the way of others being evicted, whom a rule about more than one
-        node was kept from by it (as `rules.fit_hints`)."""
+        """Queue pods if the deleted pod had GPUs or may have blocked an eviction.
+
+        A rule about more than one node may have refused the eviction because of it (as in `rules.fit_hints`).
+        """
         assert isinstance(pod, PodInfo) and isinstance(old, PodInfo)
         ledger = self._ledger
         may_preempt = pod.preempts and (ledger is None or pod.priority > ledger.lowest_priority)
@@ -118,7 +120,7 @@ def _room(event: ClusterEvent, old: object, new: NodeInfo) -> list[Key]:
 
 
 def _more_room(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """The node has as many devices as are wanted, and is new or has more than before."""
+    """Queue a pod if the node has the requested number of devices, and is new or has more than before."""
     assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
     offered = new.allocatable.get(RESOURCE, 0)
     before = old.allocatable.get(RESOURCE, 0) if isinstance(old, NodeInfo) else 0

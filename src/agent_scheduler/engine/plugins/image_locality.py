@@ -1,9 +1,9 @@
-"""ImageLocality: prefers nodes that have the pod's images already.
+"""ImageLocality: prefers nodes that already have the pod's images.
 
-Each image, run or mounted, counts its size times the share of all nodes that have it, so that one node does not draw
-every pod. The formula and its bounds are kube-scheduler's (`image_locality.go`); the upper one is for each container,
+Each image, run or mounted, counts its size times the share of all nodes that have it, so that one node does not attract
+every pod. The formula and its bounds are kube-scheduler's (`image_locality.go`); the upper one is per container,
 whatever is mounted. An image has one size in the whole cluster: that on the first row that has it, where kube-scheduler
-takes what the first node to report it said.
+uses the size from the first node that reported it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_A_CONTAINER: Final = 1000 * _MIB
 
 
 class Images(NamedTuple):
-    """Of a class: each image, and how often it is run or mounted; and the sum that has the best score."""
+    """The images of a class with their numbers of uses, and the sum with the best score."""
 
     counted: tuple[tuple[str, int], ...]
     most: int
@@ -59,5 +59,5 @@ class ImageLocality(Score):
 
 
 def with_tag(image: str) -> str:
-    """The name that a runtime reports: with the tag that it supplies where there is neither tag nor digest."""
+    """Return the name that a runtime reports: with the default tag if there is neither tag nor digest."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -1,9 +1,9 @@
-"""InterPodAffinity: where a pod may and may not stand beside other pods, and where it rather would.
+"""InterPodAffinity: refuses and ranks nodes by the other pods in their domains.
 
-Required terms of the pod refuse nodes, required anti-affinity of pods that run refuses nodes to pods that it speaks of,
-and preferred terms of either side rank. Rules are kube-scheduler's (`interpodaffinity`, `filtering.go` and
-`scoring.go`): a domain counts by its sum over all nodes that share the label's value; a pod that needs its like finds
-any node while there is none of them yet.
+Required terms of the pod refuse nodes, required anti-affinity of running pods refuses nodes to the pods that it
+matches, and preferred terms of either side rank. Rules are kube-scheduler's (`interpodaffinity`, `filtering.go` and
+`scoring.go`): a domain counts by its sum over all nodes that share the label's value; a pod that matches its own
+affinity may go to any node while no pod matches.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ REASON_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 class Required:
-    """What a class must and must not have beside it."""
+    """The required terms of a class, with their counts."""
 
     __slots__ = ("affinity_keys", "anti_affinity", "is_its_own_like", "like", "repelled_by")
 
     def __init__(self, pod: PodClass, handle: Handle) -> None:
         terms = pod.terms
-        #: Pods that match all terms of the affinity; none of the terms holds for a pod that matches only some.
+        #: Pods that match all terms of the affinity; a pod that matches only some satisfies none of them.
         self.like = handle.count([term.match for term in terms.affinity]) if terms.affinity else None
         self.affinity_keys = tuple(dict.fromkeys(term.topology_key for term in terms.affinity))
         self.is_its_own_like = all(
@@ -47,12 +47,12 @@ class Required:
 
 
 def _facets(counted: Iterable[tuple[str, Ints]], nodes: Columns) -> tuple[Ints, ...]:
-    """What tells rows apart by counts in the domains of some keys."""
+    """Return the facets of rows by counts in the domains of some keys."""
     return tuple(facet for key, counts in counted for facet in Domains.along(key, nodes).facets(counts))
 
 
 def _anybody(counted: Iterable[tuple[str, Ints]], nodes: Columns, rows: Rows) -> Bools:
-    """Whether, for any (topology key, counts by row), somebody is in the domain of each of `rows`."""
+    """Return whether, for any (topology key, counts by row), the domain of each of `rows` has a counted pod."""
     found = None
     for key, counts in counted:
         domains = Domains.along(key, nodes)
@@ -91,8 +91,10 @@ class InterPodAffinity(Filter):
 
     @staticmethod
     def _near(state: Required, nodes: Columns, rows: Rows) -> Bools:
-        """Whether the affinity is satisfied. A node has to carry every key; that there is nobody of the kind anywhere
-        excuses only a pod that is of the kind itself."""
+        """Return whether the affinity is satisfied. A node must have every key.
+
+        If no pod matches anywhere, a pod that matches its own affinity is excused.
+        """
         if state.like is None:
             return np.ones(rows.shape[0], dtype=np.bool_)
         counts = nodes.matching[state.like]
@@ -101,7 +103,7 @@ class InterPodAffinity(Filter):
             domains = Domains.along(key, nodes)
             sums, there = domains.sums(counts, nodes.counted), domains.here(rows)
             domains_of.append(there)
-            # Nobody is in no domain.
+            # The domain 0, of nodes without the key, has no pods.
             beside.append(sums[there] > 0)
             anybody = anybody or bool(sums.any())
         if not anybody and state.is_its_own_like:
@@ -110,12 +112,12 @@ class InterPodAffinity(Filter):
 
     @staticmethod
     def _repelling(state: Required, nodes: Columns, rows: Rows) -> Bools:
-        """Where somebody is whom the pod's own anti-affinity will not have beside it."""
+        """Return where a pod is that the class's own anti-affinity repels."""
         return _anybody(((key, nodes.matching[kind]) for key, kind in state.anti_affinity), nodes, rows)
 
     @staticmethod
     def _repelled(state: Required, nodes: Columns, rows: Rows) -> Bools:
-        """Where somebody is whose anti-affinity will not have the pod beside it."""
+        """Return where a pod is whose anti-affinity repels the class."""
         terms = ((each.term.topology_key, nodes.terms[each]) for each in state.repelled_by)
         return _anybody(terms, nodes, rows)
 
@@ -133,7 +135,7 @@ class InterPodAffinity(Filter):
         return counts
 
     def curable(self, state: Required, nodes: Columns, rows: Rows) -> Bools:
-        """Whom a pod wants beside it does not come by taking others away."""
+        """Return where the affinity is satisfied: evictions do not bring the pods that it requires."""
         return self._near(state, nodes, rows)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -141,7 +143,7 @@ class InterPodAffinity(Filter):
 
 
 class Preferred:
-    """Weights of a class by domain: (topology key, weight, who is counted)."""
+    """The weights of a class by domain: (topology key, weight, counted pods)."""
 
     __slots__ = ("existing", "own")
 
@@ -162,8 +164,11 @@ class InterPodAffinityScore(Score):
     def __init__(
         self, *, hard_pod_affinity_weight: int = 1, ignore_preferred_terms_of_existing_pods: bool = False
     ) -> None:
-        """`hard_pod_affinity_weight` is what a required affinity of a pod that runs counts as, 0 to 100. Existing
-        pods' preferences may be left out for pods that have none themselves."""
+        """Store the weight of a running pod's required affinity, 0 to 100.
+
+        With `ignore_preferred_terms_of_existing_pods`, preferences of existing pods do not count for pods without their
+        own.
+        """
         self._hard_weight = hard_pod_affinity_weight
         self._ignores_existing = ignore_preferred_terms_of_existing_pods
 
@@ -203,14 +208,14 @@ class InterPodAffinityScore(Score):
 
     @staticmethod
     def normalize(scores: Ints) -> Ints:
-        """Least to most as 0 to 100; all alike is 0."""
+        """Scale the lowest to highest score to 0 to 100; all equal is 0."""
         if not scores.size:
             return scores
-        # Of few rows, as of cells, the methods of arrays take twice as long for this.
+        # For few rows, as of facet classes, the methods of arrays take twice as long.
         least = np.minimum.reduce(scores)
         spread = float(np.maximum.reduce(scores) - least)
         if not spread:
             return np.zeros_like(scores)
-        # In this order, and cut off: the last digit of a double decides what an integer becomes.
+        # In this order, and truncated: the last digit of a double decides the resulting integer.
         scaled: Ints = (MAX_NODE_SCORE * ((scores - least) / spread)).astype(np.int64)
         return scaled

@@ -1,7 +1,7 @@
 """NodeAffinity: `nodeSelector` and required terms refuse nodes, preferred terms rank them.
 
-An affinity may be enforced on all pods of a profile (the argument `addedAffinity`): a node has to match it besides what
-the pod asks for, and its preferences count beside the pod's.
+An affinity may be enforced on all pods of a profile (the argument `addedAffinity`): a node has to match it in addition
+to the pod's own, and its preferences are added to the pod's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REASON_ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
 class Wanted(NamedTuple):
-    """What a node has to match, all of it."""
+    """The conditions that a node has to match."""
 
     labels: Mapping[str, str]
     required: NodeSelector | None
@@ -49,9 +49,9 @@ class Wanted(NamedTuple):
 
 
 class NodeNames(Filter):
-    """The nodes that the required terms name, if all of them name some, as those of a DaemonSet's pods do.
+    """Restricts pods to the nodes that all required terms name, such as the pods of a DaemonSet.
 
-    kube-scheduler looks at these alone and says of all others that they do not satisfy NodeAffinity.
+    kube-scheduler checks only these nodes and reports that all others do not satisfy NodeAffinity.
     """
 
     name = "NodeAffinity"
@@ -72,12 +72,12 @@ class NodeNames(Filter):
         return frozenset(found) or None
 
     def feasible(self, state: frozenset[str], nodes: Columns, rows: Rows) -> Bools:
-        column = nodes.label(NODE_NAME)  # first: it interns the names
+        column = nodes.label(NODE_NAME)  # The column comes first because it interns the names.
         return np.isin(column[rows], [nodes.interns.known_value(name) for name in state])
 
 
 def _named(term: NodeSelectorTerm) -> frozenset[str] | None:
-    """The names that the term leaves; None where it leaves all."""
+    """Return the names that the term allows; None if it allows all."""
     names: frozenset[str] | None = None
     for requirement in term.match_fields or ():
         if requirement.operator == "In":
@@ -87,15 +87,17 @@ def _named(term: NodeSelectorTerm) -> frozenset[str] | None:
 
 
 class NodeAffinity(Filter):
-    """The filter. Its ranking half is `NodeAffinityScore`, since either may have nothing to say for a pod."""
+    """The filter. `NodeAffinityScore` ranks; each may be left out for a pod without the other."""
 
     name = "NodeAffinity"
     depends = Depends.NODE
     reads_requests = False
 
     def __init__(self, enforced: wire.NodeAffinity | None = None, *, narrows: bool = True) -> None:
-        """`enforced` holds for every pod, besides its own. `narrows`: whether nodes that the terms do not name are told
-        apart from others that do not match."""
+        """Apply `enforced` to every pod, in addition to its own affinity.
+
+        `narrows` is whether nodes that the terms do not name have a reason of their own.
+        """
         self._enforced = enforced.required if enforced else None
         self.narrowing = NodeNames() if narrows else None
 
@@ -137,7 +139,7 @@ class NodeAffinity(Filter):
         return QueueingHint.QUEUE if not was and self._matches(pod.cls, new) else QueueingHint.SKIP
 
     def _matches(self, pod: PodClass, node: NodeInfo) -> bool:
-        """The filter on one node, that stands in no column."""
+        """Return the filter's answer for one node outside of all columns."""
         alone = Columns(Interns())
         alone.reserve(1)
         alone.size = 1
@@ -150,10 +152,10 @@ class NodeAffinity(Filter):
 
 
 def _asked_labels(pod: PodInfo) -> Iterable[Key]:
-    """Keys of which a node that the pod may go to has one: of labels that it asks for, one with the fewest values."""
+    """Return keys of which every feasible node has one: those of the requirement with the fewest values."""
     cls = pod.cls
     if cls.node_selector:
-        # The longest value is most likely a name, and names tell most.
+        # The longest value is most likely a name, which is the most selective.
         return (max(cls.node_selector.items(), key=lambda pair: (len(pair[1]), pair)),)
     required = cls.affinity.required if cls.affinity else None
     if required is None:
@@ -187,7 +189,7 @@ def _is_empty(term: NodeSelectorTerm) -> bool:
 
 
 def _with_weight(affinity: wire.NodeAffinity | None) -> list[PreferredSchedulingTerm]:
-    """The preferences that can make a difference."""
+    """Return the preferences that have an effect."""
     preferred = (affinity.preferred if affinity else None) or ()
     return [term for term in preferred if term.weight and not _is_empty(term.preference)]
 
@@ -199,7 +201,7 @@ class NodeAffinityScore(Score):
     normalize = staticmethod(default_normalize)
 
     def __init__(self, enforced: wire.NodeAffinity | None = None) -> None:
-        """As for the filter."""
+        """Store the preferences of the enforced affinity."""
         self._enforced = _with_weight(enforced)
 
     def prepare(self, pod: PodClass, handle: Handle) -> list[PreferredSchedulingTerm] | None:
@@ -210,7 +212,7 @@ class NodeAffinityScore(Score):
             for fault in faults_of(term.preference, f"[{index}]")
         ]
         if faults:
-            # As Go's errors are written: a list in brackets, and one by itself.
+            # Formatted like Go's errors: a list in brackets, a single one without.
             raise PodUnrankable(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
         return [*self._enforced, *_with_weight(pod.affinity)] or None
 

@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: a pod that needs a feature of the kubelet goes where that is declared (KEP-5328)."""
+"""NodeDeclaredFeatures: a pod that needs a kubelet feature goes where it is declared (KEP-5328)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ class NodeDeclaredFeatures(Filter):
 
 
 def _now_declared(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """The node declares what the pod needs and did not before. kube-scheduler wakes for any other change of what is
-    declared, too, which helps nobody."""
+    """Queue the pod if the node newly declares all needed features.
+
+    kube-scheduler also queues for any other change of the declared features, which helps no pod.
+    """
     assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
     needed = pod.cls.features
     was = isinstance(old, NodeInfo) and needed <= old.features
@@ -54,7 +56,7 @@ def _now_declared(pod: object, old: object | None, new: object | None) -> Queuei
 
 
 def _one_feature(pod: PodInfo) -> Iterable[Key]:
-    """One of those that it needs: a node that helps declares them all."""
+    """Return one of the needed features: a node that helps declares them all."""
     return (min(pod.cls.features, default=ANYWAY),)
 
 
@@ -66,7 +68,7 @@ _BY_FEATURE = PodIndex(keys_of=_one_feature, shared=lambda pod: pod.cls)
 
 
 def _own_change(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """The pod needs other features than before."""
+    """Queue the pod if its needed features have changed."""
     assert isinstance(pod, PodInfo) and isinstance(old, PodInfo) and isinstance(new, PodInfo)
     changed = new.uid == pod.uid and new.cls.features != old.cls.features
     return QueueingHint.QUEUE if changed else QueueingHint.SKIP

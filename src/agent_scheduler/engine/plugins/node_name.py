@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes there or nowhere."""
+"""NodeName: a pod with `spec.nodeName` goes only to that node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NodeName(Filter):
 
 
 def _named(pod: PodInfo, old: object | None, new: object | None) -> QueueingHint:
-    """The node that came is the one, or the pod no longer says which."""
+    """Queue the pod if the added node is the named one, or if the pod no longer names one."""
     assert isinstance(new, NodeInfo)
     return QueueingHint.QUEUE if pod.cls.node_name in ("", new.name) else QueueingHint.SKIP
 

@@ -1,4 +1,4 @@
-"""NodePorts: a host port is taken once a node, an address and a protocol."""
+"""NodePorts: a host port can be used once per node, address and protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVERY = "0.0.0.0"  # noqa: S104 - compared with, never listened on
 
 
 def conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """Whether a wanted port is taken, on the same address or on all of them."""
+    """Return whether a wanted port is taken, on the same address or on all of them."""
     return any(
         port == other_port and protocol == other_protocol and (ip == other_ip or _EVERY in (ip, other_ip))
         for ip, protocol, port in wanted
@@ -71,7 +71,7 @@ def _freed(event: ClusterEvent, old: PodInfo, new: object) -> list[Key]:
     return [(protocol, port) for _, protocol, port in old.cls.host_ports]
 
 
-#: By port and protocol: the same port of another address is left to the hint.
+#: Keyed by port and protocol: the hint compares addresses.
 _BY_PORT = PodIndex(
     keys_of=lambda pod: [(protocol, port) for _, protocol, port in pod.cls.host_ports],
     shared=lambda pod: pod.cls.host_ports,

@@ -1,11 +1,11 @@
-"""NodeResourcesFit: refuses nodes without room, and ranks the others by how full they get.
+"""NodeResourcesFit: refuses nodes without room, and ranks the others by their utilization.
 
-Rooms are exact integers; a pod counts as one unit of the resource `pods`. A resource that devices of some class stand
-for (KEP-5004) is not looked at on nodes that offer none of it: there it is the matter of DynamicResources.
+Amounts are exact integers; a pod counts as one unit of the resource `pods`. A resource that devices of a class provide
+(KEP-5004) is ignored on nodes that offer none of it: there DynamicResources decides.
 
 The formulas of the scoring strategies are those of kube-scheduler's `noderesources` (`least_allocated.go`,
 `most_allocated.go`, `requested_to_capacity_ratio.go`): integer division at both steps, CPU and memory with the default
-for containers that ask for nothing. A node that does not offer a resource is judged by the others alone.
+for containers without requests. A node that does not offer a resource is rated by the others alone.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from ..state.podclass import PODS, PodClass
 
 
 class Wanted:
-    """Resources, amounts and weights, with the columns in which nodes have them.
+    """Resources, amounts and weights, with the columns of nodes that have them.
 
-    Resources get their columns when a node first offers them, so `resolve` looks again when there are more.
+    Resources get their columns when a node first offers them, so `resolve` looks them up again if there are more.
     """
 
     __slots__ = ("_elsewhere", "_wanted", "each", "elsewhere", "known", "missing", "resolved")
 
     def __init__(self, wanted: Sequence[tuple[str, int, int]], *, elsewhere: Collection[str] = ()) -> None:
-        """`wanted`: (resource, amount, weight). `elsewhere`: resources that a node need not offer."""
+        """Store (resource, amount, weight), and the resources `elsewhere` that a node need not offer."""
         self._wanted = tuple(wanted)
         self._elsewhere = elsewhere
-        #: How many columns there were when they were last looked for.
+        #: The number of columns at the last lookup.
         self.known = -1
-        #: (column, amount, weight) of those that have a column.
+        #: (column, amount, weight) of the resources with a column.
         self.each: tuple[tuple[int, int, int], ...] = ()
-        #: Their names.
+        #: Names of the resources with a column.
         self.resolved: tuple[str, ...] = ()
-        #: Names that no node offers and one would have to.
+        #: Names of resources that no node offers and one would have to.
         self.missing: tuple[str, ...] = ()
-        #: The columns of those that a node need not offer.
+        #: The columns of resources that a node need not offer.
         self.elsewhere: frozenset[int] = frozenset()
 
     def resolve(self, nodes: Columns) -> Wanted:
@@ -78,17 +78,17 @@ class Wanted:
 
 _PODS = BASE_RESOURCES.index(PODS)
 
-#: Where so few rows are left after some resources, the others are looked up one by one, which is sooner done.
+#: With at most this number of rows left, the other resources are checked row by row, which is faster.
 _FEW = 8
 
 
 def insufficient(resource: str) -> str:
-    """kube-scheduler's reason."""
+    """Return kube-scheduler's reason."""
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 
 def is_extended(resource: str) -> bool:
-    """Whether it is neither Kubernetes' own nor a quota's name."""
+    """Return whether the resource is neither Kubernetes' own nor a quota's name."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
 
 
@@ -105,12 +105,14 @@ class NodeResourcesFit(Filter):
         ledger: Ledger | None = None,
         devices: Devices | None = None,
     ) -> None:
-        """`ignored_resources`, `ignored_groups`: extended resources that somebody else looks after, by name and by
-        what stands before the slash. `ledger`, `devices`: what hints look at; without a ledger they wake more."""
+        """Ignore extended resources that another component handles, by name and by prefix before the slash.
+
+        Hints read `ledger` and `devices`; without a ledger they wake more pods.
+        """
         self._ignored = frozenset(ignored_resources)
         self._ignored_groups = frozenset(ignored_groups)
         ignores = self._ignored or self._ignored_groups
-        #: What is looked at of the requests of a class.
+        #: Returns the requests of a class that are checked.
         self._wanted: Callable[[PodClass], Mapping[str, int]] = (
             self._not_ignored if ignores else attrgetter("requests")
         )
@@ -123,7 +125,7 @@ class NodeResourcesFit(Filter):
         wanted = [(resource, amount, 0) for resource, amount in self._wanted(pod).items()]
         if pod.claims is None or pod.claims.extended is None:
             return Wanted(wanted)
-        # As devices stand for some of it, this has been asked before.
+        # Devices provide some of it, so the demand has been computed before.
         return Wanted(wanted, elsewhere=met_elsewhere(pod.requests, handle.devices))
 
     def _not_ignored(self, pod: PodClass) -> Mapping[str, int]:
@@ -170,7 +172,7 @@ class NodeResourcesFit(Filter):
         return counts
 
     def curable(self, state: Wanted, nodes: Columns, rows: Rows) -> Bools:
-        """Others that go make room, but a node gets no larger; the number of pods is never held against it."""
+        """Return where evictions may help: a node's capacity must suffice; the number of pods is ignored."""
         if state.resolve(nodes).missing:
             return np.zeros(rows.shape[0], dtype=np.bool_)
         wanted = [each for each in state.each if each[0] != _PODS]
@@ -183,7 +185,7 @@ class NodeResourcesFit(Filter):
         )
 
     def nearest(self, state: Wanted, nodes: Columns, rows: Rows) -> Rows:
-        """By the share of what is wanted that is not there, over all resources."""
+        """Sort by the missing share of the requests, summed over all resources."""
         share = np.zeros(rows.shape[0])
         for index, amount, offered in _offered(state.resolve(nodes).each, nodes, rows):
             room = np.maximum(offered - nodes.requested[index][rows], 0)
@@ -206,7 +208,7 @@ class NodeResourcesFit(Filter):
 
     @staticmethod
     def _enough(state: Wanted, nodes: Columns, rows: Rows) -> Iterator[Bools]:
-        """Of each resource, [row] whether what is left, which may be negative, is as much as wanted."""
+        """Yield for each resource [row] whether the remaining amount, which may be negative, is enough."""
         for index, amount, offered in _offered(state.each, nodes, rows):
             enough = offered - nodes.requested[index][rows] >= amount
             yield _or_elsewhere(state, index, offered, enough)
@@ -218,14 +220,16 @@ class NodeResourcesFit(Filter):
 def _offered(
     wanted: Iterable[tuple[int, int, int]], nodes: Columns, rows: Rows
 ) -> Iterator[tuple[int, int, Ints]]:
-    """(column, amount, [row] what nodes offer) of each resource. One by one, as arrays of rows alone are taken from
-    columns at a fraction of what it costs to take resources and rows together."""
+    """Yield (column, amount, [row] offered amounts) of each resource.
+
+    One by one, because selecting rows of one column costs a fraction of selecting resources and rows together.
+    """
     for index, amount, _ in wanted:
         yield index, amount, nodes.allocatable[index][rows]
 
 
 def _has(state: Wanted, wanted: Iterable[tuple[int, int, int]], nodes: Columns, row: int) -> bool:
-    """Whether enough of each of these resources is left on one row, as the arrays have it."""
+    """Return whether enough of each of these resources is left on one row."""
     for index, amount, _ in wanted:
         offered = nodes.allocatable.item(index, row)
         if offered - nodes.requested.item(index, row) < amount and (offered or index not in state.elsewhere):
@@ -234,7 +238,7 @@ def _has(state: Wanted, wanted: Iterable[tuple[int, int, int]], nodes: Columns, 
 
 
 def _or_elsewhere(state: Wanted, index: int, offered: Ints, enough: Bools) -> Bools:
-    """`enough`, or else devices have to meet it there."""
+    """Return `enough`, or true where devices have to provide the resource."""
     return enough | (offered == 0) if index in state.elsewhere else enough
 
 
@@ -246,14 +250,14 @@ def _all(rows: Rows, passing: Iterable[Bools]) -> Bools:
 
 
 class _Allocation(ByFullness):
-    """Common part of the strategies: a weighted mean over resources of what `_rate` gives."""
+    """Common part of the strategies: a weighted mean over resources of the result of `_rate`."""
 
     name = "NodeResourcesFit"
     depends = Depends.ROOM
     normalize = None
 
     def __init__(self, resources: Mapping[str, int] | None = None) -> None:
-        #: Resource -> weight. Extended resources and huge pages count only for pods that ask for them.
+        #: Resource -> weight. Extended resources and huge pages count only for pods that request them.
         self.resources = dict(resources or {"cpu": 1, "memory": 1})
         super().__init__(self.resources)
 
@@ -272,7 +276,7 @@ class _Allocation(ByFullness):
 
     def score(self, state: Wanted, nodes: Columns, rows: Rows) -> Ints:
         total: Ints = np.zeros(rows.shape[0], dtype=np.int64)
-        # A plain number for as long as all nodes offer all that was looked at, which divides sooner.
+        # A plain number as long as all nodes offer all resources so far, because it divides faster.
         weights: Ints | int = 0
         for index, amount, weight in state.resolve(nodes).each:
             offered = nodes.allocatable[index][rows]
@@ -303,7 +307,7 @@ class _Allocation(ByFullness):
 
     @staticmethod
     def _counts(rates: Ints, offered: Ints) -> Bools:
-        """[row] whether a resource has a part in the mean."""
+        """Return [row] whether a resource counts in the mean."""
         return offered > 0
 
     @staticmethod
@@ -335,15 +339,15 @@ class MostAllocated(_Allocation):
 
 
 class RequestedToCapacityRatio(_Allocation):
-    """Prefers nodes by a curve over their utilisation, in percent.
+    """Prefers nodes by a curve over their utilization, in percent.
 
     Unlike in the other strategies, a resource that rates 0 is left out of the mean, and the mean is rounded.
     """
 
     def __init__(self, shape: Sequence[tuple[int, int]], resources: Mapping[str, int] | None = None) -> None:
-        """`shape`: (utilisation, score from 0 to 10), by rising utilisation."""
+        """Create the strategy from (utilization, score from 0 to 10) by ascending utilization."""
         super().__init__(resources)
-        #: [utilisation] what it rates.
+        #: [utilization] its rate.
         self._curve: tuple[int, ...] = rates_of(shape)
         self._rates: Ints = np.array(self._curve, dtype=np.int64)
 

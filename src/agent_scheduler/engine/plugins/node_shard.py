@@ -1,7 +1,7 @@
-"""NodeShard: only nodes of the scheduler's own shard, while it has claimed them (Volcano's NodeShard).
+"""NodeShard: only nodes of the scheduler's own shard that it has claimed (Volcano's NodeShard).
 
-Not a plugin that a profile names: the scheduler puts it before all others where nodes are shared by shards. A node that
-joins or leaves the shard counts as one whose spec has changed, so that decisions made before it are seen as outdated.
+Profiles do not name this plugin: the scheduler puts it before all others if nodes are divided into shards. A node that
+joins or leaves the shard counts as one with a changed spec, so that earlier decisions become outdated.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ..state.podinfo import PodInfo
 
 NAME = "NodeShard"
 
-#: Volcano's words.
+#: Volcano's message.
 REASON = "node isn't in scheduler node shard"
 
-#: Of nodes that join together, so many are looked at for each pod; more are taken to help.
+#: The most nodes that join together which are checked for each pod; more are assumed to help.
 _LOOKED_AT = 16
 
 
@@ -53,13 +53,13 @@ class NodeShard(Filter):
         )
 
     def _appeared(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
-        """A node that was named before it was there."""
+        """Queue the pod if the node was assigned to the shard before it existed."""
         mine = isinstance(new, NodeInfo) and new.name in self._membership.nodes
         return QueueingHint.QUEUE if mine else QueueingHint.SKIP
 
 
 def _joined(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """`new`: the nodes that joined; None for another event, after which every pod is tried."""
+    """Queue the pod if one of the nodes in `new` that joined is large enough; always if `new` is None."""
     if not isinstance(new, Collection) or len(new) > _LOOKED_AT or not isinstance(pod, PodInfo):
         return QueueingHint.QUEUE
     helps = any(isinstance(node, NodeInfo) and _is_large_enough(node, pod.cls) for node in new)
@@ -67,7 +67,7 @@ def _joined(pod: object, old: object | None, new: object | None) -> QueueingHint
 
 
 def _is_large_enough(node: NodeInfo, pod: PodClass) -> bool:
-    """Extended resources are left out: they may be the matter of devices."""
+    """Return whether the node has the requested amounts, except for extended resources, which may be devices."""
     return all(
         amount <= node.allocatable.get(resource, 0)
         for resource, amount in pod.requests.items()

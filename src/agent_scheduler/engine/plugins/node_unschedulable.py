@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes take only pods that tolerate the cordon."""
+"""NodeUnschedulable: cordoned nodes accept only pods that tolerate the cordon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..state.podinfo import PodInfo
 
 REASON = "node(s) were unschedulable"
 
-#: What a cordoned node counts as having.
+#: The taint that a cordoned node is treated as having.
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 

@@ -1,10 +1,9 @@
-"""NodeVolumeLimits: a node can have so many volumes of a CSI driver attached, and no more.
+"""NodeVolumeLimits: limits the volumes of a CSI driver that are attached to a node.
 
-Counted are handles, not mounts: those of pods on the node, of claims that are still to be provisioned for them, and of
-VolumeAttachments that are still there after their pods. A volume that the node has already costs nothing, which
-kube-scheduler says only of those that a pod there has: it counts one twice that the pod's predecessor left attached.
-In-tree volumes count for the driver that took over their plugin. Volumes that a pod describes inline for a CSI driver
-count for nobody. Evicting pods can help.
+Handles are counted, not mounts: those of pods on the node, of claims to be provisioned for them, and of
+VolumeAttachments that outlive their pods. A volume that the node already has is free; in kube-scheduler only one that a
+pod there has: it counts a volume twice that the pod's predecessor left attached. In-tree volumes count for the driver
+that replaced their plugin. Inline CSI volumes of a pod are not counted. Evictions can help.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ REASON: Final = "node(s) exceed max volume count"
 
 
 def plan(volumes: PodVolumes, catalogue: Catalogue) -> frozenset[VolumeId] | Unresolvable | None:
-    """What the pod needs attached; None for nothing that a driver counts. A refusal holds for each node that no other
-    rule has refused, so the rules that say better what is wrong with a claim come first."""
+    """Return the volumes that the pod needs attached; None if no driver counts any.
+
+    A refusal applies to each node that no other rule has refused, so the rules with better messages about claims come
+    first.
+    """
     for use in volumes.claims:
         claim = catalogue.claims.get(use.key)
         if claim is None:
@@ -54,7 +56,7 @@ class NodeVolumeLimits(Filter):
     reads_requests = False
 
     def __init__(self) -> None:
-        #: Of the cluster that pods are decided for.
+        #: The attachments of the current cluster.
         self._attached: Attached | None = None
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:
@@ -70,7 +72,7 @@ class NodeVolumeLimits(Filter):
         return State(found, attached)
 
     def feasible(self, state: State, nodes: Columns, rows: Rows) -> Bools:
-        """What is attached for pods that are thought away stays attached until it is detached."""
+        """Return whether the volumes fit. Volumes of hypothetically removed pods count until they are detached."""
         needed_volumes, attached = state
         if isinstance(needed_volumes, Unresolvable):
             return np.zeros(rows.shape[0], dtype=np.bool_)
@@ -91,7 +93,7 @@ class NodeVolumeLimits(Filter):
             hypothetical_pods = nodes.hypothetical_pods.get(row)
             brought = needs + sum(map(mounts, hypothetical_pods.values())) if hypothetical_pods else needs
             most = brought + use.count(name) + len(catalogue.attachments(name))
-            # Plain loop: this runs once a node, and mostly all of it fits even if no two volumes were one.
+            # A plain loop because it runs per node, and usually everything fits even if no volumes are shared.
             for each, _ in limits:
                 if name in each and each[name] < most:
                     there = attached.on(name, without=nodes.absent, hypothetical_pods=hypothetical_pods)
@@ -114,6 +116,6 @@ class NodeVolumeLimits(Filter):
 
 
 def _fits(needed: AbstractSet[str], there: AbstractSet[str], limit: int) -> bool:
-    """A node that is over its limit takes whoever brings nothing new."""
+    """Return whether the volumes fit. A node over its limit accepts pods without new volumes."""
     new = len(needed - there)
     return not new or len(there) + new <= limit

@@ -1,8 +1,8 @@
 """PodTopologySpread: keeps the pods of a kind evenly spread over zones, nodes or other domains.
 
-Constraints that are required (DoNotSchedule) refuse nodes whose domain would be ahead of the least one by more than
-maxSkew; the others (ScheduleAnyway) rank. Rules and formulas are kube-scheduler's (`podtopologyspread`, `filtering.go`
-and `scoring.go`). Pods without constraints may get some by default (`DefaultSpread`).
+Required constraints (DoNotSchedule) refuse nodes whose domain would exceed the smallest one by more than maxSkew; the
+others (ScheduleAnyway) rank. Rules and formulas are kube-scheduler's (`podtopologyspread`, `filtering.go` and
+`scoring.go`). Pods without constraints may get default ones (`DefaultSpread`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ..state.podterms import SpreadConstraint
 REASON = "node(s) didn't match pod topology spread constraints"
 REASON_MISSING = f"{REASON} (missing required label)"
 
-# What becomes of a row: the first constraint that refuses it says why.
+# The answers for a row: that of the first constraint that refuses it.
 _PASSES: Final = 0
 _MISSING: Final = 1
 _SKEWED: Final = 2
@@ -51,10 +51,11 @@ _SKEWED: Final = 2
 #: The raw score of a node that lacks a key, which ranks last.
 _IGNORED: Final = -1
 
-#: In the place of a count where a node is in no domain: by it a table is read at its end.
+#: The count of a node in no domain: it indexes the last entry of a table.
 _NO_DOMAIN: Final = -1
 
-#: Tables of what counts weigh. A cluster has few numbers of domains, but those of single nodes change as they fill up.
+#: Tables of weighted counts. A cluster has few numbers of domains, but the number of single-node domains varies as
+#: nodes fill up.
 _WORTHS_KEPT: Final = 128
 
 
@@ -78,8 +79,7 @@ def default_spread(args: PodTopologySpreadArgs) -> DefaultSpread:
 
 
 def _even(each: Counted, layout: Layout, nodes: Columns, here: Ints) -> Bools:
-    """Of each of the domains `here` whether it would be no further ahead of the least with the pod than it may be; not
-    where it is none."""
+    """Return for each of the domains `here` whether it stays within the allowed skew; false for no domain."""
     constraint = each.constraint
     counts = layout.sums(each, nodes)
     least = int(counts[layout.known].min()) if layout.number >= constraint.min_domains else 0
@@ -88,7 +88,7 @@ def _even(each: Counted, layout: Layout, nodes: Columns, here: Ints) -> Bools:
 
 
 class PodTopologySpread(Filter):
-    """The filter. `PodTopologySpreadScore` ranks; either has nothing to say where the other does."""
+    """The filter. `PodTopologySpreadScore` ranks; each may be left out for a pod without the other."""
 
     name = "PodTopologySpread"
     depends = Depends.CLUSTER
@@ -114,7 +114,7 @@ class PodTopologySpread(Filter):
 
     @staticmethod
     def _verdicts(state: Spreading, nodes: Columns, rows: Rows) -> Ints:
-        """[row] what the first constraint that refuses it says."""
+        """Return [row] the answer of the first constraint that refuses it."""
         verdicts: Ints = np.zeros(rows.shape[0], dtype=np.int64)
         for each in state.counted:
             layout = state.layout(each, nodes)
@@ -130,7 +130,7 @@ class PodTopologySpread(Filter):
         return {reason: count for reason, count in counts.items() if count}
 
     def curable(self, state: Spreading, nodes: Columns, rows: Rows) -> Bools:
-        """Pods that go change the skew; a label that is missing stays so."""
+        """Return the skewed rows: evictions change the skew, but add no missing label."""
         skewed: Bools = self._verdicts(state, nodes, rows) == _SKEWED
         return skewed
 
@@ -154,7 +154,7 @@ class PodTopologySpread(Filter):
 
 
 def _required(pod: PodInfo) -> list[SpreadConstraint]:
-    """Empty for a pod that was refused by default constraints: whom these count is not known here."""
+    """Return the required constraints; empty for a pod refused by default ones, whose selector is unknown here."""
     return [each for each in pod.cls.spread if each.required]
 
 
@@ -164,7 +164,7 @@ def _means(constraint: SpreadConstraint, pod: PodInfo | None) -> bool:
 
 
 def _other_pod(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """A pod on a node came, went or changed its labels, and is now counted, or no longer is."""
+    """Queue the pod if an assigned pod was added, deleted or relabeled such that the counts change."""
     assert isinstance(pod, PodInfo)
     before, after = (each if isinstance(each, PodInfo) else None for each in (old, new))
     if any(each is not None and each.namespace != pod.namespace for each in (before, after)):
@@ -175,7 +175,7 @@ def _other_pod(pod: object, old: object | None, new: object | None) -> QueueingH
 
 
 def _own_change(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """Its labels say otherwise whether it counts or whom it counts, or it tolerates other nodes that count."""
+    """Queue the pod if its change affects the counts: its labels, its constraints, or its tolerated nodes."""
     assert isinstance(pod, PodInfo) and isinstance(old, PodInfo) and isinstance(new, PodInfo)
     if new.uid != pod.uid:
         return QueueingHint.SKIP
@@ -189,7 +189,7 @@ def _own_change(pod: object, old: object | None, new: object | None) -> Queueing
 
 
 def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """A node that counts came, went or moved to another domain, or whether it counts is another question now."""
+    """Queue the pod if a counted node was added, deleted or moved, or if its inclusion may have changed."""
     assert isinstance(pod, PodInfo)
     before, after = (each if isinstance(each, NodeInfo) else None for each in (old, new))
     required = _required(pod)
@@ -208,7 +208,7 @@ def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
 
 
 def _keys_of_waiting(pod: PodInfo) -> Iterable[Key]:
-    """For each constraint its pods' namespace and a label that its selector requires; and one topology key."""
+    """Yield for each constraint the namespace and a required label of its pods; and one topology key."""
     required = _required(pod)
     if not required:
         yield from ((pod.namespace, None), _UNTIED)
@@ -247,7 +247,7 @@ def _carries(node: NodeInfo | None, keys: Sequence[str]) -> bool:
 
 
 def _chooses_nodes(pod: PodClass, required: Sequence[SpreadConstraint]) -> bool:
-    """Whether labels other than the keys may say which nodes count."""
+    """Return whether labels other than the keys may select the nodes that count."""
     chooses = bool(pod.node_selector) or (pod.affinity is not None and pod.affinity.required is not None)
     return chooses and any(each.honors_affinity for each in required)
 
@@ -266,7 +266,10 @@ def _fewest_first(scores: Ints) -> Ints:
 
 
 class PodTopologySpreadScore(Score):
-    """The ranking half. It is asked about all feasible nodes at once: how many domains these have is a weight."""
+    """The ranking half.
+
+    It is asked about all feasible nodes at once because the number of their domains is a weight.
+    """
 
     name = "PodTopologySpread"
     depends = Depends.CLUSTER
@@ -292,7 +295,7 @@ class PodTopologySpreadScore(Score):
                 if each.kind is not None:
                     found.append(nodes.matching[each.kind])
             else:
-                # How many domains there are is a weight, so rows of two domains never are of one kind.
+                # The number of domains is a weight, so rows of two domains are never in one class.
                 found.append(domains.of)
         return tuple(found)
 
@@ -302,7 +305,7 @@ class PodTopologySpreadScore(Score):
         return self._scores(state, nodes, rows, lambda carriers: int(np.add.reduce(sizes(carriers))))
 
     def _scores(self, state: Spreading, nodes: Columns, rows: Rows, number: Callable[[Rows], int]) -> Ints:
-        """`number`: how many rows these stand for."""
+        """Score the rows; `number` returns the number of rows that some rows represent."""
         ranked = state.carriers(nodes)[rows]
         all_ranked = np.count_nonzero(ranked) == ranked.shape[0]
         carriers = rows if all_ranked else rows[ranked]
@@ -321,25 +324,25 @@ class PodTopologySpreadScore(Score):
     def _of(
         each: Counted, state: Spreading, nodes: Columns, carriers: Rows, number: Callable[[Rows], int]
     ) -> tuple[_Worths, Ints]:
-        """What the constraint makes of counts, and the count for each of the `carriers`."""
+        """Return the constraint's weighted counts, and the count for each of the `carriers`."""
         layout = state.layout(each, nodes)
         here = layout.all.here(carriers)
         if each.constraint.topology_key != HOSTNAME:
             domains = layout.all.distinct(carriers)
             counts = layout.sums(each, nodes)[here]
         else:
-            # A node of its own, whatever the policies say of it.
+            # A node is a domain of its own, whatever the policies.
             domains = number(carriers)
             counts = matching(each, nodes)[carriers]
         if state.lenient:
             counts = np.where(here == 0, _NO_DOMAIN, counts)
-        # So that there are few tables they go up to a power of two.
+        # Rounded up to a power of two, so that there are few tables.
         most = 1 << int(np.maximum.reduce(counts, initial=0)).bit_length()
         return _worths(domains, each.constraint.max_skew, most), counts
 
 
 class _Worths(NamedTuple):
-    """[count] what so many pods in a domain count, and 0 for `_NO_DOMAIN`."""
+    """[number of pods in a domain] its weight, and 0 for `_NO_DOMAIN`."""
 
     exact: Floats
     rounded: Ints
@@ -347,8 +350,8 @@ class _Worths(NamedTuple):
 
 @functools.lru_cache(maxsize=_WORTHS_KEPT)
 def _worths(domains: int, max_skew: int, most: int) -> _Worths:
-    """Where there are so many domains, in which it weighs more to have one too many; up to `most` pods. To be read."""
-    # In this order: the last digit of a double decides what an integer becomes.
+    """Return the weights of up to `most` pods; an excess pod weighs more with more domains. Read only."""
+    # In this order: the last digit of a double decides the resulting integer.
     weighed: Floats = np.multiply(np.arange(most + 2), math.log(domains + 2), dtype=np.float64)
     exact = weighed + (max_skew - 1)
     exact[_NO_DOMAIN] = 0

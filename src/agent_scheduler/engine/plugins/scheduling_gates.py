@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with gates is not looked at until the last one is lifted (KEP-3521)."""
+"""SchedulingGates: a pod is not scheduled before its last gate is removed (KEP-3521)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""TaintToleration: refuses nodes whose NoSchedule and NoExecute taints are not all tolerated, and prefers
-those with fewer untolerated PreferNoSchedule taints.
+"""TaintToleration: refuses nodes by untolerated taints, and ranks them.
 
-Nodes share few taint lists, so a class decides on each list once and rows look their answer up.
+NoSchedule and NoExecute taints must all be tolerated; nodes with fewer untolerated PreferNoSchedule taints rank first.
+Nodes share few taint lists, so a class decides on each list once and rows look up their answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REASON = "node(s) had untolerated taint(s)"
 class TaintAnswers:
     """A class's answer for each interned taint list, of one generation of the interns.
 
-    Equal where the tolerations are, as the answers are then the same for good.
+    Equal if the tolerations are, because the answers are then always equal.
     """
 
     __slots__ = ("_generation", "allowed", "preferring", "tolerations", "untolerated")
@@ -54,7 +54,7 @@ class TaintAnswers:
         return hash(self.tolerations)
 
     def catch_up(self, interns: Interns) -> None:
-        """Call when the ids that are asked about have been read, as reading them may give some."""
+        """Answer for new taint lists. Call after reading the ids, because reading may intern some."""
         if self._generation != interns.generation:
             self._generation = interns.generation
             self._forget()
@@ -109,11 +109,11 @@ class TaintToleration(Filter, Score):
 def _nobody_if_as_before(
     event: ClusterEvent, old: NodeInfo | None, new: NodeInfo
 ) -> AllPods | tuple[Key, ...]:
-    """A cordon comes as an event of taints, too, and leaves these as they were."""
+    """Return no keys for a cordon, which is reported as an event of taints without changing them."""
     return () if old is not None and old.taints == new.taints else ALL_PODS
 
 
-#: Whether a node's taints are tolerated is asked once for all pods of a class.
+#: Asks once per class whether a node's taints are tolerated.
 _BY_CLASS = PodIndex(keys_of=lambda pod: (), shared=lambda pod: pod.cls)
 
 

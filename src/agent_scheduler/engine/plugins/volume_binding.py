@@ -1,8 +1,8 @@
-"""VolumeBinding: a pod goes where all its claims can be had. The rule is in `volumes.binding`, and that of the score,
-which is given only where the arguments have a `shape`, in `rules.storage_scoring`.
+"""VolumeBinding: a pod goes where all its claims can be satisfied.
 
-What it promises for claims that wait for a consumer is kept by the binder, which reserves the volumes and has them
-bound before the pod is.
+The rule is in `volumes.binding`, and that of the score, which exists only if the arguments have a `shape`, in
+`rules.storage_scoring`. For claims that wait for a consumer the binder reserves the volumes and waits for them to be
+bound before it binds the pod.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class VolumeBinding(Filter, Reserve, PreBind):
     name = binding.NAME
     depends = Depends.NODE
     reads_requests = False
-    #: The volume controller and provisioners.
+    #: PreBind waits for the volume controller and provisioners.
     waits_for_others = True
 
     def __init__(self, args: VolumeBindingArgs | None = None) -> None:
@@ -67,7 +67,7 @@ class VolumeBinding(Filter, Reserve, PreBind):
     def unreserve(self, pod: PodInfo, writes: Writes) -> None:
         writes.volumes.give_back(pod.uid)
 
-    # What was written is no longer assumed.
+    # Written volumes are no longer assumed.
     bound = unreserve
 
     def is_due(self, pod: PodInfo, reservation: ReservedVolumes, writes: Writes) -> bool:
@@ -88,7 +88,7 @@ class VolumeBindingScore(Score):
 
     def __init__(self, args: VolumeBindingArgs) -> None:
         shape = args.shape
-        #: [share of a node's storage in per cent] what it is worth; None where storage does not count.
+        #: [utilization of a node's storage in percent] its rate; None if storage does not count.
         self._rates = None if shape is None else rates_of([(at.utilization, at.score) for at in shape])
 
     def prepare(self, pod: PodClass, handle: Handle) -> State | None:

@@ -1,8 +1,8 @@
-"""VolumeRestrictions: disks that a node must not have twice, and claims that one pod at a time may have.
+"""VolumeRestrictions: disks that a node must not have twice, and claims that only one pod at a time may use.
 
-Both can be cured by evicting pods: an inline disk by those on the node that have it, a ReadWriteOncePod claim by the
-one pod that has it, wherever that is. So the answer for one row depends on all, and on pods that are thought away
-(`Columns.absent`) or to come (`Columns.hypothetical_pods`).
+Evictions can help with both: of the pods on the node that have an inline disk, or of the one pod that uses a
+ReadWriteOncePod claim, on any node. So the answer for one row depends on all, and on hypothetical changes
+(`Columns.absent`, `Columns.hypothetical_pods`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CLAIM_IN_USE: Final = (
 
 class Plan(NamedTuple):
     disks: tuple[Disk, ...]
-    #: Claims that no other pod may have.
+    #: Claims that no other pod may use.
     alone: tuple[ClaimKey, ...]
 
 
 def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Unresolvable | None:
-    """None for a pod that nothing here can keep from a node. Ephemeral claims have one pod by nature."""
+    """Return the disks and exclusive claims of a pod; None if it has none. Ephemeral claims always have one pod."""
     alone = []
     for use in volumes.claims:
         if use.ephemeral:
@@ -76,7 +76,7 @@ class VolumeRestrictions(Filter):
         return ~_have_disk(state, nodes, rows)
 
     def reasons(self, state: State, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-        """The disk is named first, where both hold."""
+        """Count the disk as the reason where both apply."""
         disk = int(_have_disk(state, nodes, rows).sum())
         counts = {DISK_CONFLICT: disk, CLAIM_IN_USE: rows.shape[0] - disk}
         return {reason: count for reason, count in counts.items() if count}
@@ -86,7 +86,7 @@ class VolumeRestrictions(Filter):
 
 
 def _is_used(state: State, nodes: Columns) -> bool:
-    """Whether another pod has one of the claims. One whose node is not there has it no more."""
+    """Return whether another pod uses one of the claims. A pod on a missing node does not count."""
     return any(
         any(
             uid not in nodes.absent and _is_there(nodes, placed.node_name)
@@ -98,7 +98,7 @@ def _is_used(state: State, nodes: Columns) -> bool:
 
 
 def _is_there(nodes: Columns, node_name: str) -> bool:
-    names = nodes.label(NODE_NAME)[: nodes.size]  # first: it interns the names
+    names = nodes.label(NODE_NAME)[: nodes.size]  # The column comes first because it interns the names.
     return bool((names == nodes.interns.known_value(node_name)).any())
 
 

@@ -1,8 +1,8 @@
-"""VolumeZone: a bound volume that is labelled with zones or regions is mounted only there.
+"""VolumeZone: a bound volume with zone or region labels is mounted only there.
 
-Older than a volume's node affinity, and still what in-tree volumes carry. A label may name several zones, separated
-by `__`. A node without any such label belongs to a cluster without zones and takes every volume. No refusal is
-resolvable.
+This is older than a volume's node affinity, and in-tree volumes still have these labels. A label may have several
+zones, separated by `__`. A node without any such label is in a cluster without zones and accepts every volume. No
+refusal is resolvable.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from ..volumes.records import WAIT_FOR_CONSUMER, ClaimInfo
 
 REASON: Final = "node(s) had no available volume zone"
 
-#: What a node may carry in place of a label.
+#: Newer labels that a node may have instead.
 _NEWER: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 def plan(volumes: PodVolumes, catalogue: Catalogue) -> tuple[Topology, ...] | Unresolvable | None:
-    """What the pod's volumes ask of a node; None for nothing. Ephemeral claims are left out, as in kube-scheduler."""
+    """Return the topologies that the pod's volumes require; None for none.
+
+    Ephemeral claims are left out, as in kube-scheduler.
+    """
     found: list[Topology] = []
     for use in volumes.claims:
         if use.ephemeral:

@@ -1,1 +1,1 @@
-"""Preemption as kube-scheduler's DefaultPreemption does it: who would have to go, and what nominated pods hold."""
+"""Preemption as in kube-scheduler's DefaultPreemption: victims, and the room that nominated pods hold."""

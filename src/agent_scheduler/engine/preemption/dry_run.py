@@ -1,8 +1,8 @@
-"""The dry run: which nodes would do if pods of lower priority left, and which of them is the best.
+"""The dry run: the nodes that would be feasible without pods of lower priority, and the best of them.
 
-Most pods ask for nothing but room. For pods of which filters read amounts alone, a step of the dry run ("does the next
-pod stay") is one expression over many nodes at once: each row puts back its own next pod, and takes it away again where
-the pod that comes no longer fits. Other nodes are tried one by one.
+Most pods request only amounts. If a pod's filters read amounts alone, a step of the dry run ("can the next victim
+stay") is one expression over many nodes at once: each row restores its own next pod, and removes it again if the
+incoming pod no longer fits. Other nodes are tried one by one.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from .nominated import NominatedPods, Nominations
 from .pdbs import PDBs
 from .victims import NodeVictims, VictimsBelow, importance, started
 
-#: Makes priorities positive, so that one victim more always adds to their sum.
+#: Makes priorities positive, so that one more victim always adds to their sum.
 LIFT: Final = 2**31
 
 
 class Rank(NamedTuple):
-    """Less is better, in this order."""
+    """The rank of a candidate; lower is better, field by field."""
 
     #: Victims whose eviction would violate a PDB (kube-scheduler: `NumPDBViolations`).
     pdb_violations: int
     #: The priority of the most important victim.
     highest: int
-    #: Of the victims' priorities, each raised by `LIFT`.
+    #: The sum of the victims' priorities, each raised by `LIFT`.
     total: int
     victims: int
 
 
 class Candidate(NamedTuple):
-    """A node, and the pods that would have to leave it: at least one, the most important first."""
+    """A node, and the pods to evict from it: at least one, the most important first."""
 
     node_name: str
     row: int
     victims: tuple[PodInfo, ...]
-    #: How many of them a PDB protects.
+    #: The number of victims that a PDB protects.
     pdb_violations: int
 
     @property
@@ -57,12 +57,12 @@ class Candidate(NamedTuple):
 
     @property
     def earliest_start(self) -> str:
-        """When the longest running of the most important victims started. Of equal ranks the latest is better."""
+        """The start of the longest running of the most important victims. Among equal ranks the latest is better."""
         return started(self.victims[0])
 
 
 def select_candidate(candidates: Sequence[Candidate]) -> Candidate:
-    """As kube-scheduler's `SelectCandidate`; the first of those that tie in every rule."""
+    """Return the best candidate as kube-scheduler's `SelectCandidate`; the first of those that tie in every rule."""
     ranks = [each.rank for each in candidates]
     least = min(ranks)
     ties = [each for each, rank in zip(candidates, ranks, strict=True) if rank == least]
@@ -73,7 +73,7 @@ NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 
 
 class DryRun:
-    """One pod's, on columns that are put back as they were."""
+    """The dry run for one pod, on columns that are restored afterwards."""
 
     def __init__(
         self,
@@ -93,17 +93,19 @@ class DryRun:
         self._nominations = nominations
         self._pod = pod
         self._view = view
-        #: Pods nominated to rows: where they only take room, and where they are more than that.
+        #: Pods nominated to rows: those where they only take room, and those where they have other effects.
         self._room, self._apart = nominations.split(view.filters, against)
         self._victims = victims
-        #: What has to be asked again when a pod comes or goes.
+        #: The filters to ask again when a pod is added or removed.
         self._filters = [each for each in view.filters if each.plugin.depends is not Depends.NODE]
-        #: Why nodes would be refused with all pods of lower priority gone.
+        #: The reasons of nodes that would be refused without all pods of lower priority.
         self.counts: dict[str, int] = {}
 
     def candidates(self, rows: Rows, wanted: int) -> list[Candidate]:
-        """In the order of `rows`, up to `wanted`, or more until there is one that violates no PDB. Where there is
-        none, `counts` has a reason for every row."""
+        """Return candidates in the order of `rows`: `wanted`, or more until one violates no PDB.
+
+        If there is none, `counts` has a reason for every row.
+        """
         found: list[Candidate] = []
         if self._victims.is_empty():
             if rows.size:
@@ -111,12 +113,12 @@ class DryRun:
             return found
         left = rows
         fitting: list[int] = []
-        # Only the rows that were asked about have anything in it.
+        # Filled only in the rows that were asked about.
         emptied = np.empty_like(self._columns.usage)
         asking = max(1, wanted)
         violates_none = False
         while not (violates_none and len(found) >= wanted):
-            # So many at least are needed, and when these violate PDBs, perhaps many more.
+            # At least `few` are needed, and possibly many more if these violate PDBs.
             few = max(1, wanted - len(found))
             while len(fitting) < few and left.size:
                 fitting += self._fitting(self._occupied(left[:asking]), emptied).tolist()
@@ -134,7 +136,7 @@ class DryRun:
         return found
 
     def _occupied(self, rows: Rows) -> Rows:
-        """Those of `rows` that have pods of lower priority."""
+        """Return those of `rows` that have pods of lower priority."""
         self._victims.count(rows)
         there = self._victims.pods[rows] > 0
         if without := rows.shape[0] - int(np.count_nonzero(there)):
@@ -142,12 +144,11 @@ class DryRun:
         return rows[there]
 
     def _fitting(self, rows: Rows, emptied: Ints) -> Rows:
-        """Those of `rows` that no filter refuses for what it reads of the node and of amounts, without
-        the potential victims.
+        """Return those of `rows` that pass, without the potential victims, filters which read the node and amounts.
 
-        `emptied` gets the usage of these rows without the potential victims, with nominated pods in place. The filters
-        are asked in their order up to the first that reads more than that: a reason of a later one would not be the
-        first. Rows with nominated pods that do more than take room are asked about later.
+        `emptied` receives the usage of these rows without the potential victims and with nominated pods. The filters
+        are asked in their order up to the first that reads more than that: a later reason would not be the first. Rows
+        with nominated pods that have other effects than taking room are checked later.
         """
         apart = np.isin(rows, list(self._apart))
         fits = ~apart
@@ -175,7 +176,7 @@ class DryRun:
         return rows[fits]
 
     def _dry_run(self, rows: Sequence[int], emptied: Ints) -> list[Candidate | None]:
-        """The dry run for each of some rows that `_fitting` let pass."""
+        """Run the dry run for each of `rows`, which `_fitting` returned."""
         found: dict[int, Candidate | None] = {}
         if all(each.plugin.reads_amounts_only for each in self._filters):
             together = [row for row in rows if row not in self._apart]
@@ -200,7 +201,7 @@ class DryRun:
         ]
 
     def _candidate(self, row: int, victims: list[PodInfo], violating: frozenset[str]) -> Candidate | None:
-        """`victims`: the most important first. None where there is none."""
+        """Return the candidate with these victims, the most important first. None if there are none."""
         if not victims:
             return None
         node = self._columns.nodes[row]
@@ -209,7 +210,7 @@ class DryRun:
         return Candidate(node.name, row, tuple(victims), violations)
 
     def _dry_run_one(self, row: int) -> Candidate | None:
-        """None, and a reason in `counts`, where the pod would not fit with all of them gone."""
+        """Try one row; return None, with a reason in `counts`, if the pod does not fit without all victims."""
         pod, columns = self._pod, self._columns
         nominated = self._apart.get(row, ())
         filters = self._nominations.filters_with(pod, self._view.pod, self._view.filters, nominated)
@@ -222,7 +223,7 @@ class DryRun:
             entry = self._refusing(there, row, filters, nominated)
             if entry is not None:
                 return None
-            # What depends on the node alone has been asked.
+            # Filters that depend on the node alone have been asked.
             filters = [each for each in filters if each.plugin.depends is not Depends.NODE]
             reprieved = sorted(victims, key=lambda each: each.uid not in violating) if violating else victims
             for victim in reprieved:
@@ -230,7 +231,7 @@ class DryRun:
                 if self._refusing(there, row, filters, nominated, count=False) is not None:
                     there.remove(victim, row)
                     go.append(victim)
-        # None goes where a filter answers otherwise of the same row than it did a moment ago.
+        # No pod is evicted if a filter contradicts its answer of a moment ago.
         return self._candidate(row, sorted(go, key=importance), violating)
 
     def _refusing(
@@ -242,7 +243,7 @@ class DryRun:
         *,
         count: bool = True,
     ) -> CompiledFilter | None:
-        """The filter that refuses the row as it is thought to be, with `nominated` in place or without."""
+        """Return the filter that refuses the hypothetical row, with `nominated` in place or without."""
         mark = there.mark()
         for other in nominated:
             there.place(other, row)
@@ -262,10 +263,13 @@ def _put_back(
     victims: Sequence[NodeVictims],
     violating: Sequence[frozenset[str]],
 ) -> Bools:
-    """[row, place in `victims`]: whether the pod has to go. `columns` are without the pods in `victims`, and the pod
-    passes there; they are changed in `usage`. `violating`: UIDs of the pods whose eviction would violate a PDB."""
+    """Return [row, index in `victims`]: whether the pod has to be evicted.
+
+    `columns` are without the pods in `victims`, and the pod passes there; their `usage` is changed. `violating` has the
+    UIDs of pods whose eviction would violate a PDB.
+    """
     lengths = np.array([len(each.pods) for each in victims])
-    #: [row, place]: whether there is a pod in this place.
+    #: [row, index]: whether there is a pod at this index.
     there: Bools = np.arange(lengths.max(initial=0)) < lengths[:, None]
     amounts: Ints = np.zeros((*there.shape, *columns.usage.shape[:2]), dtype=np.int64)
     amounts[there] = np.concatenate([each.amounts for each in victims])
@@ -273,7 +277,7 @@ def _put_back(
     for index, uids in enumerate(violating):
         if uids:
             violates[index, : lengths[index]] = [pod.uid in uids for pod in victims[index].pods]
-    #: [row, place]: places in the order in which the pods are put back; without violations that of importance.
+    #: [row, step]: the index of the pod to restore next; without violations in the order of importance.
     order: Rows = np.argsort(~violates, axis=1, kind="stable")
     gone: Bools = np.zeros(there.shape, dtype=np.bool_)
     usage, nodes = columns.usage, np.arange(rows.shape[0])

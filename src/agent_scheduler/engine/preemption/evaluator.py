@@ -1,17 +1,17 @@
-"""Which pods of which node have to go for a pod that was refused, or why that would not help.
+"""The victims on nodes for a refused pod, or the reason why evictions would not help.
 
-Rules, order and words are kube-scheduler's (`framework/preemption`, `plugins/defaultpreemption`):
+Rules, order and messages are kube-scheduler's (`framework/preemption`, `plugins/defaultpreemption`):
 
-1. Whether the pod may have others evicted at all, or waits for some already.
-2. Nodes that were refused for good are passed over, and those that have no pods of lower priority.
-3. The others are tried in turn from an offset: with all pods of lower priority gone, does the pod fit? Then those that
-   need not go stay: first the ones whose eviction would violate a PDB, then the rest, always the most important first
-   (priority, then the longer running). It is enough to find some candidates, one of them without a violated PDB.
-4. Of the candidates the best is the one with the fewest violated PDBs, then the least highest priority, the least sum
-   of priorities, the fewest victims, the latest start among its most important; then the first.
+1. Check whether the pod may preempt at all, or already waits for victims.
+2. Skip nodes whose refusal is unresolvable, and those without pods of lower priority.
+3. Try the others in turn from an offset: does the pod fit without all pods of lower priority? Then restore the victims
+   that can stay: first those whose eviction would violate a PDB, then the rest, always the most important first
+   (priority, then the longer running). The search ends after some candidates, one of them without a violated PDB.
+4. The best candidate has the fewest violated PDBs, then the lowest highest priority, the lowest sum of priorities, the
+   fewest victims, the latest start among its most important victims; then the first one wins.
 
-What tells most nodes apart is asked of all rows at once; pods are walked over only where the answer is yes. So it costs
-little to find out that nothing helps, however many pods run.
+The conditions that decide for most nodes are evaluated for all rows at once; pods are only examined where these hold.
+So it is cheap to find that nothing helps, however many pods run.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from .nominated import NO_NOMINATED, NominatedPods, Nominations
 from .pdbs import PDBs
 from .victims import PotentialVictims
 
-#: What kube-scheduler's DynamicResources says at the same point of a pod that has no claims to give back. It is said of
-#: every refused pod; who compares messages compares the whole.
+#: kube-scheduler's DynamicResources adds this at the same point for a pod without claims to deallocate. It is part of
+#: every refusal, because comparisons of messages cover the whole text.
 NO_CLAIMS: Final = "no new claims to deallocate"
 
 
 def with_preemption(refusal: str, message: str, claims: str = NO_CLAIMS) -> str:
-    """`refusal`, and that preemption came to `message`; unchanged where it found victims. `claims` is what came of the
-    look for claims to give back."""
+    """Return `refusal` with the preemption `message`; unchanged if victims were found.
+
+    `claims` is the result of the search for claims to deallocate.
+    """
     return f"{refusal} {claims}, preemption: {message}" if message else refusal
 
 
@@ -48,16 +50,16 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 
 
 class PostFilterResult(NamedTuple):
-    """What came of it: pods to evict, or a message why not."""
+    """The result: pods to evict, or a message with the reason."""
 
     candidate: Candidate | None
     message: str = ""
-    #: Whether the pod's nomination is of no use any more.
+    #: Whether the pod's nomination is no longer useful.
     clear: bool = False
 
 
 class Evaluator:
-    """Finds victims on a snapshot that is up to date with the ledger."""
+    """Finds victims on a snapshot that is current."""
 
     def __init__(self, ledger: Ledger, columns: Columns, pdbs: PDBs, nominations: Nominations) -> None:
         self._ledger = ledger
@@ -78,11 +80,11 @@ class Evaluator:
         against: Mapping[int, NominatedPods] = NO_NOMINATED,
         leaving: Collection[str] = NOBODY,
     ) -> PostFilterResult:
-        """For a pod that every node refused, decided in `view`. Of n nodes `wanted(n)` candidates are enough, and
-        `offset(n)`, below n, is where to begin.
+        """Search victims for a pod that every node refused, decided in `view`.
 
-        `nominated`: the node that the pod waits for, if any. `against`: see `Nominations.against`. `leaving`: UIDs of
-        pods that were evicted, whether or not the API server was seen to know it.
+        Among n nodes `wanted(n)` candidates are enough, and `offset(n)`, below n, is the first to try. `nominated` is
+        the node that the pod waits for, if any. `against`: see `Nominations.against`. `leaving` has the UIDs of evicted
+        pods, whether or not the API server has confirmed it.
         """
         if not pod.preempts:
             return PostFilterResult(None, NEVER)
@@ -113,7 +115,7 @@ class Evaluator:
         return PostFilterResult(None, fit_error(nodes, counts), clear=True)
 
     def _waits_for(self, nominated: str, pod: PodInfo, refused: Diagnosis, leaving: Collection[str]) -> bool:
-        """Whether a pod is leaving the nominated node for this one, and may still make it fit there."""
+        """Return whether a pod is leaving the nominated node for this one, and may still make it fit there."""
         row = self._ledger.rows.get(nominated)
         if row is None or row not in refused.curable:
             return False

@@ -1,15 +1,15 @@
-"""Pods that are to run on a node once its victims have left, and what they mean for others: room that is taken.
+"""Nominated pods, which will run on a node once its victims have left, and the room that they take from other pods.
 
-A pod may go to a node only if it fits there with all nominated pods of its priority and above in place (else it would
-take the room that others were evicted for), and without them (else it might count on a neighbour that never comes).
-Pods of lower priority are not waited for. That is kube-scheduler's `RunFilterPluginsWithNominatedPods`; here only rows
-with nominated pods are asked about, so a cluster without nominations pays nothing.
+A pod may go to a node only if it fits there with all nominated pods of its priority and above (otherwise it would take
+the room that pods were evicted for), and without them (otherwise it might depend on a pod that never arrives).
+Nominated pods of lower priority are ignored. These are the rules of kube-scheduler's
+`RunFilterPluginsWithNominatedPods`; here only rows with nominated pods are checked, so a cluster without nominations
+has no cost.
 
 A nominated pod that the ledger has placed counts there and no longer here.
 
-Where all that a pod's filters read of others is how much these take, as for most pods, the rows with
-nominated pods are asked about at once: what is nominated there is added to what is taken. Other rows are changed one by
-one.
+If a pod's filters read only the amounts of other pods, as usual, the rows with nominated pods are checked at once: the
+nominated amounts are added to the taken ones. Other rows are changed one by one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NO_NOMINATED: Mapping[int, NominatedPods] = {}
 
 
 class Nominations:
-    """The nominations of a queue, read beside the ledger. Holds nothing of its own."""
+    """The nominations of a queue, read beside the ledger. Has no state of its own."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Nominations:
         snapshot: Snapshot,
         profile_of: Callable[[str], Profile],
     ) -> None:
-        """`snapshot` is the one that pods are decided on; `profile_of` gives the profile of a schedulerName."""
+        """Store the snapshot of decisions; `profile_of` returns the profile of a schedulerName."""
         self._nominator = nominator
         self._ledger = ledger
         self._snapshot = snapshot
         self._profile_of = profile_of
 
     def against(self, pod: PodInfo) -> Mapping[int, NominatedPods]:
-        """Row -> the pods nominated to it that `pod` has to leave room for; only rows that have any."""
+        """Return row -> the nominated pods for which `pod` has to leave room; only rows that have any."""
         nominator = self._nominator
         if not nominator.nominated:
             return NO_NOMINATED
@@ -67,7 +67,7 @@ class Nominations:
         return found
 
     def beside(self, scheduler_name: str) -> dict[str, NominatedPods]:
-        """Node -> the pods nominated to it that are not of this scheduler, or stand by; only nodes that have any."""
+        """Return node -> its nominated pods of other schedulers or on standby; only nodes that have any."""
         nominator = self._nominator
         found = {}
         for node_name in nominator.nodes() if nominator.nominated else ():
@@ -79,8 +79,10 @@ class Nominations:
         return found
 
     def on(self, node_name: str, pod: PodInfo, *, beside: Collection[str] = ()) -> NominatedPods:
-        """The pods nominated to one node that `pod` has to leave room for; those of the UIDs `beside` get nodes with
-        it, these or others."""
+        """Return the pods nominated to one node for which `pod` has to leave room.
+
+        Pods with UIDs in `beside` are excluded because they get nodes together with it.
+        """
         return tuple(
             other
             for other in self._on(node_name)
@@ -96,8 +98,10 @@ class Nominations:
         *,
         beside: Collection[str] = (),
     ) -> Sequence[CandidateNode]:
-        """The candidates of a pod, decided in class `cls`, whose capacity is not kept for pods that are nominated
-        there. `beside`: as for `on`."""
+        """Return the candidates of a pod, decided in class `cls`, whose capacity is not kept for nominated pods.
+
+        `beside` is as in `on`.
+        """
         ledger = self._ledger
 
         def is_held(each: CandidateNode) -> bool:
@@ -109,7 +113,7 @@ class Nominations:
         return [each for each in candidates if not is_held(each)]
 
     def below(self, node_name: str, pod: PodInfo) -> NominatedPods:
-        """The pods nominated to a node that need not be waited for by `pod`, which takes their room."""
+        """Return the pods nominated to a node whose room `pod` may take."""
         return tuple(other for other in self._on(node_name) if other.priority < pod.priority)
 
     def _on(self, node_name: str) -> list[PodInfo]:
@@ -119,9 +123,9 @@ class Nominations:
     def filters_with(
         self, pod: PodInfo, cls: PodClass, filters: Sequence[CompiledFilter], nominated: NominatedPods
     ) -> Sequence[CompiledFilter]:
-        """`filters` of `pod`, decided in class `cls`, as they are when `nominated` have something to say about it, too.
+        """Return `filters` of `pod`, decided in class `cls`, with the terms of `nominated` applied.
 
-        To be called before a row is changed: what is compiled is counted on the ledger as it is.
+        Call before a row is changed: compiling counts on the ledger as it is.
         """
         if not any(map(_repels, nominated)):
             return filters
@@ -142,7 +146,7 @@ class Nominations:
         row: int,
         nominated: NominatedPods,
     ) -> bool:
-        """Whether `pod` passes on `row` with `nominated` in place. That it does without them is known."""
+        """Return whether `pod` passes on `row` with `nominated` in place. It must pass without them."""
         filters = self.filters_with(pod, cls, filters, nominated)
         with WhatIf(self._ledger, columns) as there:
             for other in nominated:
@@ -152,7 +156,7 @@ class Nominations:
     def taken(
         self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, NominatedPods]
     ) -> list[int]:
-        """The rows on which `pod` would fit, were it not for the pods that are nominated there."""
+        """Return the rows on which `pod` would fit without the pods that are nominated there."""
         if not against:
             return []
         feasible = np.isin(list(against), view.feasible_rows(columns)).tolist()
@@ -173,7 +177,7 @@ class Nominations:
     def _full(
         self, filters: Sequence[CompiledFilter], columns: Columns, room: Mapping[int, NominatedPods]
     ) -> set[int]:
-        """The rows of `room` that are refused with the pods nominated to them in place. Without they are not."""
+        """Return the rows of `room` that are refused with their nominated pods. They must pass without."""
         rows = np.array(list(room), dtype=np.intp)
         passes = np.ones(rows.shape[0], dtype=np.bool_)
         with self._in_place(columns, room):
@@ -188,8 +192,7 @@ class Nominations:
     def split(
         filters: Sequence[CompiledFilter], against: Mapping[int, NominatedPods]
     ) -> tuple[Mapping[int, NominatedPods], Mapping[int, NominatedPods]]:
-        """`against` in two: the rows on which all that the nominated mean to who has these filters is what they take,
-        and the others."""
+        """Split `against`: rows where only the amounts of nominated pods matter to these filters, and the others."""
         if not against or not all(
             each.plugin.depends is Depends.NODE or each.plugin.reads_amounts_only for each in filters
         ):
@@ -205,7 +208,7 @@ class Nominations:
         return {row: nominated for row, nominated in against.items() if row not in apart}, apart
 
     def add_to(self, usage: Ints, room: Mapping[int, NominatedPods]) -> None:
-        """Have the pods nominated to some rows take in `usage`, which is as `Columns.usage`, what they will take."""
+        """Add the amounts of the pods nominated to some rows to `usage`, which has the shape of `Columns.usage`."""
         if room:
             classes: dict[PodClass, int] = {}
             rows, places = [], []
@@ -218,7 +221,7 @@ class Nominations:
 
     @contextmanager
     def _in_place(self, columns: Columns, room: Mapping[int, NominatedPods]) -> Iterator[None]:
-        """Meanwhile filters that are asked about many rows find nominated pods in place."""
+        """Return a context in which filters that are asked about many rows find nominated pods in place."""
         usage, rows = columns.usage, list(room)
         before = usage[:, :, rows]
         self.add_to(usage, room)
@@ -232,7 +235,7 @@ class Nominations:
     def refused(
         self, pod: PodInfo, view: ClassView, columns: Columns, against: Mapping[int, NominatedPods]
     ) -> Diagnosis:
-        """What the filters say of all nodes, all of which are refused, with nominated pods in place where there are."""
+        """Return the filters' diagnosis of all nodes, all of which are refused, with nominated pods in place."""
         if not against:
             return view.refused(columns)
         counts: dict[str, int] = {}
@@ -262,5 +265,5 @@ class Nominations:
 
 
 def _repels(other: PodInfo) -> bool:
-    """Whether it may keep others away by what it is."""
+    """Return whether the pod's terms may repel others."""
     return any(term.kind is TermKind.REPELS for term in other.cls.existing)

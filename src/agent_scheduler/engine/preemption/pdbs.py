@@ -1,9 +1,9 @@
-"""PodDisruptionBudgets (PDBs): which evictions would violate one.
+"""PodDisruptionBudgets (PDBs), and the evictions that would violate one.
 
-A PDB is a hint to preemption, not a bar: nodes where fewer are violated are preferred, and pods whose eviction would
-violate one are the first to be reprieved. Rules are kube-scheduler's (`filterPodsWithPDBViolation`): a PDB without
-requirements covers nothing, a pod without labels is covered by none, and a pod that the PDB's status names among the
-disrupted was counted by the API server already.
+A PDB is a preference of preemption, not a prohibition: nodes with fewer violations are preferred, and pods whose
+eviction would violate one are the first to be reprieved. The rules are kube-scheduler's (`filterPodsWithPDBViolation`):
+a PDB without requirements covers nothing, a pod without labels is covered by none, and a pod among the disrupted pods
+of the PDB's status was already counted by the API server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..state.records import Record, identity
 class PDB(Record, frozen=True, kw_only=True, eq=False):
     """One PDB at one version."""
 
-    #: None covers nothing: there is no selector, it is empty, or it cannot be read.
+    #: None covers nothing: the selector is missing, empty or invalid.
     selector: LabelSelector | None
     disruptions_allowed: int
     #: Names of pods.
@@ -39,7 +39,7 @@ class PDB(Record, frozen=True, kw_only=True, eq=False):
 
 
 def read_pdb(found: PodDisruptionBudget) -> PDB:
-    """Never raises: kube-scheduler, too, passes over a selector that cannot be read."""
+    """Decode a PDB. Never raises: an invalid selector is ignored, as in kube-scheduler."""
     try:
         selector = label_selector(found.spec.selector, "spec.selector")
     except SpecError:
@@ -53,11 +53,11 @@ def read_pdb(found: PodDisruptionBudget) -> PDB:
 
 
 class PDBs:
-    """Owner of the PDBs as last seen."""
+    """Owns the PDBs in their last known state."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, PDB]] = {}
-        #: Rises whenever an answer may have changed.
+        #: Increases whenever an answer may have changed.
         self.version = 0
 
     def set(self, found: PDB) -> None:
@@ -72,7 +72,7 @@ class PDBs:
         return bool(self._by_namespace)
 
     def violating(self, pods: Sequence[PodInfo]) -> frozenset[str]:
-        """UIDs of those pods whose eviction some PDB no longer allows, if all of `pods` go in their order."""
+        """Return the UIDs of pods whose eviction a PDB no longer allows if all of `pods` are evicted in order."""
         if not self._by_namespace:
             return frozenset()
         pdbs_allowed: dict[PDB, int] = {}

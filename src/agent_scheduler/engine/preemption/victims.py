@@ -1,8 +1,8 @@
-"""Potential victims: the pods of lower priority by node, and what they take, in columns instead of walks over pods.
+"""Potential victims: the pods of lower priority by node, and their amounts in columns.
 
-Kept for each priority that was asked about, and brought up to date row by row, when a row is asked about: what
-changed since is counted anew from the pods on it. So a cluster in which no pod is refused pays nothing, a refused pod
-pays for what happened since the last one, and the first pays for the nodes that it looks at, not for all.
+Kept for each priority that was asked about, and updated row by row on demand: a changed row is counted again from its
+pods. So a cluster without refused pods has no cost, a refused pod costs the changes since the last one, and the first
+costs only the nodes that it examines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..state.podclass import PodClass
 from ..state.podinfo import PodInfo
 from .pdbs import PDBs
 
-#: Priorities kept. A cluster has few, but users make priority classes.
+#: Priorities kept. A cluster usually has few, but users may create priority classes.
 _KEPT = 8
 
 #: Later than any start: a pod that has not started counts as starting now.
@@ -27,12 +27,12 @@ _NOT_YET: Final = "~"
 
 
 def started(pod: PodInfo) -> str:
-    """When it started; of two, the less is the longer running."""
+    """Return the start of a pod; a lower value is the longer running."""
     return pod.started or _NOT_YET
 
 
 def importance(pod: PodInfo) -> tuple[int, str]:
-    """Of two pods, the less is the more important one: priority counts, then the longer running."""
+    """Return the sort key of a pod, lower for the more important: priority, then the longer running."""
     return -pod.priority, started(pod)
 
 
@@ -40,27 +40,26 @@ class NodeVictims(NamedTuple):
     """The pods of lower priority on a node, the most important first."""
 
     pods: tuple[PodInfo, ...]
-    #: [pod, 2, resource], as `Ledger.amounts`.
+    #: [pod, 2, resource], as in `Ledger.amounts`.
     amounts: Ints
 
 
 class VictimsBelow:
-    """Pods of a priority below `priority`, by row, as they were at the last `refresh`: on the rows that `count` was
-    asked for since."""
+    """Pods of a priority below `priority` by row, as of the last `refresh`, on rows that `count` covered since."""
 
     def __init__(self, priority: int, ledger: Ledger) -> None:
         self._priority = priority
         self._ledger = ledger
         self._sequence = -1
-        #: Row -> (its version, the pods there then). Only rows that were asked about.
+        #: Row -> (its version, its pods at that version). Only rows that were asked about.
         self._listed: dict[int, tuple[tuple[int, int], NodeVictims]] = {}
-        #: Row -> ((its version, that of the PDBs), what `violating` said then).
+        #: Row -> ((its version, that of the PDBs), the result of `violating` at these).
         self._violating: dict[int, tuple[tuple[tuple[int, int], int], frozenset[str]]] = {}
-        #: [row] whether `pods` and `usage` are true.
+        #: [row] whether `pods` and `usage` are current.
         self._counted: Bools = np.zeros(0, dtype=np.bool_)
-        #: [row] how many there are.
+        #: [row] the number of pods.
         self.pods: Ints = np.zeros(0, dtype=np.int64)
-        #: [2, resource, row] what they take, as `Columns.usage`.
+        #: [2, resource, row] the amounts that they take, as in `Columns.usage`.
         self.usage: Ints = np.zeros((2, 0, 0), dtype=np.int64)
 
     def refresh(self) -> None:
@@ -80,11 +79,11 @@ class VictimsBelow:
             self._counted[rows] = False
 
     def is_empty(self) -> bool:
-        """Whether there is none on any row."""
+        """Return whether no row has such a pod."""
         return self._ledger.lowest_priority >= self._priority
 
     def count(self, rows: Rows) -> None:
-        """Have `pods` and `usage` of these true."""
+        """Update `pods` and `usage` of these rows."""
         rows = rows[~self._counted[rows]]
         if not rows.size:
             return
@@ -92,7 +91,7 @@ class VictimsBelow:
         self.pods[rows] = 0
         self.usage[:, :, rows] = 0
         classes: dict[PodClass, int] = {}
-        #: Of each pod the place of its class; of each row that has any, where its pods begin in there.
+        #: The index of the class of each pod; and for each row with pods the index of its first pod there.
         places: list[int] = []
         begins: list[int] = []
         taken: list[int] = []
@@ -119,19 +118,19 @@ class VictimsBelow:
         ]
 
     def _version(self, row: int) -> tuple[int, int]:
-        """Of what is on a row, and of what these pods were last seen to be."""
+        """Return the version of the pods on a row and of their last observed state."""
         columns = self._ledger.columns
         node = columns.nodes[row]
         looks = 0 if node is None else self._ledger.looks.get(node.name, 0)
         return columns.version[row], looks
 
     def on_row(self, row: int) -> NodeVictims:
-        """The potential victims on a row that has any."""
+        """Return the potential victims on a row that has any."""
         (found,) = self.on_rows((row,))
         return found
 
     def on_rows(self, rows: Sequence[int]) -> list[NodeVictims]:
-        """`on_row` of each of `rows`."""
+        """Return `on_row` of each of `rows`."""
         kept, version_of = self._listed, self._version
         found = []
         for row in rows:
@@ -146,7 +145,7 @@ class VictimsBelow:
         return NodeVictims(pods, self._ledger.amounts(pod.cls for pod in pods))
 
     def violating(self, row: int, pdbs: PDBs) -> frozenset[str]:
-        """UIDs of those on a row whose eviction some PDB no longer allows, should all go."""
+        """Return the UIDs of pods on a row whose eviction a PDB no longer allows if all are evicted."""
         if not pdbs:
             return NOBODY
         version = self._version(row), pdbs.version
@@ -157,14 +156,14 @@ class VictimsBelow:
 
 
 class PotentialVictims:
-    """Owner of the counts of one ledger."""
+    """Owns the counts of one ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._kept: OrderedDict[int, VictimsBelow] = OrderedDict()
 
     def below(self, priority: int) -> VictimsBelow:
-        """True for the ledger as it is now."""
+        """Return the counts below a priority, refreshed to the ledger."""
         found = self._kept.get(priority)
         if found is None:
             found = self._kept[priority] = VictimsBelow(priority, self._ledger)

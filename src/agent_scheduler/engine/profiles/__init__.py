@@ -1,1 +1,1 @@
-"""Profiles: which plugins run at which point, guarded."""
+"""Profiles: the plugins at each point, with guards for those of other distributions."""

@@ -1,6 +1,6 @@
-"""The base profiles, and what a profile cannot change about them.
+"""The base profiles, and the plugins that a profile cannot change.
 
-They name all plugins that kube-scheduler has; those that are not in the registry are left out of a profile.
+They name all plugins of kube-scheduler; those that are not in the registry are left out of a profile.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..framework.args import (
 )
 from ..framework.points import MULTI_POINT, Enabled, PluginSet, PluginSets
 
-#: Plugins that every profile has, and why.
+#: Plugins that every profile has, with the reason.
 FIXED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "SchedulingGates": "the API server refuses to bind a pod with scheduling gates, whoever asks",
+        "SchedulingGates": "the API server refuses to bind a pod with scheduling gates",
         "PrioritySort": "the queue orders pods by priority, then age, and has no other order",
-        "GPUShare": "the ledger gives a pod its GPUs as it takes its room, so there has to be room on some",
-        "DefaultBinder": "the binder is what keeps workers from taking the same room twice",
+        "GPUShare": "the ledger assigns a pod's GPUs with its amounts, so some must have room",
+        "DefaultBinder": "only the binder keeps workers from taking the same room twice",
     }
 )
 
-#: What it means that a plugin of kube-scheduler is not registered, where its name does not say it.
+#: Explanations of plugins that kube-scheduler has and the registry does not, unless the name is enough.
 ABSENT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "SelectorSpread": "PodTopologySpread took its place",
@@ -41,15 +41,15 @@ ABSENT: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a profile changes. Arguments that are not here are the plugins' own defaults."""
+    """The starting point of a profile. Arguments that are not here are the plugins' own defaults."""
 
     plugins: PluginSets
     args: Mapping[str, PluginArgs] = field(default_factory=dict)
-    #: As of `Profile`.
+    #: See `Profile.as_kube`.
     as_kube: bool = False
 
 
-#: kube-scheduler 1.36's, in its order.
+#: The plugins of kube-scheduler 1.36, in its order.
 _KUBE: Final = (
     *(Enabled(name) for name in ("SchedulingGates", "PrioritySort", "NodeUnschedulable", "NodeName")),
     Enabled("TaintToleration", 3),
@@ -78,7 +78,7 @@ BASES: Final[Mapping[str, Base]] = MappingProxyType(
         "agent": Base(
             {
                 MULTI_POINT: _MULTI,
-                # What rates nodes apart from what a pod asks for: packing alone does that here.
+                # These scores rate nodes independently of the pod's requests, and would override packing.
                 "score": PluginSet(disabled=("NodeResourcesBalancedAllocation", "ImageLocality")),
             },
             {

@@ -1,8 +1,8 @@
 """Wraps plugins of other distributions, so that an error names the plugin that caused it.
 
-Plugins of the scheduler itself are called directly. One that was brought by another distribution is wrapped: what it
-raises says whose fault it is, and an answer of a wrong kind or size, which would otherwise break an expression far
-from here or, worse, be broadcast, is refused at once.
+Plugins of the scheduler itself are called directly. A plugin of another distribution is wrapped: its errors name the
+plugin, and an answer of a wrong type or size is rejected immediately; otherwise it could break a distant expression or,
+worse, be broadcast.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..framework.plugin import MAX_NODE_SCORE, Filter, PodRejected, PreEnqueue, 
 from ..framework.prebind import Permit, PreBind, Rejected, Reserve, Wait
 from ..framework.registration import Registration
 
-#: What is wrong with an answer, given the method's arguments; empty if nothing is.
+#: Returns the fault of an answer, given the method's arguments; empty if it is valid.
 Check = Callable[..., str]
 
-#: What a plugin must have, by point: all that its Protocol names, most of which whoever derives from it inherits.
+#: The attributes that a plugin must have, by point: all of its Protocol, most of which subclasses inherit.
 _PROTOCOLS: dict[str, type] = {
     "preEnqueue": PreEnqueue,
     "filter": Filter,
@@ -34,11 +34,11 @@ _PROTOCOLS: dict[str, type] = {
 
 
 class PluginError(RuntimeError):
-    """A plugin from elsewhere is broken; the text begins with its name."""
+    """A plugin of another distribution is broken; the text begins with its name."""
 
 
 class Guarded:
-    """A plugin, with each of its methods guarded. Attributes are those that it had when it was made."""
+    """A plugin with each of its methods guarded. Attributes are copied when it is created."""
 
     def __init__(self, plugin: object, registration: Registration) -> None:
         final = getattr(plugin, "normalize", None) is None
@@ -47,14 +47,14 @@ class Guarded:
             if not name.startswith("_"):
                 value = getattr(plugin, name)
                 setattr(self, name, _guarded(name, value, registration, checks) if callable(value) else value)
-        # What the Protocol answers about one row it asks about rows: that answer, too, is checked.
+        # The Protocol's default for one row calls the method for rows: that answer is checked, too.
         for name, default in _OF_ONE_ROW.items():
             if getattr(type(plugin), name, None) is default:
                 setattr(self, name, MethodType(default, self))
 
 
 def guarded(plugin: object, registration: Registration) -> Guarded:
-    """`plugin` as the scheduler uses it. Raises PluginError for one that lacks something that its points need."""
+    """Return the guarded `plugin`. Raises PluginError if it lacks an attribute that its points need."""
     whose = f"plugin {registration.name} (from {registration.origin})"
     if getattr(plugin, "name", None) != registration.name:
         raise PluginError(f"{whose}: its attribute name is {getattr(plugin, 'name', None)!r}")
@@ -95,7 +95,7 @@ def _guarded(
         try:
             answer = method(*args, **more)
         except PodRejected:
-            # An answer, not a fault.
+            # PodRejected is an answer, not a fault.
             raise
         except Exception as error:
             raise failed(error) from error
@@ -168,10 +168,10 @@ _CHECKS: Mapping[str, Check] = {
     "permit": _permit,
 }
 
-#: Of scores that are not normalised.
+#: Checks of scores that are not normalized.
 _FINAL_CHECKS: Mapping[str, Check] = {"score": _final_score, "score_row": _final_row}
 
-#: What the Protocols answer by asking about rows.
+#: Defaults of the Protocols that call the method for rows.
 _OF_ONE_ROW: Mapping[str, Callable[..., Any]] = {
     "feasible_row": Filter.feasible_row,
     "score_row": Score.score_row,

@@ -1,11 +1,11 @@
-"""Which plugins there are, and how a profile is made of their names.
+"""The registry of plugins, and the construction of a profile from their names.
 
-A profile starts from a base: `agent`, the fast path's default, packs (small pods fill fragments, so that large
-ones still find a whole node) and ranks by little else than what a pod itself asks for; `default-scheduler` has
-kube-scheduler 1.36's plugins, weights and arguments. A `ProfileSpec` changes the base as a profile of a
-KubeSchedulerConfiguration changes kube-scheduler's (`points`).
+A profile starts from a base: `agent`, the fast path's default, packs (small pods fill fragments, so that large ones
+still find a whole node) and ranks mostly by the pod's own requests; `default-scheduler` has kube-scheduler 1.36's
+plugins, weights and arguments. A `ProfileSpec` changes the base as a profile of a KubeSchedulerConfiguration changes
+kube-scheduler's (`points`).
 
-A plugin is added by one line of `REGISTRY`; a base names it already if kube-scheduler has it.
+A plugin is added by one line of `REGISTRY`; a base already names it if kube-scheduler has it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ from .guard import PluginError, guarded
 
 
 class ProfileError(ValueError):
-    """What a profile asks for cannot be had. `path` is relative to the profile."""
+    """A profile that cannot be built. `path` is relative to the profile."""
 
     def __init__(self, path: tuple[str | int, ...], message: str) -> None:
         super().__init__(f"{'.'.join(map(str, path))}: {message}")
@@ -91,7 +91,7 @@ class ProfileError(ValueError):
 
 
 class UnknownPlugin(ProfileError):
-    """A name that stands for nothing there; `allowed` are those that do."""
+    """An unknown name; `allowed` has the known ones."""
 
     def __init__(self, path: tuple[str | int, ...], name: str, allowed: tuple[str, ...]) -> None:
         super().__init__(path, f"{name!r} is unknown; allowed: {', '.join(allowed)}")
@@ -100,12 +100,12 @@ class UnknownPlugin(ProfileError):
 
 
 def _plain(make: Callable[[], object]) -> Factory:
-    """Of a plugin without arguments."""
+    """Return the factory of a plugin without arguments."""
     return lambda _args: make()
 
 
 def _built_in(_args: PluginArgs) -> object:
-    """Queue and binder do this themselves; there is nothing to choose."""
+    """Return None: queue and binder implement this themselves, without a choice."""
     return None
 
 
@@ -214,7 +214,7 @@ REGISTRY: Final = Registry(
     )
 )
 
-#: Extension point -> the field of `Profile` that has its plugins. Scores have weights and are made apart.
+#: Extension point -> the field of `Profile` that has its plugins. Scores have weights and are created separately.
 _FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "preEnqueue": "pre_enqueue",
@@ -228,18 +228,21 @@ _FIELDS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSpec:
-    """A profile as a configuration names it."""
+    """A profile as a configuration describes it."""
 
     scheduler_name: str
     base: str = "agent"
-    #: Extension point or `multiPoint` -> what is said of it.
+    #: Extension point or `multiPoint` -> its plugins.
     plugins: PluginSets = field(default_factory=dict)
-    #: Plugin name -> its arguments, in place of the base's.
+    #: Plugin name -> its arguments, which replace those of the base.
     args: Mapping[str, PluginArgs] = field(default_factory=dict)
 
 
 def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
-    """Raises `ProfileError` naming what in `spec` means nothing and what is allowed, or which plugin is broken."""
+    """Build a profile.
+
+    Raises `ProfileError` with the invalid part of `spec` and the allowed values, or the broken plugin.
+    """
     if spec.base not in BASES:
         raise ProfileError(("base",), f"{spec.base!r} is unknown; allowed: {', '.join(BASES)}")
     _check(spec, registry)
@@ -276,7 +279,7 @@ def build_profile(spec: ProfileSpec, registry: Registry = REGISTRY) -> Profile:
 
 
 def _with_devices(scores: Iterable[WeightedScore]) -> tuple[WeightedScore, ...]:
-    """`scores`, and behind each that counts extended resources what it leaves to `DeviceBacked`."""
+    """Return `scores`, each that counts extended resources followed by `DeviceBacked` for its remainder."""
     found = []
     for each in scores:
         found.append(each)
@@ -286,7 +289,7 @@ def _with_devices(scores: Iterable[WeightedScore]) -> tuple[WeightedScore, ...]:
 
 
 class _Builder:
-    """Makes the plugins of one profile; those with one factory for several points once."""
+    """Creates the plugins of one profile; one object for several points with one factory."""
 
     def __init__(self, spec: ProfileSpec, registry: Registry) -> None:
         self._args = {**BASES[spec.base].args, **spec.args}
@@ -337,7 +340,7 @@ def _check(spec: ProfileSpec, registry: Registry) -> None:
 
 
 def is_absent(name: str, registry: Registry = REGISTRY) -> bool:
-    """Whether kube-scheduler has a plugin of this name, and the registry has not."""
+    """Return whether kube-scheduler has a plugin of this name and the registry does not."""
     return name not in registry and (name in ABSENT or name in DEFAULT_PLUGINS)
 
 

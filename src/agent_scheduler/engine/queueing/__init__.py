@@ -1,6 +1,6 @@
-"""The scheduling queue: which pending pod is tried next, and which event makes a refused pod worth another try.
+"""The scheduling queue: the order in which pending pods are tried, and the events that retry a refused pod.
 
-Modelled on kube-scheduler's `backend/queue`: an activeQ, two backoffQs, a pool of unschedulable and gated pods,
-the events that happened while a pod was in flight, and the nominator. `queue.SchedulingQueue` is the only door;
-the other modules hold one structure each.
+Modeled on kube-scheduler's `backend/queue`: an activeQ, two backoffQs, a pool of unschedulable and gated pods, the
+events that happened while a pod was in flight, and the nominator. `queue.SchedulingQueue` is the only interface; each
+other module holds one structure.
 """

@@ -1,7 +1,7 @@
-"""A pod while it waits: what the queue needs to know of the pod, and what it remembers about it.
+"""A pod in the queue: the fields that the queue reads of the pod, and the state that it keeps for it.
 
-The pod is a value that the queue never changes; everything that a retry must remember (attempts, who refused
-it, urgency) lives on its `QueuedPodInfo`, never in the pod's annotations, where a tenant could write it.
+The pod is a value that the queue never changes. The state for retries (attempts, plugins that refused it, urgency) is
+kept on its `QueuedPodInfo`, never in the pod's annotations, where a tenant could write it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..events.events import ActionType, ClusterEvent, Resource
 
 
 class PodLike(Protocol):
-    """What the queue reads of a pod. Equal UIDs are the same pod; a changed pod is another value."""
+    """The fields of a pod that the queue reads. Equal UIDs are the same pod; a changed pod is another value."""
 
     @property
     def uid(self) -> str: ...
@@ -26,17 +26,17 @@ class PodLike(Protocol):
     def name(self) -> str: ...
     @property
     def resource_version(self) -> str:
-        """Empty, or a text that no other version of this pod has."""
+        """Empty, or a string that no other version of this pod has."""
 
     @property
     def scheduler_name(self) -> str:
-        """The profile that the pod asks for."""
+        """The profile that the pod requests."""
 
     @property
     def priority(self) -> int: ...
     @property
     def nominated_node_name(self) -> str:
-        """`status.nominatedNodeName`, empty when there is none."""
+        """`status.nominatedNodeName`, empty if unset."""
 
     @property
     def labels(self) -> Mapping[str, str]: ...
@@ -61,44 +61,44 @@ PodT = TypeVar("PodT", bound=PodLike)
 
 
 class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
-    """One waiting pod. Owner: the one structure of the queue that holds it, or its attempt while in flight.
+    """One waiting pod. Owned by the one structure of the queue that holds it, or by its attempt while in flight.
 
-    `gc=False` is sound because nothing that an entry holds leads back to it.
-
-    Instants are the queue's clock, in seconds; 0.0 or None is "not set" as each field says.
+    `gc=False` is safe because an entry is in no reference cycle. Instants are the queue's clock, in seconds; 0.0 or
+    None means "not set" as each field describes.
     """
 
     uid: str
     pod: PodT
-    #: When the pod was last put into the queue; decides between equal priorities.
+    #: The instant at which the pod was last put into the queue; decides between equal priorities.
     timestamp: float
     attempts: int = 0
-    #: When the pod first entered activeQ; waiting behind a gate does not count. Never changes once set.
+    #: The instant at which the pod first entered activeQ; time behind a gate does not count. Never changes once set.
     initial_attempt_timestamp: float | None = None
-    #: First instant at which the pod no longer backs off; 0.0 when it does not back off.
+    #: The first instant at which the pod no longer backs off; 0.0 if it does not back off.
     backoff_expiration: float = 0.0
     #: Attempts that plugins refused. An error in between does not reset it.
     unschedulable_count: int = 0
-    #: Attempts in a row that failed without a plugin refusing.
+    #: Consecutive attempts that failed without a refusal by a plugin.
     consecutive_errors_count: int = 0
     unschedulable_plugins: frozenset[str] = frozenset()
-    #: Plugins that wait for something of their own (Permit, PreBind): when they say so, the pod skips backoff.
+    #: Plugins that wait for an event of their own (Permit, PreBind). When their hint queues the pod, it skips backoff.
     pending_plugins: frozenset[str] = frozenset()
-    #: The PreEnqueue plugin that keeps the pod out of activeQ; empty when none does.
+    #: The PreEnqueue plugin that keeps the pod out of activeQ; empty if none does.
     gating_plugin: str = ""
-    #: The events after which the gating plugin may think otherwise.
+    #: The events after which the gating plugin may admit the pod.
     gating_events: tuple[ClusterEvent, ...] = ()
     gating_message: str = ""
     was_flushed: bool = False
     flush_timestamp: float = 0.0
-    #: Above 0: goes before every pod of a lower level, whatever the priority. See `SchedulingQueue.requeue_urgent`.
+    #: Above 0: the pod is popped before every pod of a lower level, whatever the priority. See
+    #: `SchedulingQueue.requeue_urgent`.
     urgent: int = 0
     #: Urgent retries since the pod last backed off or was refused.
     urgent_retries: int = 0
-    #: All who refused the pod, pending plugins first and otherwise sorted: the order in which hints are asked,
-    #: so that the answer that cannot get better comes early. Follows the three plugin fields above.
+    #: All plugins that refused the pod, pending plugins first and otherwise sorted. Hints are asked in this order, so
+    #: that the best possible answer comes early. Derived from the three plugin fields above.
     rejectors: tuple[str, ...] = ()
-    #: The plugins under which the unschedulable_pods gauge counts this pod right now.
+    #: The plugins under which the unschedulable_pods gauge currently counts this pod.
     counted: tuple[str, ...] = ()
 
     @property
@@ -107,20 +107,25 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The plugins whose hints an event is put to: a pod behind a gate is let in by that gate's plugin alone, and by
-        no event at all where that has registered none."""
+        """The plugins whose hints receive events for this pod.
+
+        A gated pod can only be admitted by its gating plugin, and by no event if that has registered none.
+        """
         if self.gating_plugin:
             return (self.gating_plugin,) if self.gating_events else ()
         return self.rejectors
 
     def diagnose(self, *, unschedulable: frozenset[str], pending: frozenset[str]) -> None:
-        """Remember who refused the last attempt. Both empty: the attempt failed for another reason."""
+        """Record the plugins that refused the last attempt.
+
+        Both are empty if the attempt failed for another reason.
+        """
         self.unschedulable_plugins = unschedulable
         self.pending_plugins = pending
         self._follow()
 
     def failed(self, *, unschedulable: frozenset[str], pending: frozenset[str], now: float) -> None:
-        """The attempt ended at `now`, refused by these plugins or, where both are empty, in an error."""
+        """Record an attempt that ended at `now`, refused by these plugins or, if both are empty, in an error."""
         self.diagnose(unschedulable=unschedulable, pending=pending)
         if self.rejectors:
             self.unschedulable_count += 1
@@ -148,7 +153,7 @@ class QueuedPodInfo(Struct, Generic[PodT], kw_only=True, eq=False, gc=False):
         self.rejectors = _rejectors(self.pending_plugins, self.unschedulable_plugins, self.gating_plugin)
 
 
-# Pods are refused in few different ways, so that the same tuples serve nearly all of them.
+# Pods are refused by few different sets of plugins, so nearly all share the same tuples.
 @lru_cache(maxsize=1024)
 def _rejectors(pending: frozenset[str], unschedulable: frozenset[str], gating: str) -> tuple[str, ...]:
     others = unschedulable | {gating} if gating else unschedulable
@@ -156,7 +161,7 @@ def _rejectors(pending: frozenset[str], unschedulable: frozenset[str], gating: s
 
 
 class _Changes(NamedTuple):
-    """The events of one kind of pod, made once: every report of a kubelet about a pod is one of them."""
+    """The events of one kind of pod, created once because every status report of a kubelet produces one."""
 
     label: ClusterEvent
     scale_down: ClusterEvent
@@ -184,10 +189,10 @@ _OF_ASSIGNED = _Changes.of(Resource.ASSIGNED_POD)
 
 
 def pod_change_events(new: PodLike, old: PodLike, *, assigned: bool = False) -> list[ClusterEvent]:
-    """The events of `old` becoming `new`: a waiting pod, or one that has a node. None for one and the same version.
+    """Return the events of the change from `old` to `new`: a waiting pod, or one that is `assigned` to a node.
 
-    After kube-scheduler's `PodSchedulingPropertiesChange`: one event a property that scheduling looks at, or
-    UPDATE_POD_OTHER when none of them changed.
+    Empty for one and the same version. As kube-scheduler's `PodSchedulingPropertiesChange`: one event for each changed
+    property that scheduling reads, or UPDATE_POD_OTHER if none of them changed.
     """
     if new is old or (new.resource_version and new.resource_version == old.resource_version):
         return []
@@ -196,14 +201,14 @@ def pod_change_events(new: PodLike, old: PodLike, *, assigned: bool = False) -> 
     if new.labels != old.labels:
         events.append(changes.label)
     before, after = old.requests, new.requests
-    # Those of one class are one object.
+    # Pods of one class share one object.
     if before is not after:
         if _any_less(after, before):
             events.append(changes.scale_down)
         if _any_less(before, after):
             events.append(changes.scale_up)
     if len(new.gates) < len(old.gates):
-        # One that is left need not keep it from whoever listens.
+        # A remaining gate does not suppress the event.
         events.append(changes.gates)
     if new.tolerations != old.tolerations:
         events.append(changes.toleration)

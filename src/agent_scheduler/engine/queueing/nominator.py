@@ -1,7 +1,7 @@
-"""Nominations: pods that are to run on a node which has no room for them yet.
+"""Nominations: pods that will run on a node which has no room for them yet.
 
-Preemption nominates a node while its victims leave. Whoever filters that node meanwhile must count the
-nominated pods in, or a lesser pod takes the room.
+Preemption nominates a node while its victims terminate. Filters on that node must count the nominated pods, or a pod of
+lower priority takes the room.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from .entry import PodT
 
 
 class Nominator(Generic[PodT]):
-    """Owner of the nominations. Invariant: a pod is nominated to at most one node, and both maps agree."""
+    """Owns the nominations. Invariant: a pod is nominated to at most one node, and both maps agree."""
 
     def __init__(self, *, is_pending: Callable[[str], bool] = lambda uid: True) -> None:
-        """`is_pending`: whether a UID is a pod that exists and has no node, as the watch last said."""
+        """Create an empty nominator.
+
+        `is_pending` returns whether a UID belongs to a pod that exists without a node, according to the watch.
+        """
         self._is_pending = is_pending
         self._by_node: dict[str, dict[str, PodT]] = {}
-        #: UID -> the node that it is nominated to. To be read.
+        #: UID -> the node that it is nominated to. Read only.
         self.nominated: dict[str, str] = {}
 
     def add(self, pod: PodT, node_name: str = "") -> None:
-        """Nominate `pod` to `node_name`, or where that is empty to what its status says, in place of any earlier one.
+        """Nominate `pod` to `node_name`, or if empty to the node in its status, replacing any earlier nomination.
 
-        Does nothing more where neither names a node, nor for a pod that is gone or bound: a late caller must
-        not reserve room for it.
+        Only removes the earlier nomination if neither names a node, or if the pod is deleted or bound: a late caller
+        must not reserve room for it.
         """
         self.delete(pod.uid)
         node = node_name or pod.nominated_node_name
@@ -35,7 +38,7 @@ class Nominator(Generic[PodT]):
             self._by_node.setdefault(node, {})[pod.uid] = pod
 
     def delete(self, uid: str) -> PodT | None:
-        """Gives the pod, as it was when it was nominated last; None if it was not."""
+        """Remove the nomination. Return the pod of the last nomination, or None if there was none."""
         node = self.nominated.pop(uid, None)
         if node is None:
             return None
@@ -46,10 +49,10 @@ class Nominator(Generic[PodT]):
         return pod
 
     def update(self, old: PodT, new: PodT) -> None:
-        """`old` became `new`.
+        """Handle the change of a pod from `old` to `new`.
 
-        Where that did not change what the status names, a nomination made in memory stays: its status write may
-        still be on the way. (kube-scheduler keeps it only where the status names none, and goes back to an old one.)
+        If the status still names the same node, a nomination made in memory remains, because its status write may be on
+        the way. (kube-scheduler keeps it only if the status names no node, and otherwise returns to the old one.)
         """
         kept = ""
         if old.nominated_node_name == new.nominated_node_name:
@@ -59,11 +62,11 @@ class Nominator(Generic[PodT]):
         self.add(new, kept)
 
     def nodes(self) -> Collection[str]:
-        """The nodes that have nominated pods, as a view that stays current."""
+        """Return the nodes with nominated pods, as a view that stays current."""
         return self._by_node.keys()
 
     def pods_for(self, node_name: str) -> tuple[PodT, ...]:
-        """The pods nominated to `node_name`, in the order of their nominations."""
+        """Return the pods nominated to `node_name`, in the order of their nominations."""
         return tuple(self._by_node.get(node_name, {}).values())
 
     def check_invariants(self) -> None:

@@ -1,11 +1,11 @@
 """The places in which a pod can be, and the moves between them.
 
-Every move goes through here, so the rules that hold for all of them are kept in one file: PreEnqueue is asked
-before a pod becomes ready, each transition is reported once, the unschedulable_pods gauge follows the pod, and
-`on_deadline` is called when the next flush is due earlier.
+Every move is made here, so the rules for all moves are in one file: PreEnqueue is asked before a pod becomes ready,
+each transition is reported once, the unschedulable_pods gauge follows the pod, and `on_deadline` is called when the
+next flush becomes due earlier.
 
-A gated pod is asked about again after the events that the plugin which gates it registered. A plugin that no event
-makes admit a pod says so by `activates = True`: it calls `SchedulingQueue.activate` for those that it admits.
+A gated pod is checked again after the events that its gating plugin registered. A plugin whose admission follows no
+event declares `activates = True` and calls `SchedulingQueue.activate` for the pods that it admits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .unschedulable import UnschedulablePods
 
 
 class Place(StrEnum):
-    """The one place in which a pod is while it waits; the label of pending_pods."""
+    """The place in which a pod waits; the label of pending_pods."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -34,7 +34,7 @@ class Place(StrEnum):
     IN_FLIGHT = "in_flight"
 
 
-#: The members, for whoever asks often (see `requeue`).
+#: The members as globals, for frequent lookups (see `requeue`).
 ACTIVE: Final = Place.ACTIVE
 BACKOFF: Final = Place.BACKOFF
 UNSCHEDULABLE: Final = Place.UNSCHEDULABLE
@@ -42,7 +42,7 @@ GATED: Final = Place.GATED
 
 
 class PendingCounts(NamedTuple):
-    """Pods by place. `unschedulable` leaves out the gated ones."""
+    """Pods by place. `unschedulable` excludes gated pods."""
 
     active: int
     backoff: int
@@ -51,7 +51,7 @@ class PendingCounts(NamedTuple):
     in_flight: int
 
 
-#: So many pods a flush moves at a time: some four milliseconds.
+#: Pods that a flush moves at a time: about four milliseconds.
 _AT_A_TIME = 500
 #: More urgent than any pod.
 _FIRST: Final = 1 << 30
@@ -62,15 +62,15 @@ class PreEnqueuePlugin(Protocol):
     def name(self) -> str: ...
 
     def pre_enqueue(self, pod: Any) -> str | None:
-        """Why the pod has to wait, or None to let it in.
+        """Return the reason why the pod has to wait, or None to admit it.
 
-        Not asked of a pod for which the plugin's `concerns(pod)`, if it has one, is false, nor of one whose UID is not
-        in its `gated`, if it has that.
+        Not called for a pod for which the plugin's optional `concerns(pod)` is false, nor for a pod whose UID is not in
+        the plugin's optional `gated`.
         """
 
 
 class PreEnqueuePlugins:
-    """Those of each profile. Holds nothing that changes."""
+    """The PreEnqueue plugins of each profile. Immutable."""
 
     def __init__(
         self,
@@ -82,8 +82,8 @@ class PreEnqueuePlugins:
         unknown = sorted(pre_enqueue.keys() - hint_maps.keys())
         if unknown:
             raise ValueError(f"pre_enqueue names profiles {unknown}: known profiles are {sorted(hint_maps)}")
-        #: By profile: each plugin's name, the UIDs that it gates and whom it concerns (None: to be asked), its
-        #: question, and the events after which to ask it again.
+        #: profile -> for each plugin its name, the UIDs that it gates, the test whether it concerns a pod (None:
+        #: always), its `pre_enqueue`, and the events after which to ask it again.
         self._gates = {
             profile: tuple(
                 (
@@ -101,9 +101,9 @@ class PreEnqueuePlugins:
         self._recorder = recorder
 
     def run(self, entry: QueuedPodInfo[Any]) -> bool:
-        """Ask every plugin until one refuses; `entry` then names it as its gate, or is gated no longer.
+        """Ask every plugin until one refuses; `entry` then names it as its gate, or is no longer gated.
 
-        The plugin that gated the pod before is asked first, since it most likely still does.
+        The plugin that gated the pod before is asked first because it most likely still does.
         """
         pod = entry.pod
         profile = pod.scheduler_name
@@ -119,7 +119,7 @@ class PreEnqueuePlugins:
                     continue
                 message = pre_enqueue(pod)
             except Exception as error:
-                # A pod whose gate cannot be read waits behind it: events and the leftover flush ask again.
+                # A pod whose gate raises waits behind it: events and the leftover flush ask again.
                 message = f"{type(error).__name__}: {error}"
                 self._recorder.plugin_raised(name, "PreEnqueue", error)
             if message is not None:
@@ -131,7 +131,7 @@ class PreEnqueuePlugins:
 
 
 class Places(Generic[PodT]):
-    """Owner of all pods that wait or are in flight. Invariant: a UID is in exactly one of the four places."""
+    """Owns all pods that wait or are in flight. Invariant: a UID is in exactly one of the four places."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Places(Generic[PodT]):
         on_deadline: Callable[[], None],
         pre_hints: bool,
     ) -> None:
-        """Arguments as in `SchedulingQueue`. Raises ValueError."""
+        """Create empty places; arguments as for `SchedulingQueue`. Raises ValueError."""
         self._pre_enqueue = PreEnqueuePlugins(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=recorder)
         self._recorder = recorder
         self._pre_hints = pre_hints
@@ -159,7 +159,7 @@ class Places(Generic[PodT]):
         self.in_flight: InFlight[PodT] = InFlight(
             max_events=max_inflight_events, forgotten=recorder.events_forgotten
         )
-        # Asked for every pod that the watch shows, so it goes past the classes straight to their dicts.
+        # Checked for every pod event of the watch, so the dicts are read without the classes around them.
         self._uids = (
             self.in_flight.uids(),
             self.active.uids(),
@@ -169,7 +169,7 @@ class Places(Generic[PodT]):
         self._refused = self.unschedulable.entries.keys()
         #: Called with a UID that is about to enter the pool.
         self.before_unschedulable: Callable[[str], None] = lambda uid: None
-        #: The deadline that the caller knows of, from `next_deadline` or from `on_deadline`.
+        #: The deadline that the caller knows from `next_deadline` or `on_deadline`.
         self._known_deadline = inf
 
     def reconfigure(
@@ -180,8 +180,11 @@ class Places(Generic[PodT]):
         settings: QueueSettings,
         label: str,
     ) -> None:
-        """Go on by other rules. Pods that are ready are put to the new gates; those in the pool are the caller's to
-        move. Raises ValueError, having changed nothing."""
+        """Replace the rules.
+
+        Ready pods are checked by the new gates; the caller moves those in the pool. Raises ValueError and changes
+        nothing then.
+        """
         plugins = PreEnqueuePlugins(hint_maps=hint_maps, pre_enqueue=pre_enqueue, recorder=self._recorder)
         self._pre_enqueue = plugins
         self.settings = settings
@@ -196,7 +199,7 @@ class Places(Generic[PodT]):
     # -- moves ---------------------------------------------------------------------------------------------
 
     def pop(self) -> QueuedPodInfo[PodT] | None:
-        """The best active pod, or else one that may leave its backoff early; in flight from here on."""
+        """Return the best active pod, or else one that may leave its backoff early. It is then in flight."""
         entry = self.active.pop()
         if entry is None:
             entry = self.backoff.pop_early()
@@ -211,35 +214,35 @@ class Places(Generic[PodT]):
         return entry
 
     def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
-        """As `SchedulingQueue.take`."""
+        """Pop a certain pod as `SchedulingQueue.take`."""
         entry = self.active.remove(uid) or self.backoff.remove(uid)
         if entry is None:
             entry = self.unschedulable.entries.get(uid)
             if entry is None:
                 return None
             if entry.gated and not self._pre_enqueue.run(entry):
-                # Another gate may hold it now than the one that it is filed under.
+                # A gate other than the recorded one may hold it now.
                 self._to_unschedulable(entry, label=POP_FROM_BACKOFF)
                 return None
             self.unschedulable.remove(uid)
         if entry.initial_attempt_timestamp is None:
             entry.initial_attempt_timestamp = entry.timestamp
-        # So that it is what `pop` gives.
+        # Ensures that `pop` returns it.
         entry.urgent += _FIRST
         self.active.add(entry)
         entry.urgent -= _FIRST
         return self.pop()
 
     def remove(self, uid: str) -> None:
-        """Take `uid` out of wherever it waits; one in flight stays. Unknown is fine."""
+        """Remove `uid` from the place where it waits; a pod in flight stays. An unknown UID is ignored."""
         entry = self.active.remove(uid) or self.backoff.remove(uid) or self.unschedulable.remove(uid)
         if entry is not None:
             self._count(entry, ())
 
     def requeue(self, entry: QueuedPodInfo[PodT], strategy: Strategy, *, label: str, now: float) -> Place:
-        """Put `entry`, which is in the pool or waits nowhere, where `strategy` says; returns where it is now.
+        """Move `entry`, which is in the pool or in no place, as `strategy` requires. Return its new place.
 
-        PreEnqueue has the last word: a pod that it refuses stays in, or goes to, the pool.
+        A pod that PreEnqueue refuses stays in the pool or goes there, whatever the strategy.
         """
         if strategy is SKIP or not self._pre_enqueue.run(entry):
             self._to_unschedulable(entry, label=label)
@@ -253,11 +256,11 @@ class Places(Generic[PodT]):
         return ACTIVE
 
     def poppable(self, entry: QueuedPodInfo[PodT], place: Place) -> bool:
-        """Whether `entry`, which is in `place`, could be popped right now."""
+        """Return whether `entry`, which is in `place`, could be popped now."""
         return place is ACTIVE or (place is BACKOFF and self.backoff.may_leave_early(entry))
 
     def to_active(self, entry: QueuedPodInfo[PodT], *, label: str, now: float) -> None:
-        """`entry`, which waits nowhere any more and which PreEnqueue let in, may be tried."""
+        """Make `entry` active; it is in no place, and PreEnqueue has admitted it."""
         if entry.initial_attempt_timestamp is None:
             entry.initial_attempt_timestamp = now
         self.active.add(entry)
@@ -281,7 +284,7 @@ class Places(Generic[PodT]):
         self._tell_deadline(entry.backoff_expiration)
 
     def _count(self, entry: QueuedPodInfo[PodT], plugins: tuple[str, ...]) -> None:
-        """Have the unschedulable_pods gauge count `entry` under `plugins` and no others."""
+        """Make the unschedulable_pods gauge count `entry` under `plugins` only."""
         counted = entry.counted
         if counted == plugins:
             return
@@ -297,26 +300,29 @@ class Places(Generic[PodT]):
     # -- time ----------------------------------------------------------------------------------------------
 
     def flush_backoff(self, now: float) -> int:
-        """As `SchedulingQueue.flush_backoff`."""
+        """Move expired pods as `SchedulingQueue.flush_backoff`."""
         expired = self.backoff.pop_expired(now, _AT_A_TIME)
         for entry in expired:
             self.to_active(entry, label=BACKOFF_COMPLETE, now=now)
         return len(expired)
 
     def flush_unschedulable(self, now: float) -> tuple[int, bool]:
-        """As `SchedulingQueue.flush_unschedulable_leftovers`, and whether there is more to be popped now."""
+        """Flush as `SchedulingQueue.flush_unschedulable_leftovers`.
+
+        Return also whether more pods can be popped now.
+        """
         moved, ready = 0, False
         for entry in self.unschedulable.stale(now, _AT_A_TIME):
             entry.flush_timestamp = now
             place = self.requeue(entry, AFTER_BACKOFF, label=UNSCHEDULABLE_TIMEOUT.label, now=now)
             ready = ready or self.poppable(entry, place)
-            # The flag finds events that hints missed; the one that lifts a gate later will not have been missed.
+            # The flag marks pods whose event the hints missed. A pod that stays gated is admitted later by an event.
             entry.was_flushed = place in (ACTIVE, BACKOFF)
             moved += entry.was_flushed
         return moved, ready
 
     def next_deadline(self) -> float | None:
-        """The instant at which a pod's backoff ends or its wait in the pool becomes too long, or None."""
+        """Return the instant at which a pod's backoff ends or its time in the pool expires, or None."""
         deadlines = (self.backoff.next_expiration(), self.unschedulable.next_stale())
         soonest = min((deadline for deadline in deadlines if deadline is not None), default=None)
         self._known_deadline = inf if soonest is None else soonest
@@ -327,7 +333,7 @@ class Places(Generic[PodT]):
             self._known_deadline = deadline
             self._on_deadline()
 
-    # -- what people see -----------------------------------------------------------------------------------
+    # -- views ---------------------------------------------------------------------------------------------
 
     def pending(self) -> PendingCounts:
         gated = self.unschedulable.gated
@@ -340,12 +346,12 @@ class Places(Generic[PodT]):
         )
 
     def knows(self, uid: str) -> bool:
-        """Whether `uid` waits or is in flight."""
+        """Return whether `uid` waits or is in flight."""
         in_flight, active, refused, errors, pool = self._uids
         return uid in in_flight or uid in active or uid in refused or uid in errors or uid in pool
 
     def where(self, uid: str) -> Place | None:
-        """Where `uid` is; None when it does not wait."""
+        """Return the place of `uid`; None if it is unknown."""
         if uid in self.in_flight:
             return Place.IN_FLIGHT
         if uid in self.active:
@@ -358,14 +364,14 @@ class Places(Generic[PodT]):
         return Place.GATED if entry.gated else Place.UNSCHEDULABLE
 
     def entry(self, uid: str) -> QueuedPodInfo[PodT] | None:
-        """The pod `uid`, wherever it waits or if it is in flight."""
+        """Return the entry of `uid`, waiting or in flight."""
         flying = self.in_flight.get(uid)
         if flying is not None:
             return flying.entry
         return self.active.get(uid) or self.backoff.get(uid) or self.unschedulable.entries.get(uid)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError where the places contradict one another or themselves; O(n)."""
+        """Raise AssertionError if the places contradict one another or themselves; O(n)."""
         seen: dict[str, str] = {}
         waiting = (("active", self.active), ("backoff", self.backoff), ("pool", self.unschedulable))
         for name, entries in waiting:

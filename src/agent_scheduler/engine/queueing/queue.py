@@ -1,16 +1,16 @@
 """The scheduling queue, after kube-scheduler's `PriorityQueue`: every pod that waits for a node.
 
-Synchronous and without locks: one thread owns it. It never waits; `pop` answers at once, `on_ready` says when asking
-again may help, and `next_deadline` when a flush, or the rest of a portion (`go_on`), is due.
+Synchronous and without locks, owned by one thread. It never waits: `pop` returns immediately, `on_ready` reports that
+another call may succeed, and `next_deadline` returns when a flush or the rest of a backlog (`go_on`) is due.
 
-What it guarantees:
-- a pod is in exactly one of active, backoff, unschedulable (gated included) and in flight, by UID;
-- an event that arrives while a pod is in flight is put to that pod if its attempt fails;
-- a pod that was deleted does not come back, and a pod never loses its attempts by being seen again;
-- no pod goes ahead of its turn without bound: see `requeue_urgent`.
+Guarantees:
+- a pod is in exactly one of active, backoff, unschedulable (including gated) and in flight, by UID;
+- an event that arrives while a pod is in flight is considered for that pod if its attempt fails;
+- a deleted pod does not return, and a repeated watch event never resets a pod's attempts;
+- urgent retries are bounded: see `requeue_urgent`.
 
-Whoever owns the loop calls `done`, `add_unschedulable` or `requeue_urgent` for every popped pod, and does not
-offer (`add`, `update`) a pod that it has assumed on a node: the queue no longer knows it after `done`.
+The owner of the loop calls `done`, `add_unschedulable` or `requeue_urgent` for every popped pod, and does not pass a
+pod that it has assumed on a node to `add`: after `done` the queue no longer knows it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _NONE: frozenset[str] = frozenset()
 
 
 class QueueError(ValueError):
-    """The queue was asked for something that its callers must not ask for."""
+    """A call that violates the queue's contract."""
 
 
 class SchedulingQueue(Generic[PodT]):
-    """Owner of all waiting pods and of the nominations."""
+    """Owns all waiting pods and the nominations."""
 
     def __init__(
         self,
@@ -54,13 +54,14 @@ class SchedulingQueue(Generic[PodT]):
         recorder: QueueRecorder | None = None,
         is_pending: Callable[[str], bool] = lambda uid: True,
     ) -> None:
-        """One queue for the profiles that `hint_maps` names; `pre_enqueue` is by profile, too.
+        """Create a queue for the profiles in `hint_maps`; `pre_enqueue` is by profile, too.
 
-        `clock` gives seconds and never goes back. `max_inflight_events`: see `InFlight`. `pre_queueing_hints`: whether
-        plugins' pre-hints are asked; without them every event is put to all that its plugins refused, which costs more
-        and wakes the same. `on_ready` is called once at the end of each call that made a pod poppable, and by `close`;
-        `on_deadline` when `next_deadline` has become earlier than it last answered. `is_pending` says of a UID whether
-        the pod exists without a node, as the watch last said. Raises ValueError for a profile that is not there.
+        `clock` returns seconds and never decreases. `max_inflight_events`: see `InFlight`. `pre_queueing_hints` is
+        whether plugins' pre-hints are asked; without them every event reaches all pods that its plugins refused, which
+        costs more and wakes the same pods. `on_ready` is called once at the end of each call that made a pod poppable,
+        and by `close`; `on_deadline` when `next_deadline` becomes earlier than its last answer. `is_pending` returns
+        whether the pod of a UID exists without a node, according to the watch. Raises ValueError for an unknown
+        profile.
         """
         self._clock = clock
         self.hint_maps = dict(hint_maps)
@@ -76,7 +77,7 @@ class SchedulingQueue(Generic[PodT]):
             on_deadline=on_deadline,
             pre_hints=pre_queueing_hints,
         )
-        # Asked in every turn of the loop, so it goes past the class straight to its dict.
+        # Read in every turn of the loop, so the dict is read without the class around it.
         self._active = self.places.active.uids()
         self._refused, _errors = self.places.backoff.uids()
         self.waker: Waker[PodT] = Waker(
@@ -89,7 +90,7 @@ class SchedulingQueue(Generic[PodT]):
             on_backlog=on_deadline,
         )
         self.nominator: Nominator[PodT] = Nominator(is_pending=is_pending)
-        #: Called with a pod for which a node's room is kept no longer, beside waking those of this queue.
+        #: Called with a pod whose nomination ended, in addition to waking the pods of this queue.
         self.given_up: Callable[[PodT], object] = lambda pod: None
         self.closed = False
 
@@ -100,11 +101,11 @@ class SchedulingQueue(Generic[PodT]):
         pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
         settings: QueueSettings,
     ) -> None:
-        """Go on by other rules; arguments as for a new queue. Every pod that was refused is tried again, after its
-        backoff, and every gate is asked anew. Attempts in flight go on, and are tried again if they fail.
+        """Replace the rules; arguments as for a new queue.
 
-        The pods of profiles that `hint_maps` no longer names have to be deleted before anything else is asked of the
-        queue. Raises ValueError, having changed nothing.
+        Every refused pod is tried again after its backoff, and every gate is checked again. Attempts in flight
+        continue, and are tried again if they fail. Pods of profiles that `hint_maps` no longer has must be deleted
+        before any other call. Raises ValueError and changes nothing then.
         """
         self.waker.finish()
         maps = dict(hint_maps)
@@ -117,7 +118,7 @@ class SchedulingQueue(Generic[PodT]):
     # -- the watch's side ----------------------------------------------------------------------------------
 
     def add(self, pod: PodT) -> None:
-        """`pod` waits for a node. One that is known already is updated and keeps its place and its history.
+        """Add `pod`, which waits for a node. A known pod is updated and keeps its place and its history.
 
         Raises QueueError for a pod of a profile that this queue does not have.
         """
@@ -138,7 +139,10 @@ class SchedulingQueue(Generic[PodT]):
             self._on_ready()
 
     def delete(self, uid: str, *, node_name: str = "") -> None:
-        """`uid` is gone, or on `node_name`. Unknown is fine. An attempt in flight goes on, but cannot requeue it."""
+        """Remove `uid`, which is deleted or bound to `node_name`. An unknown UID is ignored.
+
+        An attempt in flight continues, but cannot requeue the pod.
+        """
         self.waker.settle()
         kept = self.nominator.nominated.get(uid, "")
         nominated = self.nominator.delete(uid) if kept else None
@@ -151,7 +155,10 @@ class SchedulingQueue(Generic[PodT]):
             self._wake_behind(nominated, kept, stays=node_name)
 
     def nominate(self, pod: PodT, node_name: str, *, in_gate: bool = False) -> None:
-        """`pod` is to run on that node from now on; empty: on none. `in_gate`: whom that helps `go_on` wakes."""
+        """Nominate the pod to the node, or to none if empty.
+
+        With `in_gate`, pods that this helps are woken by `go_on`.
+        """
         kept = self.nominator.nominated.get(pod.uid, "")
         self.nominator.delete(pod.uid)
         if node_name:
@@ -166,35 +173,42 @@ class SchedulingQueue(Generic[PodT]):
         *,
         pre_check: Callable[[PodT], bool] | None = None,
     ) -> int:
-        """`event` made `old` into `new`: wake the refused pods that it can help, and remember it for pods in flight.
+        """Handle `event`, which changed `old` to `new`: wake refused pods that it may help; log it for pods in flight.
 
-        `pre_check` leaves out the pods for which it is False. Where many are concerned, some are left to `go_on`; see
-        `waking`. Returns how many pods left the pool at once.
+        Pods for which `pre_check` is false are skipped. If many pods are concerned, some are left to `go_on`; see
+        `waking`. Return the number of pods that left the pool immediately.
         """
         return self.waker.move_all(event, old, new, pre_check)
 
     def burst(self) -> AbstractContextManager[None]:
-        """Until it ends, events are gathered and then put to the pool one after the other, in one go: `on_ready` is
-        called once, and the same change twice asks once. The same pods are woken as without; `move_all` answers 0
-        meanwhile. Bursts may be nested."""
+        """Return a context in which events are collected, then applied to the pool together at its end.
+
+        `on_ready` is called once, and repeated equal changes are evaluated once. The same pods are woken as without it;
+        `move_all` returns 0 meanwhile. Bursts may be nested.
+        """
         return self.waker
 
     def go_on(self) -> int:
-        """Wake the next of those that earlier events have left to be asked; `next_deadline` says whether there are any.
-        Returns how many left the pool."""
+        """Continue with the backlog of earlier events; `next_deadline` reports whether there is any.
+
+        Return the number of pods that left the pool.
+        """
         return self.waker.go_on()
 
     def assigned_pod_updated(self, old: PodT, new: PodT) -> int:
-        """A pod that has a node changed, in one or more properties. Returns how many pods left the pool."""
+        """Handle a change of one or more properties of a pod with a node.
+
+        Return the number of pods that left the pool.
+        """
         events = pod_change_events(new, old, assigned=True)
         return sum(self.waker.move_all(event, old, new, None) for event in events)
 
     # -- the scheduling loop's side ------------------------------------------------------------------------
 
     def pop(self) -> QueuedPodInfo[PodT] | None:
-        """The best pod that may be tried now, in flight from here on; None when there is none or after `close`.
+        """Return the best pod that may be tried now, which is then in flight; None if there is none or after `close`.
 
-        When nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
+        If nothing is active, a pod may leave its backoff early unless its last attempt ended in an error.
         """
         if self.waker.burst_events:
             self.waker.settle()
@@ -202,15 +216,15 @@ class SchedulingQueue(Generic[PodT]):
 
     @property
     def has_ready(self) -> bool:
-        """Whether `pop` has a pod to give, but for what a burst that has not ended will wake."""
+        """Whether `pop` would return a pod, apart from pods that an unfinished burst will wake."""
         return bool(self._active) or (self.places.settings.pop_from_backoff and bool(self._refused))
 
     def take(self, uid: str) -> QueuedPodInfo[PodT] | None:
-        """`uid`, in flight from here on, whosever turn it is; None if it is gated, in flight or unknown."""
+        """Pop `uid` whatever its turn; None if it is gated, in flight or unknown."""
         return self.places.take(uid)
 
     def done(self, uid: str) -> None:
-        """The attempt on `uid` is over, or no longer needs the events that arrive. Twice is fine."""
+        """End the attempt on `uid`, or its need for further events. A second call is ignored."""
         self.places.in_flight.done(uid)
 
     def add_unschedulable(
@@ -220,12 +234,12 @@ class SchedulingQueue(Generic[PodT]):
         unschedulable_plugins: Iterable[str] = _NONE,
         pending_plugins: Iterable[str] = _NONE,
     ) -> Place | None:
-        """The attempt on `entry` failed: keep the pod until it is worth another one (AddUnschedulablePodIfNotPresent).
+        """Keep the pod of a failed attempt until another one is worthwhile (AddUnschedulablePodIfNotPresent).
 
-        Without any plugin the attempt counts as an error, and the pod comes back after its backoff. Otherwise the
-        events since it was popped decide; after an early `done`, which forgot them, it comes back after its backoff,
-        too. Returns where the pod went, None when it no longer waits for a node. Raises QueueError when the pod waits
-        already, or is in flight on another attempt.
+        Without any plugin the attempt counts as an error, and the pod returns after its backoff. Otherwise the events
+        since it was popped decide; after an early `done`, which discarded them, it also returns after its backoff.
+        Return the pod's place, None if it no longer waits for a node. Raises QueueError if the pod waits already, or is
+        in flight on another attempt.
         """
         if not self._taken_back(entry):
             return None
@@ -234,13 +248,13 @@ class SchedulingQueue(Generic[PodT]):
         return self.waker.failed(entry)
 
     def requeue_urgent(self, entry: QueuedPodInfo[PodT]) -> bool:
-        """`entry` lost a race for its nodes: try it again before all others, without backoff.
+        """Retry `entry`, which lost a race for its nodes, before all others and without backoff.
 
-        Urgent pods are popped before all others whatever their priorities, among themselves by priority and age. To
-        keep one that always loses from starving the rest, this is granted `max_urgent_retries` times in a row; then the
-        pod backs off as after its first error, and has as many again. The penalty does not grow: losers of many races
-        that waited ever longer would leave the last free node to stand idle. Attempts are kept. Returns whether the pod
-        is urgent now. Raises as `add_unschedulable`.
+        Urgent pods are popped before all others whatever their priorities, and among themselves by priority and age. A
+        pod that always loses must not starve the rest, so this is granted `max_urgent_retries` times in a row; then the
+        pod backs off as after its first error, and the count restarts. The penalty does not grow: if the losers of many
+        races waited ever longer, the last free node would stay idle. Attempts are kept. Return whether the pod is
+        urgent now. Raises as `add_unschedulable`.
         """
         if not self._taken_back(entry):
             return False
@@ -256,7 +270,7 @@ class SchedulingQueue(Generic[PodT]):
         entry.diagnose(unschedulable=_NONE, pending=_NONE)
         now = self._clock()
         ready = self.places.requeue(entry, IMMEDIATELY, label=ev.URGENT_RETRY, now=now) is ACTIVE
-        # A pod that a gate stopped on the way comes back like any other.
+        # A pod that a gate stopped meanwhile returns without urgency.
         entry.urgent = int(ready)
         self.places.in_flight.done(entry.uid)
         if ready:
@@ -264,10 +278,10 @@ class SchedulingQueue(Generic[PodT]):
         return ready
 
     def activate(self, uids: Iterable[str]) -> int:
-        """Move these pods to activeQ whatever refused them; PreEnqueue may still hold back those in the pool.
+        """Move these pods to activeQ whatever refused them; PreEnqueue may still hold those in the pool.
 
-        A pod in flight gets the request when its attempt fails. Unknown and active pods are left alone.
-        Returns how many became active.
+        A pod in flight receives the request when its attempt fails. Unknown and active pods are skipped. Return the
+        number of pods that became active.
         """
         self.waker.settle()
         places, now, label = self.places, self._clock(), ev.FORCE_ACTIVATE.label
@@ -287,20 +301,20 @@ class SchedulingQueue(Generic[PodT]):
         return activated
 
     def scheduled(self, entry: QueuedPodInfo[PodT]) -> None:
-        """`entry` is bound: report its attempts, and the seconds since it could first be tried."""
+        """Report the attempts of the bound `entry`, and the seconds since it could first be tried."""
         first = entry.initial_attempt_timestamp
         waited = 0.0 if first is None else self._clock() - first
         self._recorder.scheduled(entry.attempts, waited, entry.was_flushed)
 
     def close(self) -> None:
-        """From now on `pop` gives None; `on_ready` is called, so that whoever waits asks."""
+        """Make `pop` return None from now on; calls `on_ready` to wake a waiting caller."""
         self.closed = True
         self._on_ready()
 
     # -- time ----------------------------------------------------------------------------------------------
 
     def flush_backoff(self) -> int:
-        """Move some of the pods whose backoff has ended to activeQ; returns how many."""
+        """Move some of the pods whose backoff has ended to activeQ; return their number."""
         self.waker.settle()
         moved = self.places.flush_backoff(self._clock())
         if moved:
@@ -308,9 +322,9 @@ class SchedulingQueue(Generic[PodT]):
         return moved
 
     def flush_unschedulable_leftovers(self) -> int:
-        """Retry some of the pods that no event woke for `max_in_unschedulable`; returns how many left the pool.
+        """Retry some of the pods that no event woke for `max_in_unschedulable`; return how many left the pool.
 
-        A pod that is still gated stays and is looked at again after as long. It is no event for pods in flight.
+        A pod that is still gated stays and is checked again after the same time. Pods in flight are not affected.
         """
         self.waker.settle()
         moved, ready = self.places.flush_unschedulable(self._clock())
@@ -319,7 +333,7 @@ class SchedulingQueue(Generic[PodT]):
         return moved
 
     def next_deadline(self) -> float | None:
-        """The instant of the clock at which a flush or `go_on` has something to do; None when neither will."""
+        """Return the instant of the clock at which a flush or `go_on` is due; None if neither will be."""
         deadline = self.places.next_deadline()
         return self._clock() if self.waker.backlog else deadline
 
@@ -330,16 +344,16 @@ class SchedulingQueue(Generic[PodT]):
         return self.places.pending()
 
     def where(self, uid: str) -> Place | None:
-        """Where `uid` is; None when it does not wait."""
+        """Return the place of `uid`; None if it is unknown."""
         self.waker.settle()
         return self.places.where(uid)
 
     def kept_in_flight(self) -> Mapping[str, int]:
-        """How many events are kept for pods in flight, by label."""
+        """Return the number of events that are kept for pods in flight, by label."""
         return self.places.in_flight.counts()
 
     def check_invariants(self) -> None:
-        """Raise AssertionError where the queue contradicts itself. For tests and for a debug switch: O(n)."""
+        """Raise AssertionError if the queue contradicts itself; O(n), for tests and a debug switch."""
         self.places.check_invariants()
         self.waker.check_invariants()
         self.nominator.check_invariants()
@@ -347,14 +361,20 @@ class SchedulingQueue(Generic[PodT]):
     # -- decisions -----------------------------------------------------------------------------------------
 
     def _wake_behind(self, pod: PodT, kept: str, *, stays: str = "", later: bool = False) -> None:
-        """Room that was kept for `pod`, and is no longer, is for those who had to leave it. `stays`: on that node."""
+        """Wake pods that had to leave room for `pod` if its nomination no longer holds.
+
+        `stays` is the node it runs on.
+        """
         if kept and kept != (stays or self.nominator.nominated.get(pod.uid, "")):
             behind = lambda other: other.uid != pod.uid and other.priority <= pod.priority  # noqa: E731
             (self.waker.later if later else self.waker.move_all)(ev.ASSIGNED_POD_DELETE, pod, None, behind)
             self.given_up(pod)
 
     def _taken_back(self, entry: QueuedPodInfo[PodT]) -> bool:
-        """The attempt on `entry` did not place it: give it its newest pod. False, and done, when it is gone."""
+        """Give the pod of a failed attempt its newest version.
+
+        Return false, and end the attempt, if it no longer waits.
+        """
         self.waker.settle()
         uid = entry.uid
         flying = self.places.in_flight.get(uid)
@@ -373,7 +393,7 @@ class SchedulingQueue(Generic[PodT]):
         return True
 
     def _update_known(self, pod: PodT) -> None:
-        """Take in the new version of a pod that waits or is in flight."""
+        """Apply the new version of a pod that waits or is in flight."""
         self.waker.catch_up(pod.uid)
         places, uid = self.places, pod.uid
         flying = places.in_flight.get(uid)

@@ -1,9 +1,9 @@
-"""What the events that came while a pod was in flight mean for it, when its attempt has failed.
+"""Evaluates the events that happened while a pod was in flight, after its attempt has failed.
 
-The answer is that of a pod which had waited in the pool meanwhile. With pre-hints a pod is put those events alone that
-they say concern it: they are asked about each event of the log, once, and only when a pod fails that the plugin
-refused; a pod that is placed at once costs nothing here. A failing pod then looks its own keys up, so its price does
-not grow with what happened meanwhile to others.
+The answer equals that of a pod which had waited in the pool meanwhile. With pre-hints only the events that concern a
+pod are evaluated for it: pre-hints are asked about each event of the log once, and only when a pod fails that the
+plugin refused; a pod that is placed at the first attempt costs nothing here. A failing pod then looks up its own keys,
+so its cost does not grow with the events of other pods.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .subqueues import InFlight, InFlightEvent
 
 
 class Replay(Generic[PodT]):
-    """Owner of the indexes of the log, which follow from it."""
+    """Owns the indexes of the log, which are derived from it."""
 
     def __init__(self, in_flight: InFlight[PodT], hints: QueueingHints) -> None:
         self._in_flight = in_flight
         self._hints = hints
-        #: (profile, plugin) -> what the plugin makes of the log; made when it first refuses a pod.
+        #: (profile, plugin) -> the plugin's index of the log; created when it first refuses a pod.
         self._indexes: dict[tuple[str, str], EventIndex] = {}
 
     def strategy(self, entry: QueuedPodInfo[PodT], since: int) -> Strategy:
-        """For `entry`, which is in flight and was refused, after the events from position `since` on."""
+        """Return the strategy for `entry`, which was refused in flight, after the events from position `since` on."""
         hints, in_flight = self._hints, self._in_flight
         flying = in_flight.get(entry.uid)
         assert flying is not None, f"{entry.uid} is not in flight"
@@ -48,7 +48,7 @@ class Replay(Generic[PodT]):
         profile = entry.pod.scheduler_name
         for plugin in entry.rejectors:
             pending = plugin in entry.pending_plugins
-            # Pending plugins come first: none is left that could say Immediately.
+            # Pending plugins come first, so no later plugin can return IMMEDIATELY.
             if found and not pending:
                 break
             if self._index(profile, plugin).helps(entry.pod, since):
@@ -73,11 +73,11 @@ class LoggedHint(NamedTuple):
 
 
 class _Verdict(Struct, gc=False):
-    """What a hint that is asked once says of those that share a place: of the events about all in [low, high)."""
+    """The result of hints that are asked once per place, over the unkeyed events in [low, high)."""
 
     low: int
     high: int
-    #: Position of the last one that it says yes to; -1 for none.
+    #: Position of the last event that queues the pods; -1 for none.
     last: int = -1
 
 
@@ -86,15 +86,15 @@ class _Keyed:
 
     def __init__(self) -> None:
         self.by_key: dict[Key, list[LoggedHint]] = defaultdict(list)
-        #: dimension -> (most that is offered, event, running number).
+        #: dimension -> (offered amount, running number, event).
         self.up_to: dict[Hashable, SortedList] = {}
-        #: About all, of hints that are asked once for all that share a place.
+        #: Events that concern all pods, of hints that are asked once for all pods in a place.
         self.once: list[LoggedHint] = []
         self.verdicts: dict[Hashable, _Verdict] = {}
 
 
 class EventIndex:
-    """The log as one plugin of one profile sees it. Nothing here is older than `_floor` or as new as `_next`."""
+    """The log as one plugin of one profile indexes it. Has the positions from `_floor` to `_next`."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class EventIndex:
         self._count = 0
 
     def helps(self, pod: Any, since: int) -> bool:
-        """Whether an event from position `since` on is worth another attempt for `pod`, by what the plugin says."""
+        """Return whether the plugin considers an attempt worthwhile after the events from position `since` on."""
         self._catch_up()
         for logged in self._concerning(pod, since):
             if self._queues(logged, pod):
@@ -135,7 +135,7 @@ class EventIndex:
                 keys = tuple(spec.keys_of(pod))
                 hash(keys)
             except Exception as error:
-                # As for unschedulable pods: one whose keys cannot be made out is asked about every event.
+                # As in the pool, a pod whose keys raise is asked about every event.
                 self._hints.pre_hint_raised(self._plugin, error)
                 for found in (*keyed.by_key.values(), keyed.once):
                     yield from _from(found, since)
@@ -153,7 +153,7 @@ class EventIndex:
                     yield from _from(keyed.by_key.get(key, ()), since)
 
     def _once(self, spec: PodIndex, keyed: _Keyed, pod: Any, since: int) -> bool:
-        """What the hints say that are asked once, of the events about all."""
+        """Return whether a hint that is asked once per place queues the pod, for events that concern all pods."""
         try:
             shared = (None, pod.uid) if spec.shared is None else (spec, spec.shared(pod))
             verdict = keyed.verdicts.get(shared)
@@ -188,11 +188,11 @@ class EventIndex:
     def _catch_up(self) -> None:
         begin, end = self._in_flight.begin, self._in_flight.end
         if self._next <= begin or begin - self._floor > max(1000, end - begin):
-            # All or most of it is about events that nobody needs any more.
+            # No pod needs most of the indexed events any longer.
             self._clear(begin)
         for position in range(self._next, end):
             happening = self._in_flight.at(position)
-            if not happening[0].is_wildcard:  # these pass by all hints
+            if not happening[0].is_wildcard:  # Wildcards bypass all hints.
                 for registered in self._hint_map.lookup(happening[0]).get(self._plugin, ()):
                     self._file(LoggedHint(position, registered.hint_fn), registered, happening)
         self._next = end
@@ -222,5 +222,5 @@ class EventIndex:
 
 
 def _from(found: Any, since: int) -> Any:
-    """Of events in their order those from `since` on."""
+    """Return those of some events, in their order, from position `since` on."""
     return found[bisect_left(found, since, key=lambda logged: logged.position) :] if found else ()

@@ -1,12 +1,12 @@
-"""Whether an event makes a refused pod worth another attempt, and how soon.
+"""Decides whether an event makes another attempt for a refused pod worthwhile, and how soon.
 
-After kube-scheduler's `isPodWorthRequeuing`. Only the plugins that refused the pod are asked, and asking stops at an
-answer that the rest cannot improve.
+Follows kube-scheduler's `isPodWorthRequeuing`. Only the plugins that refused the pod are asked, until the answer cannot
+improve.
 
-With pre-hints, a plugin's hint is put to the pods that its pre-hint names (`QueueingHints.named`), and once for all
-that share what the hint depends on. Without, it is put to all that the plugin refused. Either way the same pods are
-woken, in the same order. Unschedulable pods are asked step by step, a question each, so that whoever asks may pause;
-what the events mean to a pod that was in flight is the matter of `replay`.
+With pre-hints, a plugin's hint is evaluated for the pods that its pre-hint names (`QueueingHints.named`), and once for
+all pods that share the values it depends on. Without, it is evaluated for all pods that the plugin refused. Both wake
+the same pods in the same order. The search is a generator with one question per step, so that the caller may pause;
+events for pods in flight are handled by `replay`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .unschedulable import Bucket, Group, UnschedulablePods, each_once
 Each = TypeVar("Each")
 Result = TypeVar("Result")
 
-#: What is done step by step, and what comes of it.
+#: A computation in steps, and its result.
 Steps = Generator[Each, None, Result]
 
 
 class Strategy(IntEnum):
-    """Where a pod goes; the largest of several answers counts."""
+    """The destination of a pod; the largest of several answers counts."""
 
     #: To the unschedulable pool.
     SKIP = 0
@@ -41,16 +41,16 @@ class Strategy(IntEnum):
     IMMEDIATELY = 2
 
 
-# A member is looked up on its class by a method of Python's, which costs thirty times what a global does.
+# A lookup of a member on its class runs in Python and costs thirty times as much as one of a global.
 SKIP: Final = Strategy.SKIP
 AFTER_BACKOFF: Final = Strategy.AFTER_BACKOFF
 IMMEDIATELY: Final = Strategy.IMMEDIATELY
 
 
-#: By profile, for one event: the plugins that registered it, each with what it registered.
+#: Profile -> the plugins that registered one event, each with its registrations.
 Registered = tuple[tuple[str, PluginHints], ...]
 
-#: Names of pods, or keys that they are found by.
+#: Names of pods, or keys by which they are found.
 Named = AllPods | tuple[PodName | Key, ...]
 
 Woken = tuple[QueuedPodInfo[PodT], Strategy]
@@ -61,7 +61,7 @@ def _is_name(name: object) -> bool:
 
 
 class QueueingHints:
-    """Asks hints. What it holds follows from them."""
+    """Asks hints. Its contents are derived from them."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class QueueingHints:
         self.hint_maps = hint_maps
         #: Whether pre-hints are asked.
         self.pre_hints = pre_hints
-        #: Answers of `registered`: one for each distinct event, of which there are a few dozen.
+        #: Answers of `registered`: one for each distinct event, a few dozen in all.
         self._registered: dict[ClusterEvent, Registered] = {}
         self._clock = clock
         self.recorder = recorder
 
     def registered(self, event: ClusterEvent) -> Registered:
-        """The plugins that registered `event`, by profile; every profile for a wildcard."""
+        """Return the plugins that registered `event`, by profile; every profile for a wildcard."""
         found = self._registered.get(event)
         if found is None:
             hints = [(profile, hint_map.lookup(event)) for profile, hint_map in self.hint_maps.items()]
@@ -92,8 +92,11 @@ class QueueingHints:
         return self.hint_maps[profile].lookup(event)
 
     def named(self, plugin: str, pre_hint: PreHint | None, happening: InFlightEvent) -> Named:
-        """Whom a pre-hint of `plugin` names, or, of `ByKeys`, by which keys; all where it narrows nothing, and where it
-        raises or answers with something else: it may have been about to name a pod that needs the event."""
+        """Return the pods that a pre-hint of `plugin` names, or for `ByKeys` the keys that find them.
+
+        Return all pods if there is nothing to narrow, and if the pre-hint raises or returns something else: it might
+        have named a pod that needs the event.
+        """
         is_keyed = isinstance(pre_hint, ByKeys)
         ask = pre_hint.keys if isinstance(pre_hint, ByKeys) else pre_hint
         if ask is None:
@@ -114,7 +117,7 @@ class QueueingHints:
         return names
 
     def pre_hint_raised(self, plugin: str, error: Exception) -> None:
-        """`plugin` could not say which pods an event concerns."""
+        """Report that `plugin` failed to name the pods that an event concerns."""
         self.recorder.plugin_raised(plugin, PRE_HINT, error)
 
     def worth_requeuing(
@@ -126,11 +129,14 @@ class QueueingHints:
         *,
         hints: PluginHints,
     ) -> Strategy:
-        """What `event` means for `entry`. `hints`: what `lookup` gives for the event, or a part of it."""
+        """Return the strategy for `entry` after `event`.
+
+        `hints` is the result of `lookup` for the event, or a part of it.
+        """
         if not entry.rejectors:
             return AFTER_BACKOFF
         if event.is_wildcard:
-            # A wildcard that carries a pod is meant for that pod alone.
+            # A wildcard that carries a pod concerns that pod alone.
             elsewhere = type(new) is type(entry.pod) and getattr(new, "uid", entry.uid) != entry.uid
             return SKIP if elsewhere else AFTER_BACKOFF
         pending = entry.pending_plugins
@@ -141,12 +147,12 @@ class QueueingHints:
                     continue
                 if plugin in pending:
                     return IMMEDIATELY
-                # Pending plugins come first among the rejectors, so none is left that could say Immediately.
+                # Pending plugins come first among the rejectors, so no later plugin can return IMMEDIATELY.
                 return AFTER_BACKOFF
         return SKIP
 
     def worth_requeuing_after(self, entry: QueuedPodInfo[Any], events: Iterable[InFlightEvent]) -> Strategy:
-        """What the best of `events`, which happened while `entry` was in flight, means for it."""
+        """Return the best strategy for `entry` after `events`, which happened while it was in flight."""
         strategy: Strategy = SKIP
         hint_map = self.hint_maps[entry.pod.scheduler_name]
         for event, old, new in events:
@@ -165,7 +171,7 @@ class QueueingHints:
         old: object | None,
         new: object | None,
     ) -> bool:
-        """What one hint of `plugin` says of `pod`; one that raises says yes."""
+        """Return whether one hint of `plugin` queues `pod`; a hint that raises counts as yes."""
         started = self._clock()
         try:
             hint = hint_fn(pod, old, new)
@@ -179,7 +185,7 @@ class QueueingHints:
 
 
 class _Question(NamedTuple, Generic[PodT]):
-    """A hint and the pods that it is put to; no hint: the answer is known to be yes."""
+    """A hint and the pods that it is evaluated for; without a hint the answer is yes."""
 
     plugin: str
     hint_fn: HintFn | None
@@ -187,15 +193,17 @@ class _Question(NamedTuple, Generic[PodT]):
 
 
 class RequeueSearch(Generic[PodT]):
-    """Finds the unschedulable pods that an event wakes. Holds nothing of its own."""
+    """Finds the unschedulable pods that an event wakes. Has no state of its own."""
 
     def __init__(self, pool: UnschedulablePods[PodT], hints: QueueingHints) -> None:
         self._pool = pool
         self._hints = hints
 
     def concerns(self, event: ClusterEvent, registered: Registered) -> bool:
-        """Whether a plugin that registered `event` rejected any unschedulable pod. Most events are a bind or the end of
-        a pod, and most pods wait for something else."""
+        """Return whether a plugin that registered `event` refused any unschedulable pod.
+
+        Most events are a bind or the end of a pod, and most pods wait for other events.
+        """
         buckets = self._pool.buckets
         return event.is_wildcard or any(
             not hints.keys().isdisjoint(buckets.get(profile, ())) for profile, hints in registered
@@ -210,12 +218,13 @@ class RequeueSearch(Generic[PodT]):
         asked_up_to: Mapping[str, int],
         number: int,
     ) -> Steps[Woken[PodT] | None, None]:
-        """The pods that are worth another attempt, profile by profile: those of the highest priority first, of one
-        priority in the order in which they came to the pool; None for each step that finds nobody. Who was
-        `asked_up_to` the event `number` or a later one is not asked.
+        """Yield the pods for which another attempt is worthwhile, and None for each step that finds no pod.
 
-        Between two steps pods may come, go and change. Who has left is asked no more; who came or changed meanwhile is
-        the caller's to enter in `asked_up_to`.
+        Profile by profile; within one, higher priorities first, then the order in which pods came to the pool. Pods
+        that were `asked_up_to` the event `number` or a later one are skipped.
+
+        Between two steps pods may come, leave and change. Pods that left are skipped; the caller enters those that came
+        or changed in `asked_up_to`.
         """
         pool = self._pool
         event, old, new = happening
@@ -231,7 +240,7 @@ class RequeueSearch(Generic[PodT]):
                 questions = []
                 for plugin, entries in hints.items():
                     for each in entries:
-                        # Who was in it may have left while another plugin was asked.
+                        # Its pods may have left while another plugin was asked.
                         bucket = buckets.get(plugin)
                         if bucket is None:
                             continue
@@ -255,7 +264,7 @@ class RequeueSearch(Generic[PodT]):
                 yield None if strategy is SKIP else (entry, strategy)
 
     def _in_order(self, entries: list[QueuedPodInfo[PodT]]) -> Steps[None, list[QueuedPodInfo[PodT]]]:
-        """Those that are still in the pool, as `woken` gives them out."""
+        """Return those that are still in the pool, in the order that `woken` documents."""
         if len(entries) < 2:
             return entries
         pool = self._pool
@@ -266,7 +275,7 @@ class RequeueSearch(Generic[PodT]):
             yield None
             uid, priority = entry.uid, entry.pod.priority
             if pool.entries.get(uid) is not entry:
-                continue  # it has left since the question was put together
+                continue  # It has left since the question was created.
             number = sequence[uid] = pool.sequence(uid)
             peers = by_priority.setdefault(priority, [])
             if peers and number < sequence[peers[-1].uid]:
@@ -286,7 +295,7 @@ class RequeueSearch(Generic[PodT]):
         volatile: Container[str],
         entry: QueuedPodInfo[PodT],
     ) -> Strategy:
-        """Ask for one pod until an answer cannot get better: pending plugins first, as `worth_requeuing` does."""
+        """Ask for one pod until the answer cannot improve: pending plugins first, as in `worth_requeuing`."""
         event, old, new = happening
         uid, pending = entry.uid, entry.pending_plugins
         stayed: list[str] = []
@@ -305,7 +314,7 @@ class RequeueSearch(Generic[PodT]):
     def _question(
         self, plugin: str, registered: ClusterEventWithHint, bucket: Bucket[PodT], happening: InFlightEvent
     ) -> Steps[None, _Question[PodT] | None]:
-        """None where it is put to nobody."""
+        """Return None if no waiting pod needs to be asked."""
         pre_hint, hint_fn = registered.pre_hint, registered.hint_fn
         named = self._hints.named(plugin, pre_hint, happening)
         if not isinstance(pre_hint, ByKeys):
@@ -326,7 +335,7 @@ class RequeueSearch(Generic[PodT]):
         for group in list(index.groups.values()) if groups is None else groups:
             yield None
             if pre_hint.index.volatile:
-                # Pods whose shared value has changed since are asked themselves.
+                # Pods whose shared value has changed since are asked individually.
                 for entry in index.outdated(group):
                     index.update(entry)
                     if self._hints.evaluate(plugin, hint_fn, entry.pod, event, old, new):
@@ -345,7 +354,7 @@ class RequeueSearch(Generic[PodT]):
         self._hints.recorder.pre_hint_evaluated(plugin, happening[0].label, named, len(bucket.entries))
 
     def _called(self, names: Iterable[Any], bucket: Bucket[PodT]) -> dict[str, QueuedPodInfo[PodT]]:
-        """The pods in `bucket` that are called so."""
+        """Return the pods in `bucket` with these names."""
         found: dict[str, QueuedPodInfo[PodT]] = {}
         for name in names:
             for uid in (name,) if isinstance(name, str) else self._pool.uids_of(*name):

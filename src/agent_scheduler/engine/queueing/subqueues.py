@@ -2,14 +2,13 @@
 
 backoffQ is two queues, as in kube-scheduler: pods that plugins refused, which may leave early when nothing else is
 ready (KEP-5142), and pods whose attempt failed with an error, which never do, so that a failing API server is not
-hammered.
+overloaded.
 
-An event that happens while a pod is being tried may be the one that its refusal needed, and the attempt cannot have
-seen it. So events are kept while any pod is in flight, and a pod that fails is asked about those that came after it was
-popped. kube-scheduler interleaves pods and events in one linked list (inFlightEvents). Here an event has a position in
-one log and a pod remembers the position at which it was popped. The log is pruned up to the oldest pod that is still in
-flight; pods that are done leave the line when they come to its head, so popping and finishing a pod costs no list
-surgery.
+An event that happens while a pod is being tried may be the one that its refusal needed, and the attempt may have missed
+it. So events are kept while any pod is in flight, and a pod that fails is checked against those after it was popped.
+kube-scheduler interleaves pods and events in one linked list (inFlightEvents). Here an event has a position in one log,
+and a pod records the position at which it was popped. The log is pruned up to the oldest pod that is still in flight;
+finished pods leave the line when they reach its head, so popping and finishing a pod needs no linked list.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from msgspec import Struct
 from ..events.events import POD_POPPED, ClusterEvent
 from .entry import PodT, QueuedPodInfo
 
-#: So many items that nobody needs are not worth a pass over the rest: dead ones in a heap, pods that are done in the
-#: line behind one that is not, events before the oldest pod's.
+#: Up to this number of unneeded items are kept because a pass over the rest costs more: dead items in a heap, finished
+#: pods in the line behind an unfinished one, events before the oldest pod's.
 _SLACK = 64
 
 
 class EntryHeap(Generic[PodT]):
-    """Pods by ascending key; equal keys leave in the order in which they came. Any can be asked for by UID.
+    """Pods by ascending key; equal keys leave in the order in which they came. Supports lookup by UID.
 
-    Deletion is lazy: a removed pod's item stays in the heap until it surfaces or until dead items outnumber the living
-    ones, which costs less than keeping positions (about 0.6 µs a push and pop, heapq in C).
+    Deletion is lazy: a removed pod's item stays in the heap until it surfaces or until dead items outnumber live ones,
+    which costs less than tracking positions (about 0.6 µs a push and pop, heapq in C).
     """
 
     __slots__ = ("_heap", "_live", "_sequence")
 
     def __init__(self) -> None:
-        # Items are (*key, sequence, entry), never compared beyond the sequence. An item counts only while
-        # `_live` maps its UID to this very item; every other item in `_heap` is dead.
+        # Items are (*key, sequence, entry), never compared beyond the sequence. An item is live only while `_live` maps
+        # its UID to this very item; every other item in `_heap` is dead.
         self._heap: list[tuple[Any, ...]] = []
         self._live: dict[str, tuple[Any, ...]] = {}
         self._sequence = 0
@@ -53,11 +52,11 @@ class EntryHeap(Generic[PodT]):
         return uid in self._live
 
     def __iter__(self) -> Iterator[QueuedPodInfo[PodT]]:
-        """All pods, in no particular order."""
+        """Return all pods, in no particular order."""
         return (item[-1] for item in self._live.values())
 
     def uids(self) -> KeysView[str]:
-        """The UIDs that are here, as a view that stays current."""
+        """Return the UIDs of the heap, as a view that stays current."""
         return self._live.keys()
 
     def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
@@ -65,19 +64,19 @@ class EntryHeap(Generic[PodT]):
         return None if item is None else item[-1]
 
     def push(self, entry: QueuedPodInfo[PodT], key: tuple[float, ...]) -> None:
-        """Put `entry` in; `key` has the same length for every pod of one heap. The UID must not be in yet."""
+        """Add `entry`. `key` has the same length for every pod of one heap. The UID must not be present."""
         self._sequence += 1
         item = (*key, self._sequence, entry)
         self._live[entry.uid] = item
         heappush(self._heap, item)
 
     def first_key(self) -> float | None:
-        """The first component of the smallest key, or None when empty."""
+        """Return the first component of the smallest key, or None if empty."""
         self._drop_dead()
         return self._heap[0][0] if self._heap else None
 
     def pop(self) -> QueuedPodInfo[PodT] | None:
-        """The pod with the smallest key, or None when empty."""
+        """Return the pod with the smallest key, or None if empty."""
         heap, live = self._heap, self._live
         while heap:
             item = heappop(heap)
@@ -88,7 +87,7 @@ class EntryHeap(Generic[PodT]):
         return None
 
     def pop_until(self, bound: float, limit: int) -> list[QueuedPodInfo[PodT]]:
-        """Up to `limit` pods of which the first component of the key is at most `bound`, the smallest first."""
+        """Return up to `limit` pods whose key has a first component of at most `bound`, the smallest first."""
         found: list[QueuedPodInfo[PodT]] = []
         while len(found) < limit and (first := self.first_key()) is not None and first <= bound:
             entry = self.pop()
@@ -97,7 +96,7 @@ class EntryHeap(Generic[PodT]):
         return found
 
     def remove(self, uid: str) -> QueuedPodInfo[PodT] | None:
-        """Take out `uid`; None when it was not in."""
+        """Remove `uid`; return None if it was not present."""
         item = self._live.pop(uid, None)
         if item is None:
             return None
@@ -108,7 +107,7 @@ class EntryHeap(Generic[PodT]):
         return entry
 
     def first(self, count: int, select: Callable[[QueuedPodInfo[PodT]], bool]) -> list[QueuedPodInfo[PodT]]:
-        """The first `count` of the pods that `select` wants, in the order in which they would leave; O(n)."""
+        """Return the first `count` pods for which `select` is true, in the order in which they would leave; O(n)."""
         chosen = nsmallest(count, (item for item in self._live.values() if select(item[-1])))
         return [item[-1] for item in chosen]
 
@@ -119,21 +118,21 @@ class EntryHeap(Generic[PodT]):
 
 
 class ActiveQueue(EntryHeap[PodT]):
-    """activeQ: owner of every pod that can be popped without waiting for anything, best first.
+    """activeQ: owns every pod that can be popped without waiting, best first.
 
-    The order is urgent level, then PrioritySort as in kube-scheduler: priority descending, then the time at which
-    the pod was last queued, so that a pod just tried goes behind its peers. Equal in all that: first come first.
+    The order is the urgent level, then PrioritySort as in kube-scheduler: descending priority, then the instant at
+    which the pod was last queued, so that a pod just tried goes behind its peers. Ties are first come, first served.
     """
 
     __slots__ = ()
 
     def add(self, entry: QueuedPodInfo[PodT]) -> None:
-        """`entry` may be tried from now on."""
+        """Add `entry`, which may be tried from now on."""
         self.push(entry, (-entry.urgent, -entry.pod.priority, entry.timestamp))
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
-    """Seconds, but for `max_urgent_retries`. Raises ValueError for a setting that makes no sense."""
+    """Settings of the queue in seconds, except `max_urgent_retries`. Raises ValueError for an invalid setting."""
 
     initial_backoff: float = 1.0
     #: 0 disables backoff.
@@ -141,7 +140,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     #: Granularity of expirations while `pop_from_backoff` is on.
     backoff_window: float = 1.0
     pop_from_backoff: bool = True
-    #: After so long a pod is retried though no event woke it.
+    #: The time after which a pod is retried although no event woke it.
     max_in_unschedulable: float = 300.0
     #: See `SchedulingQueue.requeue_urgent`.
     max_urgent_retries: int = 5
@@ -158,13 +157,13 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
 
 
 class BackoffQueue(Generic[PodT]):
-    """backoffQ: owner of every pod that waits only for time to pass.
+    """backoffQ: owns every pod that waits only for time to pass.
 
-    The penalty is min(initial * 2^(n-1), maximum) for the n-th refusal, or the n-th error in a row. Where early leaving
-    is on, penalties end on whole ordering windows and pods of one window leave by priority.
+    The penalty is min(initial * 2^(n-1), maximum) for the n-th refusal, or the n-th error in a row. If early leaving is
+    on, penalties end on whole ordering windows and pods of one window leave by priority.
 
-    Invariant: an entry here has its `backoff_expiration` set and was let in by all PreEnqueue plugins, so it
-    may go to activeQ without asking them again.
+    Invariant: an entry has its `backoff_expiration` set and was admitted by all PreEnqueue plugins, so it may go to
+    activeQ without another check.
     """
 
     __slots__ = ("_errors", "_refused", "settings")
@@ -185,14 +184,14 @@ class BackoffQueue(Generic[PodT]):
         yield from self._errors
 
     def uids(self) -> tuple[KeysView[str], KeysView[str]]:
-        """The UIDs that are here, refused and after an error, as views that stay current."""
+        """Return the UIDs of refused pods and of pods after an error, as views that stay current."""
         return self._refused.uids(), self._errors.uids()
 
     def get(self, uid: str) -> QueuedPodInfo[PodT] | None:
         return self._refused.get(uid) or self._errors.get(uid)
 
     def duration(self, entry: QueuedPodInfo[PodT]) -> float:
-        """The penalty of `entry` in seconds, before alignment to a window; 0 for a pod that never failed."""
+        """Return the penalty of `entry` in seconds, before alignment to a window; 0 for a pod that never failed."""
         failures = entry.consecutive_errors_count or entry.unschedulable_count
         maximum = self.settings.max_backoff
         if failures == 0 or maximum == 0:
@@ -201,7 +200,7 @@ class BackoffQueue(Generic[PodT]):
         return min(self.settings.initial_backoff * 2.0 ** min(failures - 1, 64), maximum)
 
     def is_backing_off(self, entry: QueuedPodInfo[PodT], now: float) -> bool:
-        """Whether `entry` has to wait at `now`. Sets its expiration on the first question after a failure."""
+        """Return whether `entry` has to wait at `now`. Sets its expiration on the first call after a failure."""
         if entry.backoff_expiration == 0.0:
             duration = self.duration(entry)
             if duration == 0.0:
@@ -210,32 +209,32 @@ class BackoffQueue(Generic[PodT]):
         return entry.backoff_expiration > now
 
     def _expiration(self, ends: float) -> float:
-        """`ends`, or the end of the window that holds it: in kube-scheduler a pod waits its last window out."""
+        """Return `ends`, or the end of its window: in kube-scheduler a pod waits for its last window to end."""
         if not self.settings.pop_from_backoff:
             return ends
         window = self.settings.backoff_window
         return (floor(ends / window) + 1) * window
 
     def may_leave_early(self, entry: QueuedPodInfo[PodT]) -> bool:
-        """Whether `entry`, which waits here, can be popped before its time."""
+        """Return whether `entry`, which is in this queue, can be popped before its time."""
         return self.settings.pop_from_backoff and bool(entry.rejectors)
 
     def add(self, entry: QueuedPodInfo[PodT]) -> None:
-        """`entry` waits from now on; nobody having refused it, it waits among the errors."""
+        """Add `entry`; it waits among the errors if no plugin refused it."""
         heap = self._refused if entry.rejectors else self._errors
         heap.push(entry, (entry.backoff_expiration, -entry.pod.priority, entry.timestamp))
 
     def pop_early(self) -> QueuedPodInfo[PodT] | None:
-        """The refused pod whose penalty ends first, though it has not ended; None when none may leave early."""
+        """Return the refused pod whose unfinished penalty ends first; None if no pod may leave early."""
         return self._refused.pop() if self.settings.pop_from_backoff else None
 
     def pop_expired(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
-        """Up to `limit` pods whose penalty has ended, soonest first in each of the two queues."""
+        """Return up to `limit` pods whose penalty has ended, soonest first in each of the two queues."""
         refused = self._refused.pop_until(now, limit)
         return refused + self._errors.pop_until(now, limit - len(refused))
 
     def next_expiration(self) -> float | None:
-        """When the next penalty ends, or None when nobody waits."""
+        """Return the instant at which the next penalty ends, or None if no pod waits."""
         firsts = [first for heap in (self._refused, self._errors) if (first := heap.first_key()) is not None]
         return min(firsts, default=None)
 
@@ -243,51 +242,53 @@ class BackoffQueue(Generic[PodT]):
         return self._refused.remove(uid) or self._errors.remove(uid)
 
     def first(self, count: int, select: Callable[[QueuedPodInfo[PodT]], bool]) -> list[QueuedPodInfo[PodT]]:
-        """As `EntryHeap.first`: refused pods in their order, then those that wait after an error."""
+        """Return pods as `EntryHeap.first`: refused pods in their order, then those that wait after an error."""
         refused = self._refused.first(count, select)
         return refused + self._errors.first(count - len(refused), select)
 
 
-#: An event, and the object that it is about before and after: the three values that a hint function gets.
+#: An event, and the object that it is about before and after: the three values that a hint function receives.
 InFlightEvent = tuple[ClusterEvent, object | None, object | None]
 
 
 class InFlightPod(Struct, Generic[PodT], eq=False, gc=False):
-    """One pod being tried. `newest` is what the pod has become since it was popped."""
+    """One pod in flight. `newest` is its current version."""
 
     entry: QueuedPodInfo[PodT]
     newest: PodT
-    #: That of the next event when it was popped.
+    #: The position of the next event when the pod was popped.
     position: int
-    #: What happened to this very pod: updates and activations. Nobody else is asked about them.
+    #: The events of this very pod: updates and activations. They concern no other pod.
     own: tuple[InFlightEvent, ...] = ()
     deleted: bool = False
     done: bool = False
 
 
 class InFlight(Generic[PodT]):
-    """Owner of the pods in flight and of the event log.
+    """Owns the pods in flight and the event log.
 
     Invariants: the line has every pod in flight, in the order in which they were popped and so by position, and its
-    head is one of them; the log begins at that one's position, or later where events were forgotten; without pods
-    both are empty.
+    head is one of them; the log begins at the head's position, or later if events were dropped; without pods both are
+    empty.
     """
 
     def __init__(self, *, max_events: int, forgotten: Callable[[int], None]) -> None:
-        """`max_events`: how many events to keep for the slowest pod. Beyond, the oldest are forgotten, which
-        `forgotten` is called, and a pod that could have needed them is tried again after its backoff instead of waiting
-        for an event."""
+        """Create an empty log that keeps up to `max_events` events for the slowest pod.
+
+        Beyond, the oldest are dropped and reported to `forgotten`. A pod that may have needed them is tried again after
+        its backoff instead of waiting for an event.
+        """
         if max_events < 1:
             raise ValueError(f"max_events is {max_events}: it must be at least 1")
         self._max_events = max_events
         self._pods: dict[str, InFlightPod[PodT]] = {}
         self._line: deque[InFlightPod[PodT]] = deque()
-        # Those from `_first` to `end`; what is before `begin` is there because cutting it off was not worth it yet.
+        # The events from `_first` to `end`; those before `begin` remain until removing them is worth a pass.
         self._log: list[InFlightEvent] = []
         self._first = 0
         # Positions of events that may concern every pod, whatever refused it. They are few.
         self._wildcards: list[int] = []
-        #: Position of the first event in the log, and of the next one that comes.
+        #: Position of the first event in the log, and of the next one to come.
         self.begin = 0
         self.end = 0
         self._forgotten = forgotten
@@ -299,29 +300,29 @@ class InFlight(Generic[PodT]):
         return uid in self._pods
 
     def __iter__(self) -> Iterator[InFlightPod[PodT]]:
-        """In the order in which they were popped."""
+        """Return the pods in the order in which they were popped."""
         return iter(self._pods.values())
 
     def uids(self) -> KeysView[str]:
-        """The UIDs that are here, as a view that stays current."""
+        """Return the UIDs in flight, as a view that stays current."""
         return self._pods.keys()
 
     def get(self, uid: str) -> InFlightPod[PodT] | None:
         return self._pods.get(uid)
 
     def counts(self) -> Mapping[str, int]:
-        """What is kept, by label, as kube-scheduler counts it: a pod in flight is an event, too."""
+        """Return the number of kept events by label. As in kube-scheduler a pod in flight is an event, too."""
         labels = Counter(event.label for event, _, _ in self.events_from(self.begin))
         labels.update(event.label for pod in self._pods.values() for event, _, _ in pod.own)
         return {POD_POPPED: len(self._pods), **labels}
 
     def start(self, entry: QueuedPodInfo[PodT]) -> None:
-        """`entry` was popped; it must not be in flight yet."""
+        """Record that `entry` was popped; it must not be in flight yet."""
         self._pods[entry.uid] = pod = InFlightPod(entry, entry.pod, self.end)
         self._line.append(pod)
 
     def record(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
-        """`event` happened. The caller knows that a pod is in flight, and that some plugin registered it."""
+        """Log an event. The caller ensures that a pod is in flight and that some plugin registered the event."""
         if event.is_wildcard:
             self._wildcards.append(self.end)
         self._log.append((event, old, new))
@@ -331,17 +332,19 @@ class InFlight(Generic[PodT]):
             self._begin_at(self.begin + 1)
 
     def record_own(self, uid: str, event: ClusterEvent, old: PodT | None, new: PodT) -> None:
-        """`event` happened to `uid` itself, which is in flight."""
+        """Log an event of the pod `uid` itself, which is in flight."""
         self._pods[uid].own += ((event, old, new),)
 
     def since(self, uid: str) -> int | None:
-        """From which position on events came since `uid` was popped; None when it is not in flight or some of them
-        were forgotten."""
+        """Return the position of the first event after `uid` was popped.
+
+        None if the pod is not in flight or some of its events were dropped.
+        """
         pod = self._pods.get(uid)
         return None if pod is None or pod.position < self.begin else pod.position
 
     def at(self, position: int) -> InFlightEvent:
-        """The event at a position from `begin` to `end`."""
+        """Return the event at a position from `begin` to `end`."""
         return self._log[position - self._first]
 
     def wildcards_from(self, position: int) -> Iterator[InFlightEvent]:
@@ -351,7 +354,10 @@ class InFlight(Generic[PodT]):
         return (self.at(each) for each in range(position, self.end))
 
     def done(self, uid: str) -> None:
-        """`uid` is no longer being tried. Unknown is fine: an attempt may end on more than one path."""
+        """Remove `uid` from the pods in flight.
+
+        An unknown UID is ignored: an attempt may end on more than one path.
+        """
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
@@ -374,14 +380,14 @@ class InFlight(Generic[PodT]):
         assert not (self._line and self._line[0].done), "a pod that is done heads the line"
         positions = [pod.position for pod in self._line]
         assert positions == sorted(positions), "the line is out of order"
-        assert self._pods or self.begin == self.end, "events are kept for nobody"
+        assert self._pods or self.begin == self.end, "events are kept without a pod in flight"
         oldest = positions[0] if positions else self.begin
         assert oldest <= self.begin, "the log is not pruned up to the oldest pod"
         assert self._first <= self.begin <= self.end == self._first + len(self._log), "the log has gaps"
-        assert self.begin - self._first <= _SLACK, "the log keeps what nobody needs"
+        assert self.begin - self._first <= _SLACK, "the log keeps events that no pod needs"
 
     def _begin_at(self, position: int) -> None:
-        """Nobody needs the events before `position`, or they are forgotten."""
+        """Drop the events before `position`."""
         self.begin = position
         if position - self._first > _SLACK:
             del self._log[: position - self._first]

@@ -1,7 +1,8 @@
-"""unschedulablePods: those that wait for something to change, refused by plugins, or gated before they were tried.
+"""unschedulablePods: pods that wait for an event because plugins refused them, or because they are gated.
 
-kube-scheduler keeps a plain map and asks every pod about every event. Here pods are also found by who refused
-them, and by the keys that these plugins give them, so an event costs what it could wake and not what waits.
+kube-scheduler keeps a plain map and checks every pod for every event. Here pods are also indexed by the plugins that
+refused them, and by the keys of these plugins, so the cost of an event depends on the pods that it could wake and not
+on all waiting pods.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .subqueues import EntryHeap
 
 
 class Group(Struct, Generic[PodT], eq=False, gc=False):
-    """Pods with the same keys; never empty while it is in an index. `gc=False`: nothing in it leads back to it."""
+    """Pods with the same keys; never empty while in an index. `gc=False` is safe: it is in no reference cycle."""
 
     shared: Hashable
     keys: tuple[Key, ...]
@@ -37,22 +38,22 @@ class Group(Struct, Generic[PodT], eq=False, gc=False):
 
 
 class _Alone(Struct, frozen=True):
-    """What a pod is filed under that shares its place with no other."""
+    """The shared value of a pod that shares its place with no other."""
 
     uid: str
 
 
 class RefusedIndex(Generic[PodT]):
-    """Owner of the groups of one index.
+    """Owns the groups of one index.
 
-    Invariants: a pod is in one group, which is filed under each of its keys and nowhere else; a pod whose keys could
-    not be made out is in a group of its own that every search gives out.
+    Invariants: a pod is in one group, which is filed under each of its keys and nowhere else; a pod whose keys raised
+    is in a group of its own that every search returns.
     """
 
     __slots__ = ("_by_amount", "_by_key", "_group_of", "_keyless", "_raised", "groups", "spec")
 
     def __init__(self, spec: PodIndex, raised: Callable[[Exception], None]) -> None:
-        """`raised` is called with what the plugin's own functions raised."""
+        """Create an empty index; `raised` receives the errors of the plugin's own functions."""
         self.spec = spec
         self._raised = raised
         self.groups: dict[Hashable, Group[PodT]] = {}
@@ -63,7 +64,7 @@ class RefusedIndex(Generic[PodT]):
         self._keyless: dict[Hashable, Group[PodT]] = {}
 
     def add(self, entry: QueuedPodInfo[PodT]) -> None:
-        """`entry` is here from now on; it must not be yet."""
+        """Add `entry`, which must not be present."""
         spec, uid = self.spec, entry.uid
         try:
             shared: Hashable = _Alone(uid) if spec.shared is None else spec.shared(entry.pod)
@@ -86,7 +87,7 @@ class RefusedIndex(Generic[PodT]):
             self._drop(group)
 
     def update(self, entry: QueuedPodInfo[PodT]) -> None:
-        """`entry`, which is here, has another version of its pod."""
+        """Update the keys of `entry`, which is present and has another version of its pod."""
         spec = self.spec
         if spec.shared is not None:
             try:
@@ -98,9 +99,9 @@ class RefusedIndex(Generic[PodT]):
         self.add(entry)
 
     def outdated(self, group: Group[PodT]) -> list[QueuedPodInfo[PodT]]:
-        """Those of its pods, as far as they come first, that belong to another group by now. The next represents it.
+        """Return the leading pods of a group that now belong to another one. The next pod represents the group.
 
-        Of those behind them, which are not looked at, an event of their own tells: what changed was an object.
+        The pods behind it are not checked: a changed object is reported for them by an event of its own.
         """
         found: list[QueuedPodInfo[PodT]] = []
         shared = self.spec.shared
@@ -116,7 +117,7 @@ class RefusedIndex(Generic[PodT]):
         return found
 
     def find(self, keys: Iterable[Key]) -> Iterable[Group[PodT]]:
-        """The groups that have one of `keys`, each once. Raises TypeError for a key that cannot be hashed."""
+        """Return the groups that have one of `keys`, without duplicates. Raises TypeError for an unhashable key."""
         found: dict[Hashable, Group[PodT]] = dict(self._keyless)
         for key in keys:
             if type(key) is UpTo:
@@ -135,7 +136,7 @@ class RefusedIndex(Generic[PodT]):
         return found.values()
 
     def _file(self, group: Group[PodT]) -> None:
-        hash(group.keys)  # what cannot be hashed is found out before any of it is filed
+        hash(group.keys)  # An unhashable key must raise before anything is filed.
         for key in group.keys:
             if type(key) is Amount:
                 levels = self._by_amount.setdefault(key.dimension, SortedDict())
@@ -148,7 +149,7 @@ class RefusedIndex(Generic[PodT]):
         shared = group.shared
         del self.groups[shared]
         self._keyless.pop(shared, None)
-        # A key may be named twice.
+        # A key may occur twice.
         for key in dict.fromkeys(group.keys):
             if type(key) is Amount:
                 levels = self._by_amount[key.dimension]
@@ -159,7 +160,7 @@ class RefusedIndex(Generic[PodT]):
                 _discard(self._by_key, key, shared)
 
     def check_invariants(self, entries: dict[str, QueuedPodInfo[PodT]]) -> None:
-        """`entries`: who has to be here."""
+        """Raise AssertionError unless the index has exactly `entries` and is consistent."""
         assert self._group_of.keys() == entries.keys(), "the index and the pool have other pods"
         members = {uid: group for group in self.groups.values() for uid in group.members}
         assert members.keys() == entries.keys(), "a pod is in no group"
@@ -180,7 +181,9 @@ class RefusedIndex(Generic[PodT]):
         if self.spec.shared is None or self._keyless or self.spec.volatile:
             return
         for uid, entry in entries.items():
-            assert self._group_of[uid].shared == self.spec.shared(entry.pod), f"{uid} has other keys by now"
+            assert self._group_of[uid].shared == self.spec.shared(entry.pod), (
+                f"the keys of {uid} are outdated"
+            )
 
 
 def _discard(filed: MutableMapping[Any, dict[Any, Any]], key: Hashable, each: Hashable) -> None:
@@ -191,7 +194,7 @@ def _discard(filed: MutableMapping[Any, dict[Any, Any]], key: Hashable, each: Ha
 
 
 class Bucket(Generic[PodT]):
-    """The pods of one profile that one plugin refused, oldest first. Never empty while it is in the pool."""
+    """The pods of one profile that one plugin refused, oldest first. Never empty while in the pool."""
 
     __slots__ = ("entries", "indexes", "volatile")
 
@@ -200,7 +203,7 @@ class Bucket(Generic[PodT]):
         self.indexes: dict[PodIndex, RefusedIndex[PodT]] = {
             spec: RefusedIndex(spec, raised) for spec in specs
         }
-        #: Those whose keys are read again whenever a pod was asked.
+        #: Indexes whose keys are read again whenever a pod was asked.
         self.volatile = tuple(index for spec, index in self.indexes.items() if spec.volatile)
 
     def add(self, entry: QueuedPodInfo[PodT]) -> None:
@@ -215,31 +218,33 @@ class Bucket(Generic[PodT]):
 
 
 class _Filed(NamedTuple):
-    """Where an entry is filed, so that it is found again after its rejectors changed."""
+    """The place of an entry in the indexes, to find it after its rejectors changed."""
 
     profile: str
     plugins: tuple[str, ...]
-    #: Place in the order in which pods came here.
+    #: Position in the order in which pods came to the pool.
     sequence: int
 
 
 class UnschedulablePods(Generic[PodT]):
-    """Owner of every pod that only an event, an activation or the leftover flush can move."""
+    """Owns every pod that only an event, an activation or the leftover flush can move."""
 
     def __init__(self, *, hint_maps: Mapping[str, HintMap], raised: Callable[[str, Exception], None]) -> None:
-        """`hint_maps`, by profile, say by what the pods that a plugin refused are found; those of a profile that is not
-        there by the plugin alone."""
+        """Create an empty pool.
+
+        `hint_maps`, by profile, name the indexes of each plugin; pods of other profiles are indexed by plugin only.
+        """
         self._hint_maps = hint_maps
         self._raised = raised
-        #: By UID. To be read.
+        #: The entries by UID. Read only.
         self.entries: dict[str, QueuedPodInfo[PodT]] = {}
         #: profile -> plugin -> the pods that it refused. An entry is under each plugin of `QueuedPodInfo.asked`. Empty
-        #: buckets are dropped. To be read.
+        #: buckets are dropped. Read only.
         self.buckets: dict[str, dict[str, Bucket[PodT]]] = {}
         self._filed: dict[str, _Filed] = {}
-        # (namespace, name) -> by UID; None until somebody asks for a pod by name.
+        # (namespace, name) -> entries by UID; None until the first lookup by name.
         self._names: dict[tuple[str, str], dict[str, QueuedPodInfo[PodT]]] | None = None
-        # When each pod has waited too long for an event.
+        # The instant at which each pod has waited too long for an event.
         self._stale: EntryHeap[PodT] = EntryHeap()
         self._gated: set[str] = set()
         self._sequence = 0
@@ -254,7 +259,7 @@ class UnschedulablePods(Generic[PodT]):
         return iter(self.entries.values())
 
     def uids_of(self, namespace: str, name: str) -> Collection[str]:
-        """The UIDs of the pods here that have this name: one, unless the watch has yet to tell of a deletion."""
+        """Return the UIDs of the pods with this name: one, unless the watch has yet to report a deletion."""
         if self._names is None:
             self._names = {}
             for entry in self.entries.values():
@@ -263,11 +268,11 @@ class UnschedulablePods(Generic[PodT]):
 
     @property
     def gated(self) -> int:
-        """How many of the pods are gated."""
+        """The number of gated pods."""
         return len(self._gated)
 
     def reconfigure(self, hint_maps: Mapping[str, HintMap]) -> None:
-        """From now on pods are found by other keys. The same pods stay here."""
+        """Index the same pods by other keys."""
         self._hint_maps = hint_maps
         self.buckets = {}
         for uid, entry in self.entries.items():
@@ -278,9 +283,9 @@ class UnschedulablePods(Generic[PodT]):
     def put(self, entry: QueuedPodInfo[PodT], *, stale_at: float) -> None:
         """Keep `entry`, which has at least one rejector, until `stale_at` at the latest.
 
-        Once more for a pod that is here already files it anew.
+        A pod that is already present is filed again.
         """
-        assert entry.rejectors, f"{entry.uid}: a pod that nobody refused would never be woken"
+        assert entry.rejectors, f"{entry.uid}: a pod without rejectors would never be woken"
         self.remove(entry.uid)
         uid, pod = entry.uid, entry.pod
         self.entries[uid] = entry
@@ -322,37 +327,37 @@ class UnschedulablePods(Generic[PodT]):
         return entry
 
     def update(self, entry: QueuedPodInfo[PodT]) -> None:
-        """`entry`, which is here, has another version of its pod: it is found by what that says now."""
+        """Update the keys of `entry`, which is present and has another version of its pod."""
         filed = self._filed[entry.uid]
         for plugin in filed.plugins:
             for index in self.buckets[filed.profile][plugin].indexes.values():
                 index.update(entry)
 
     def asked(self, profile: str, plugin: str, entry: QueuedPodInfo[PodT]) -> None:
-        """A hint of `plugin` was put to `entry`, which stays."""
+        """Update volatile indexes after a hint of `plugin` was evaluated for `entry`, which stays."""
         for index in self.buckets[profile][plugin].volatile:
             index.update(entry)
 
     def diagnose(self, profile: str, plugins: Container[str]) -> list[QueuedPodInfo[PodT]]:
-        """The pods of `profile` that one of `plugins` could let in, each once."""
+        """Return the pods of `profile` that one of `plugins` could admit, without duplicates."""
         return each_once(
             [bucket.entries for plugin, bucket in self.buckets.get(profile, {}).items() if plugin in plugins]
         )
 
     def of_profile(self, profile: str) -> list[QueuedPodInfo[PodT]]:
-        """All pods of `profile`, oldest first."""
+        """Return all pods of `profile`, oldest first."""
         return [entry for entry in self.entries.values() if entry.pod.scheduler_name == profile]
 
     def sequence(self, uid: str) -> int:
-        """Rises from pod to pod in the order in which they came here."""
+        """Return the pod's number, which increases in the order in which pods came to the pool."""
         return self._filed[uid].sequence
 
     def stale(self, now: float, limit: int) -> list[QueuedPodInfo[PodT]]:
-        """Up to `limit` pods that have waited too long at `now`; they stay here until they are moved or put again."""
+        """Return up to `limit` pods that have waited too long at `now`; they stay until they are moved or put again."""
         return self._stale.pop_until(now, limit)
 
     def next_stale(self) -> float | None:
-        """When the next pod has waited too long, or None when nobody waits."""
+        """Return the instant at which the next pod has waited too long, or None if no pod waits."""
         return self._stale.first_key()
 
     def check_invariants(self) -> None:
@@ -368,7 +373,7 @@ class UnschedulablePods(Generic[PodT]):
                     index.check_invariants(bucket.entries)
         for uid, entry in self.entries.items():
             expected = set(entry.asked)
-            assert filed.pop(uid, set()) == expected, f"{uid} is not filed under who refused it"
+            assert filed.pop(uid, set()) == expected, f"{uid} is not filed under the plugins that refused it"
             assert uid in self._stale, f"{uid} would never be flushed"
             assert (uid in self._gated) == entry.gated, f"{uid} is miscounted as gated"
         assert len(self._stale) == len(self._gated | self.entries.keys()) == len(self.entries)
@@ -379,7 +384,7 @@ class UnschedulablePods(Generic[PodT]):
 
 
 def each_once(found: Sequence[Mapping[str, QueuedPodInfo[PodT]]]) -> list[QueuedPodInfo[PodT]]:
-    """The pods of some mappings by UID."""
+    """Return the pods of some mappings by UID, without duplicates."""
     if len(found) == 1:
         return list(found[0].values())
     union: dict[str, QueuedPodInfo[PodT]] = {}

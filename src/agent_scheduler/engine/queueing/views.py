@@ -1,4 +1,4 @@
-"""What the queue tells people: pages of the pods that wait, and one of them with the events that would wake it."""
+"""The queue's views for people: pages of waiting pods, and one pod with the events that would wake it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .queue import SchedulingQueue
 
 
 class PodView(Struct, frozen=True):
-    """One waiting pod, as a debug page shows it. Instants are the queue's clock, in seconds."""
+    """One waiting pod as a debug page displays it. Instants are the queue's clock, in seconds."""
 
     uid: str
     key: str
@@ -34,13 +34,13 @@ class WaitingPod(NamedTuple):
     """One pod, and the events after which it may be tried again."""
 
     pod: PodView
-    #: Plugin -> the events after which it may let the pod pass, by name: of all plugins that refused the last attempt,
-    #: or of the one that gates it.
+    #: Plugin -> names of the events after which it may pass the pod: all plugins that refused the last attempt, or the
+    #: plugin that gates it.
     wakes: Mapping[str, tuple[str, ...]]
 
 
 def find(queue: SchedulingQueue[PodT], uid: str) -> WaitingPod | None:
-    """One pod that waits or is in flight; None when it does neither."""
+    """Return one pod that waits or is in flight; None for any other."""
     entry = queue.places.entry(uid)
     if entry is None:
         return None
@@ -62,8 +62,10 @@ def find(queue: SchedulingQueue[PodT], uid: str) -> WaitingPod | None:
 def page(
     queue: SchedulingQueue[PodT], place: Place, limit: int, *, namespace: str | None = None
 ) -> list[PodView]:
-    """The first `limit` pods of one place, of one namespace if that is named; active and backoff in their order. Costs
-    a look at each pod there."""
+    """Return the first `limit` pods of one place and optionally one namespace; active and backoff in their order.
+
+    Examines each pod in the place.
+    """
     places = queue.places
 
     def select(entry: QueuedPodInfo[PodT]) -> bool:

@@ -1,14 +1,14 @@
-"""Events on their way to the pods that wait: to the pool in portions, to pods in flight when they fail.
+"""Applies events to waiting pods: to the pool in portions, to pods in flight when they fail.
 
-An event may concern twenty thousand pods, and asking and moving them all at once would hold up whatever else the loop
-has to do. So at most a portion of it happens at once, which is all of it for nearly every event; the rest waits in a
-backlog, and whoever owns the loop calls `go_on` until nothing is left.
+An event may concern twenty thousand pods, and evaluating and moving them all at once would block the loop. So at most a
+portion is processed at once, which is all of it for nearly every event; the rest waits in a backlog, and the owner of
+the loop calls `go_on` until nothing is left.
 
-What is guaranteed in between: each pod is in one place; one that was not asked yet is still in the pool, and may be
-shown, changed, activated or deleted there. Events are worked off in the order in which they came. Each is put to those
-that were in the pool then, as they were then: who changes is first put what it has not been asked yet (`catch_up`), and
-who comes to the pool later was asked about it when its attempt failed (`failed`). Those of the highest priority are
-asked and moved first, then those that have waited the longest, so that popping meanwhile finds them.
+Guarantees in between: each pod is in one place; a pod that was not asked yet is still in the pool, and may be viewed,
+changed, activated or deleted there. Events are processed in the order in which they came, each for the pods that were
+in the pool then, in their state of then: a pod that is about to change is first asked about the outstanding events
+(`catch_up`), and a pod that enters the pool later was asked when its attempt failed (`failed`). Pods of the highest
+priority are asked and moved first, then those that have waited the longest, so that `pop` finds these meanwhile.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ _LEFT_POOL = (ACTIVE, BACKOFF)
 
 PreCheck = Callable[[PodT], bool]
 
-#: What is done of the backlog at a time, in questions: some four milliseconds.
+#: Questions of the backlog that are processed at a time: about four milliseconds.
 PORTION = 3_000
-#: As many questions take as long as moving one pod does.
+#: The questions that take as long as moving one pod.
 _MOVE = 8
-#: More events than this are not kept waiting: then their sender does.
+#: The longest backlog. Beyond it the sender of an event waits.
 _MOST_EVENTS = 1_000
 
 
 class _Waking(Struct, Generic[PodT], eq=False):
-    """An event that is being put to the pool, or will be."""
+    """An event that is being applied to the pool, or waits for it."""
 
-    #: Rises from event to event.
+    #: Increases from event to event.
     number: int
     happening: InFlightEvent
     registered: Registered
     pre_check: PreCheck[PodT] | None
-    #: Those that are left to be asked, once it has begun.
+    #: The remaining questions, once it has begun.
     steps: Iterator[Woken[PodT] | None] | None = None
 
 
 class Waker(Generic[PodT]):
-    """Moves pods out of the pool. Owner of the events that were not yet put to all whom they concern.
+    """Moves pods out of the pool. Owns the events that are not yet fully applied.
 
     Invariant: while there is a backlog and no burst, `on_backlog` has been called since it was empty.
     """
@@ -78,7 +78,7 @@ class Waker(Generic[PodT]):
         on_ready: Callable[[], None],
         on_backlog: Callable[[], None],
     ) -> None:
-        """Arguments as in `SchedulingQueue`; `on_backlog` is called when `go_on` has something to do."""
+        """Create a waker; arguments as in `SchedulingQueue`. `on_backlog` is called when `go_on` has work."""
         self._places = places
         self._clock = clock
         self._recorder = recorder
@@ -91,13 +91,13 @@ class Waker(Generic[PodT]):
         self._backlog: deque[_Waking[PodT]] = deque()
         #: The number of the latest event.
         self._number = 0
-        # UID -> the number of the latest event that is not to be put to the pod any more: who came to the pool, or was
-        # asked apart, while there was a backlog.
+        # UID -> the number of the latest event that the pod must not be asked about again: pods that came to the pool,
+        # or were asked individually, while there was a backlog.
         self._asked_up_to: dict[str, int] = {}
-        #: The events of a burst, by their objects' ids: the same change again wakes nobody whom it has not woken.
+        #: The events of a burst, by the ids of their objects: an equal change again wakes no further pod.
         self.burst_events: set[tuple[ClusterEvent, int, int, int]] = set()
         self._working = False
-        # Asked for every event, so it goes past the classes straight to their dicts.
+        # Read for every event, so the dicts are read without the classes around them.
         self._flying = places.in_flight.uids()
         self._waiting = places.unschedulable.entries.keys()
         places.before_unschedulable = self._enters
@@ -115,21 +115,23 @@ class Waker(Generic[PodT]):
     def move_all(
         self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
     ) -> int:
-        """As `SchedulingQueue.move_all`."""
+        """Apply an event as `SchedulingQueue.move_all`."""
         return self._begin() if self._keep(event, old, new, pre_check) and not self._bursts else 0
 
     def later(
         self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
     ) -> None:
-        """As `move_all`, for whoever is asked while a pod is being moved: nobody is woken before `go_on`."""
+        """Keep an event like `move_all`, for callers within a move of a pod: no pod is woken before `go_on`."""
         if self._keep(event, old, new, pre_check):
             self._on_backlog()
 
     def _keep(
         self, event: ClusterEvent, old: object | None, new: object | None, pre_check: PreCheck[PodT] | None
     ) -> bool:
-        """Put the event to pods in flight, and into the backlog. False: it concerns nobody in the pool, or has been
-        gathered in this burst already."""
+        """Log the event for pods in flight, and append it to the backlog.
+
+        Return false if it concerns no pod in the pool, or if this burst already has it.
+        """
         registered = self.hints.registered(event)
         if not registered:
             return False
@@ -147,7 +149,7 @@ class Waker(Generic[PodT]):
         return True
 
     def __enter__(self) -> None:
-        """A burst begins; see `SchedulingQueue.burst`."""
+        """Begin a burst; see `SchedulingQueue.burst`."""
         self._bursts += 1
 
     def __exit__(self, *raised: object) -> None:
@@ -156,14 +158,16 @@ class Waker(Generic[PodT]):
             self.settle()
 
     def settle(self) -> None:
-        """End the gathering of the events of a burst so far."""
+        """Apply the events that the burst has collected so far."""
         if self.burst_events:
             self.burst_events.clear()
             self._begin()
 
     def _begin(self) -> int:
-        """The first portion of what has come, unless something has been left already: one at a time is enough. Returns
-        how many pods left the pool."""
+        """Process the first portion of new events, unless an earlier event is unfinished.
+
+        Return the number of pods that left the pool.
+        """
         under_way = bool(self._backlog) and self._backlog[0].steps is not None
         moved = 0 if under_way else self.go_on()
         while len(self._backlog) > _MOST_EVENTS and not self._working:
@@ -174,19 +178,19 @@ class Waker(Generic[PodT]):
 
     @property
     def backlog(self) -> int:
-        """How many events were not yet put to all whom they concern."""
+        """The number of events that are not yet fully applied."""
         return len(self._backlog)
 
     def finish(self) -> None:
-        """Work off the whole backlog, however long it takes."""
+        """Process the whole backlog, however long it takes."""
         self.settle()
         while self._backlog and not self._working:
             self.go_on()
 
     def go_on(self) -> int:
-        """The next portion of the backlog. Returns how many pods left the pool."""
+        """Process the next portion of the backlog. Return the number of pods that left the pool."""
         if self._working:
-            # A hint that is being asked caused an event of its own, which has its turn.
+            # A hint that is being evaluated caused this event, which is processed in its turn.
             return 0
         self._working = True
         places, backlog = self._places, self._backlog
@@ -231,7 +235,7 @@ class Waker(Generic[PodT]):
         return moved
 
     def _enters(self, uid: str) -> None:
-        """`uid` becomes unschedulable: it was asked about the events so far when it failed, or none is about it."""
+        """Record that `uid` enters the pool: it was asked about earlier events when it failed, or none concerns it."""
         if self._backlog:
             self._asked_up_to[uid] = self._number
 
@@ -242,12 +246,12 @@ class Waker(Generic[PodT]):
         assert all(waking.steps is None for waking in list(self._backlog)[1:]), (
             "an event has overtaken another"
         )
-        assert numbers or not self._asked_up_to, "it is remembered for nothing who was asked about what"
+        assert numbers or not self._asked_up_to, "asked pods are recorded without a backlog"
 
     # -- one pod -------------------------------------------------------------------------------------------
 
     def catch_up(self, uid: str) -> None:
-        """Put to `uid`, which is about to change, what of the backlog it was not asked yet."""
+        """Ask `uid`, which is about to change, about the events of the backlog that it was not asked about yet."""
         entry = self._places.unschedulable.entries.get(uid)
         if entry is None or not self._backlog:
             return
@@ -260,7 +264,7 @@ class Waker(Generic[PodT]):
         self._asked_up_to[uid] = self._number
 
     def updated(self, entry: QueuedPodInfo[PodT], pod: PodT) -> None:
-        """`entry`, which is in the pool, has become `pod`; that may be what its refusal needed."""
+        """Replace the pod of `entry`, which is in the pool; the change may be the event that it waits for."""
         old = entry.pod
         entry.pod = pod
         self._places.unschedulable.update(entry)
@@ -271,7 +275,7 @@ class Waker(Generic[PodT]):
     def _leaves(
         self, entry: QueuedPodInfo[PodT], event: ClusterEvent, old: object | None, new: object | None
     ) -> bool:
-        """Put an event to one pod. Returns whether it has left the pool."""
+        """Apply an event to one pod. Return whether it has left the pool."""
         places = self._places
         hints = self.hints.lookup(entry.pod.scheduler_name, event)
         strategy = self.hints.worth_requeuing(entry, event, old, new, hints=hints)
@@ -285,8 +289,7 @@ class Waker(Generic[PodT]):
         return True
 
     def failed(self, entry: QueuedPodInfo[PodT]) -> Place:
-        """The attempt on `entry` ended without a node, for the reasons that it carries now: put it where the events
-        since it was popped say."""
+        """Place `entry`, whose attempt ended without a node, as the events since it was popped require."""
         places = self._places
         strategy: Strategy = AFTER_BACKOFF
         if entry.rejectors:

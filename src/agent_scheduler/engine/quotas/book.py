@@ -213,6 +213,13 @@ class QuotaBook:
                 add_to(total, at.own[standing])
         return total
 
+    def could_hold(self, queue: str, wanted: Vector) -> bool:
+        """Whether the queue and all above it would have room for so much if they held nothing."""
+        at = self._queues.get(queue)
+        return at is not None and all(
+            wanted.get(resource, 0) <= limit for each in at.chain for resource, limit in each.limits.items()
+        )
+
     def upwards(self, queue: str) -> list[tuple[QueueInfo, Mapping[str, float]]]:
         """The queue and those that it lies in, as far as there are any, each with the limits that it declares."""
         at = self._queues.get(queue)

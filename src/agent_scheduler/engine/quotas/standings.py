@@ -45,13 +45,18 @@ _GROUP: Final = "group"
 MOVES: Final = (
     Move(_GROUP, None, State.WAITS, "It is made, or its phase is Pending."),
     Move(_GROUP, None, State.PROMISED, "It is seen in phase Inqueue: an earlier process has let it in."),
-    Move(_GROUP, State.WAITS, State.PROMISED, "Its turn has come, and its queue has room for what it needs."),
+    Move(
+        _GROUP,
+        State.WAITS,
+        State.PROMISED,
+        "Its turn has come, and its queue has room for what it needs; where it comes last, beside all others who wait.",
+    ),
     Move(
         _GROUP,
         State.PROMISED,
         State.WAITS,
-        "It runs, and no stage of it waits; something else than its queue keeps it out; or its queue has not the room "
-        "for what it needs and its members do not hold.",
+        "It runs, and no stage of it waits; something else than its queue keeps it out; its queue has not the room for "
+        "what it needs and its members do not hold; or it gives way, as it lacks members.",
     ),
     Move(_POD, None, State.GATED, "It is made with the gate."),
     Move(_POD, None, State.WAITS, "It is made without the gate."),
@@ -77,9 +82,10 @@ MOVES: Final = (
         _POD,
         State.LET_IN,
         State.GIVEN_BACK,
-        "It has had no node for queueReservationTimeout; its queue takes no pods; or its group is not there.",
+        "It has had no node for queueReservationTimeout; its queue takes no pods, or could not hold it if it were "
+        "empty; or its group is not there.",
     ),
-    Move(_POD, State.GIVEN_BACK, State.LET_IN, "Its queue takes pods again, or its group is there again."),
+    Move(_POD, State.GIVEN_BACK, State.LET_IN, "Its queue can take it again, or its group is there again."),
     Move(_POD, State.GIVEN_BACK, State.PLACED, "A node is chosen for it, and its queue has room."),
     Move(_POD, State.WAITS, State.PLACED, "A node is chosen for it, and its queue has room."),
     Move(_POD, State.WAITS, State.STANDS_BY, "The same, and its stage has not come."),

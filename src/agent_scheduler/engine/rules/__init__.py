@@ -1,1 +1,1 @@
-"""What several plugins decide alike."""
+"""Rules that several plugins share."""

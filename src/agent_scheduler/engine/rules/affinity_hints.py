@@ -1,7 +1,7 @@
-"""Which events may cure a refusal by InterPodAffinity, and whom they can concern (KEP-4247, KEP-6132).
+"""The events that may resolve a refusal by InterPodAffinity, and the pods that they can concern (KEP-4247, KEP-6132).
 
-A term that chooses namespaces by their labels is taken to speak of any: which namespaces it means is not known here.
-Whom a term speaks of is narrowed down by one label that it requires, if it requires one.
+A term that selects namespaces by their labels is assumed to match any: the matching namespaces are unknown here. The
+pods of a term are narrowed down by one label that it requires, if any.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ..state.nodeinfo import NodeInfo
 from ..state.podinfo import PodInfo
 from ..state.podterms import PodTerm
 
-#: Words that keys begin with: whom the waiting pod's terms speak of, and what other pods' terms find it by.
+#: First words of keys: for the pods that the waiting pod's terms match, and for the terms that match it.
 _WANTS, _IS = "wants", "is"
-#: What stands for every namespace.
+#: Represents every namespace.
 _ANYWHERE = None
-#: A key of pods whose terms choose namespaces by their labels.
+#: A key of pods whose terms select namespaces by their labels.
 _BY_NAMESPACE = "by-namespace"
-#: A word before each topology key of a pod's own terms.
+#: The first word of keys with the topology keys of a pod's own terms.
 _TOPOLOGY = "topology"
-#: A key of pods that any node can suit, whatever domains it belongs to.
+#: A key of pods that any node may suit, whatever its domains.
 _UNTIED = "untied"
 
 
@@ -55,7 +55,7 @@ def affinity_events() -> Sequence[ClusterEventWithHint]:
 
 
 def _means(term: PodTerm, pod: PodInfo) -> bool:
-    """Whether a term may speak of `pod`. One that chooses namespaces by their labels is taken to speak of any."""
+    """Return whether a term may match `pod`. One that selects namespaces by their labels is assumed to match any."""
     match = term.match
     return (
         match.selector is not None
@@ -65,7 +65,7 @@ def _means(term: PodTerm, pod: PodInfo) -> bool:
 
 
 def _gone_terms(before: PodInfo | None, after: PodInfo | None) -> Iterable[PodTerm]:
-    """Anti-affinity that a pod on a node had and has no more: terms may be made of its labels."""
+    """Return the anti-affinity that a pod on a node no longer has: terms may be derived from its labels."""
     if before is None:
         return ()
     had = before.cls.terms.anti_affinity
@@ -73,9 +73,11 @@ def _gone_terms(before: PodInfo | None, after: PodInfo | None) -> Iterable[PodTe
 
 
 def _other_pod(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """A pod on a node came, changed its labels or went: it is now whom affinity wants, or it no longer stands in the
-    way of anti-affinity, the pod's or its own. The last of a kind that goes excuses the next: a pod that needs its
-    like finds any node while there is none of them."""
+    """Queue the pod if a change of another pod may satisfy its affinity or end a conflict of anti-affinity.
+
+    The deletion of the last matching pod helps, too: a pod that matches its own affinity may go to any node while no
+    pod matches.
+    """
     assert isinstance(pod, PodInfo)
     terms = pod.cls.terms
     before, after = (each if isinstance(each, PodInfo) else None for each in (old, new))
@@ -102,9 +104,11 @@ def _own_label(pod: object, old: object | None, new: object | None) -> QueueingH
 
 
 def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """A node that is new, or whose domain is another, for a key of the pod's own terms: it may do, and whoever runs on
-    it stands elsewhere for the pod, whichever other keys the node has. The keys of other pods' terms are not known
-    here: who has no terms itself was refused by those, and any label may be one of them."""
+    """Queue the pod if the node is new, or its domain for a key of the pod's own terms has changed.
+
+    The pod may fit there, and the pods on the node are then in another domain. The keys of other pods' terms are
+    unknown here: a pod without terms was refused by those, so any label may matter.
+    """
     assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
     terms = pod.cls.terms
     if not isinstance(old, NodeInfo):
@@ -116,8 +120,10 @@ def _node(pod: object, old: object | None, new: object | None) -> QueueingHint:
 
 
 def _namespace(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """A namespace came, went or has other labels, and with that terms may speak of other pods: the pod's own terms of
-    those in it, or those of others of the pod, if it is in it."""
+    """Queue the pod if a namespace was added, deleted or relabeled such that terms may match other pods.
+
+    These are the pod's own terms about pods in it, or terms of other pods about this one, if it is in the namespace.
+    """
     assert isinstance(pod, PodInfo)
     infos = [each if isinstance(each, NamespaceInfo) else None for each in (old, new)]
 
@@ -136,7 +142,7 @@ def _namespace(pod: object, old: object | None, new: object | None) -> QueueingH
 
 
 def _keys_of_term(word: str, term: PodTerm) -> Iterable[Key]:
-    """One for each namespace that it speaks of; every pod that it means has one of them among `_keys_of_traits`."""
+    """Return a key for each namespace of a term; `_keys_of_traits` of every matching pod has one of them."""
     match = term.match
     if match.selector is None:
         return ()
@@ -147,14 +153,14 @@ def _keys_of_term(word: str, term: PodTerm) -> Iterable[Key]:
 
 
 def _keys_of_traits(word: str, pod: PodInfo) -> Iterable[Key]:
-    """What terms find a pod by: with and without its namespace, with each of its labels or none."""
+    """Return the keys by which terms find a pod: with and without its namespace, with each of its labels or none."""
     labels = (None, *pod.labels.items())
     return [(word, namespace, label) for namespace in (pod.namespace, _ANYWHERE) for label in labels]
 
 
 def _keys_of_waiting(pod: PodInfo) -> Iterable[Key]:
     terms = pod.cls.terms
-    # All terms of affinity have to speak of a pod, so the first finds whomever they all do.
+    # All terms of affinity must match, so the keys of the first suffice.
     for term in (*terms.affinity[:1], *terms.anti_affinity):
         yield from _keys_of_term(_WANTS, term)
     yield from _keys_of_traits(_IS, pod)

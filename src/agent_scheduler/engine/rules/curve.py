@@ -1,4 +1,4 @@
-"""Scores by a curve over utilisation, which a configuration gives as points: kube-scheduler's `shape`."""
+"""Scores by a curve over utilization, which a configuration gives as points: kube-scheduler's `shape`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from typing import Final
 
 from ..framework.plugin import MAX_NODE_SCORE
 
-#: Per cent.
+#: Percent.
 FULL: Final = 100
 #: The best score in a configuration.
 _BEST: Final = 10
 
 
 def rates_of(shape: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """[utilisation in per cent] what it rates. `shape`: (utilisation, score from 0 to 10), by rising utilisation."""
+    """Return [utilization in percent] its rate.
+
+    `shape` is (utilization, score from 0 to 10) by ascending utilization.
+    """
     return tuple(_on_curve(shape, at) for at in range(FULL + 1))
 
 
 def _on_curve(shape: Sequence[tuple[int, int]], at: int) -> int:
-    """Linear between the points, level before the first and after the last; cut off towards the point before."""
+    """Interpolate between the points, constant before the first and after the last.
+
+    Truncated toward the earlier point.
+    """
     scale = MAX_NODE_SCORE // _BEST
     first, last = shape[0], shape[-1]
     if at <= first[0]:

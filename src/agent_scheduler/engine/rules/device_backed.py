@@ -1,9 +1,8 @@
-"""Scores by how full nodes are, for pods that ask for extended resources that devices stand for (KEP-5004).
+"""Scores by utilization, for pods that request extended resources which devices provide (KEP-5004).
 
-Where a node offers none of such a resource, what counts as offered and taken there are its devices of the resource's
-class. All else is as the score says that is asked (`node_resources_fit`, `balanced_allocation`), which leaves
-these pods to this one: its answers for a row hold for others that offer and have taken as much, and devices do not
-follow from that.
+On a node that offers none of such a resource, its devices of the resource's class count as the offered and taken
+amounts. Everything else is as in the inner score (`node_resources_fit`, `balanced_allocation`), which leaves these pods
+to this one: its answers for a row are shared by rows with equal amounts, which do not determine devices.
 """
 
 from __future__ import annotations
@@ -24,33 +23,33 @@ from ..state.podclass import PodClass
 
 
 class ByFullness(Score):
-    """A score of how full a node is, of some resources; but for the pods that are left to `DeviceBacked`."""
+    """A score by the utilization of some resources, except for the pods that are left to `DeviceBacked`."""
 
     def __init__(self, resources: Iterable[str]) -> None:
         self.counted = tuple(resources)
-        #: Those that devices may stand for.
+        #: The resources that devices may provide.
         self.extended = tuple(each for each in self.counted if is_extended(each))
 
     def prepare(self, pod: PodClass, handle: Handle) -> Any:
         return None if self.extended and backed(self.extended, pod, handle) else self.state_of(pod)
 
     def state_of(self, pod: PodClass) -> Any:
-        """As `prepare`, for any pod."""
+        """Return the state as `prepare`, for any pod."""
         raise NotImplementedError
 
 
 class State(NamedTuple):
-    #: What the score that is asked has compiled.
+    #: The compiled state of the inner score.
     inner: Any
     #: Resources, in the order of the columns that are made of a row.
     resources: tuple[str, ...]
-    #: Those that devices stand for.
+    #: The resources that devices provide.
     backed: frozenset[str]
     devices: Devices
 
 
 def backed(resources: tuple[str, ...], pod: PodClass, handle: Handle) -> frozenset[str]:
-    """Those of the resources that devices stand for, and that the pod asks for."""
+    """Return those of the resources that devices provide and the pod requests."""
     if pod.claims is None or pod.claims.extended is None:
         return frozenset()
     devices = handle.devices
@@ -85,7 +84,7 @@ class DeviceBacked(Score):
 
 
 def _with_devices(state: State, nodes: Columns, row: int) -> Columns:
-    """Columns of the one row, in which devices are what the node offers."""
+    """Return columns of the one row, with devices as the node's offer."""
     node, columns = nodes.nodes[row], nodes.resources
     offers, taken = nodes.offers[row], nodes.taken[row]
     offered, requested, scored = [], [], []

@@ -1,13 +1,12 @@
-"""Whom an event helps that waits for room: the hints and pre-hints of NodeResourcesFit.
+"""The pods that an event helps which wait for room: the hints and pre-hints of NodeResourcesFit.
 
-When a pod on a node ends, room comes free there, so it helps who fits there now. Where pods of lower priority run, it
-may also help who has others evicted: on that node, if the one that ended stood above them, and on any node that is
-refused for want of room, where whoever ended was in the way of a rule that looks at other nodes (spreading, affinity, a
-volume that one pod may use). What these rules would say is not known here; so all that could preempt somebody hear of
-it, but for those whom no node is large enough for.
+The end of a pod on a node frees room there, so it helps pods that fit now. If pods of lower priority run, it may also
+help pods that preempt: on that node, if the ended pod had a higher priority, and on any node without room where the
+ended pod was an obstacle for a rule about other nodes (spreading, affinity, a volume for one pod). The answers of these
+rules are unknown here; so all pods that could preempt are queued, except those for which no node is large enough.
 
-The ledger is read as it is when a pod is asked about, which may be later than the event. More room than at that time
-only comes with another event.
+The ledger is read when a pod is asked, which may be later than the event. More room than at that time implies another
+event.
 """
 
 from __future__ import annotations
@@ -30,32 +29,35 @@ from ..state.podclass import PODS, PodClass
 from ..state.podinfo import PodInfo
 from ..state.records import same
 
-#: Dimension under which each pod is filed once.
+#: Dimension under which each pod has one key.
 _RAREST: Final = "rarest"
-#: Dimension under which pods that may preempt are filed: by their priority, the highest first.
+#: Dimension of pods that may preempt: by their priority, the highest first.
 _PREEMPTING: Final = "preempting"
 
 Room = Mapping[str, int]
 
 
 class FitHints:
-    """Of one plugin. Without a ledger every end of a pod is told to all."""
+    """The hints of one plugin. Without a ledger every end of a pod wakes all."""
 
     def __init__(
         self, wanted: Callable[[PodClass], Room], ledger: Ledger | None, devices: Devices | None
     ) -> None:
-        """`wanted`: what the plugin looks at of a pod's requests. `devices`: None where they stand for no resource."""
+        """Create the hints; `wanted` returns the requests that the plugin checks.
+
+        `devices` is None if devices provide no resource.
+        """
         self._wanted = wanted
         self._ledger = ledger
         self._devices = devices
         self._by_amount = PodIndex(
             keys_of=self._amounts, shared=lambda pod: (pod.cls, pod.priority, pod.preempts)
         )
-        #: What the answers below are true for: a sequence of the ledger, and a node.
+        #: The sequence of the ledger and the node that the answers below hold for.
         self._read: tuple[int, str] = (-1, "")
         self._free: Room = {}
         self._offered: Room = {}
-        #: The most that any node offers, and the sequence for which that is true.
+        #: The largest amounts that any node offers, and the sequence that they hold for.
         self._most: tuple[int, Room] = (-1, {})
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -83,26 +85,26 @@ class FitHints:
         )
 
     def _amounts(self, pod: PodInfo) -> list[Key]:
-        """What the pod wants of each resource, and once more of the one that fewest others want."""
+        """Return the amount of each requested resource, and again that of the rarest one."""
         wanted = self._wanted(pod.cls)
         keys: list[Key] = [Amount(resource, amount) for resource, amount in wanted.items()]
-        # A resource of its own tells nodes apart best, then processors and memory; a place for a pod everybody wants.
+        # An uncommon resource is the most selective, then CPU and memory; every pod requests a place for a pod.
         rarest = min(wanted, key=lambda each: (each in BASE_RESOURCES, each == PODS, each), default=None)
         keys.append(ANYWAY if rarest is None else Amount((_RAREST, rarest), wanted[rarest]))
         if pod.preempts:
             keys.append(Amount(_PREEMPTING, -pod.priority))
-        # Scaling down is read from all that it asks for, ignored or not.
+        # Scaling down reads all requests, including ignored ones.
         keys.extend(
             Amount(resource, amount) for resource, amount in pod.requests.items() if resource not in wanted
         )
         return keys
 
     def _freed(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
-        """The hint for the end of `old`."""
+        """Evaluate the end of `old`."""
         assert isinstance(pod, PodInfo) and isinstance(old, PodInfo)
         ledger = self._ledger
         if ledger is None or not old.node_name:
-            # Room that was kept or assumed somewhere: the pod does not say where.
+            # Reserved or assumed room: the pod does not name the node.
             return QueueingHint.QUEUE
         self._look(ledger, old.node_name)
         wanted = self._wanted(pod.cls)
@@ -114,7 +116,7 @@ class FitHints:
         return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
     def _freed_for(self, event: ClusterEvent, old: PodInfo, new: object) -> AllPods | list[Key]:
-        """The pre-hint: keys of those whom `_freed` may say yes to."""
+        """Return the keys of the pods that `_freed` may queue."""
         ledger = self._ledger
         if ledger is None or not old.node_name:
             return ALL_PODS
@@ -124,7 +126,7 @@ class FitHints:
         return keys
 
     def _look(self, ledger: Ledger, node_name: str) -> None:
-        """See what a node offers and has free. One that is gone has nothing."""
+        """Read the offered and free amounts of a node. A deleted node has none."""
         read = (ledger.sequence, node_name)
         if read == self._read:
             return
@@ -148,7 +150,7 @@ class FitHints:
         return most
 
     def _more_room(self, pod: object, old: object | None, new: object | None) -> QueueingHint:
-        """The pod fits the node when empty, and the node is new or offers more of something that is wanted."""
+        """Queue the pod if it fits the empty node, and the node is new or offers more of a requested resource."""
         assert isinstance(pod, PodInfo) and isinstance(new, NodeInfo)
         offered, wanted = new.allocatable, self._wanted(pod.cls)
         elsewhere: set[str] = set()
@@ -160,13 +162,16 @@ class FitHints:
             return QueueingHint.QUEUE
         before = old.allocatable
         more = any(offered.get(resource, 0) > before.get(resource, 0) for resource in wanted)
-        # What the node no longer offers is the matter of devices from now on.
+        # From now on devices have to provide what the node no longer offers.
         more = more or any(before.get(resource, 0) for resource in elsewhere)
         return QueueingHint.QUEUE if more else QueueingHint.SKIP
 
     def _room(self, event: ClusterEvent, old: NodeInfo | None, new: NodeInfo) -> list[Key]:
-        """A new node: all that want no more of their rarest resource than it offers. A larger one: those who want some
-        of what it has more of, and no more than it offers. Either: those for whom devices may be there instead."""
+        """Return the keys of pods that a new or changed node may help.
+
+        For a new node, pods whose request of their rarest resource is at most its offer. For a larger one, pods that
+        request a grown resource up to the new amount. For either, pods whose resources devices may provide there.
+        """
         offered, before = new.allocatable, {} if old is None else old.allocatable
         if old is None:
             return self._keys_of_room(offered, offered)
@@ -175,12 +180,12 @@ class FitHints:
         return [*(UpTo(resource, MAX_INT64) for resource in gone), *(UpTo(*each) for each in more)]
 
     def _keys_of_room(self, offered: Mapping[str, int], free: Mapping[str, int]) -> list[Key]:
-        """All that want no more of their rarest resource than a node has free, or for whom devices may be there."""
+        """Return the keys of pods whose rarest resource fits the free amounts, or may be provided by devices."""
         room = [UpTo((_RAREST, resource), amount) for resource, amount in free.items()]
         return [ANYWAY, *room, *(UpTo(resource, MAX_INT64) for resource in self._left_to_devices(offered))]
 
     def _left_to_devices(self, offered: Mapping[str, int]) -> list[str]:
-        """The resources that devices may stand for on a node that offers these."""
+        """Return the resources that devices may provide on a node with these offers."""
         devices = self._devices
         known = devices.resources() if devices is not None and devices.classes else ()
         return [resource for resource in known if not offered.get(resource)]
@@ -190,21 +195,21 @@ class FitHints:
 
 
 def _fits(wanted: Room, room: Room, elsewhere: Collection[str]) -> bool:
-    """Whether there is room for all that is wanted, but for what is the matter of devices."""
+    """Return whether there is room for all requests, except those `elsewhere`."""
     return all(
         amount <= room.get(resource, 0) or resource in elsewhere for resource, amount in wanted.items()
     )
 
 
 def met_elsewhere(resources: Iterable[str], devices: Devices) -> frozenset[str]:
-    """Which of them are the matter of devices where a node offers none."""
+    """Return the resources that devices provide where a node offers none."""
     return frozenset(
         each for each in resources if may_be_devices(each) and devices.class_of_resource(each) is not None
     )
 
 
 def _by_devices(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """Devices stand now for a resource that the pod asks for, or no longer do."""
+    """Queue the pod if devices now provide a resource that it requests, or no longer do."""
     assert isinstance(pod, PodInfo) and isinstance(new, DeviceClassInfo)
     before = old if isinstance(old, DeviceClassInfo) else None
     names = new.resources | (before.resources if before is not None else frozenset())
@@ -217,7 +222,7 @@ def _resources_of(event: ClusterEvent, old: DeviceClassInfo | None, new: DeviceC
 
 
 def _less_taken(event: ClusterEvent, old: PodInfo, new: PodInfo) -> list[Key]:
-    """Itself, and those who want any of what a pod on a node asks less of."""
+    """Return the keys of the pod and of pods that request a resource of which an assigned pod now requests less."""
     keys: list[Key] = [Own(new.uid)]
     if new.node_name:
         keys.extend(
@@ -229,7 +234,7 @@ def _less_taken(event: ClusterEvent, old: PodInfo, new: PodInfo) -> list[Key]:
 
 
 def _scaled_down(pod: object, old: object | None, new: object | None) -> QueueingHint:
-    """Own requests went down, or another pod on a node asks for less of something that this one wants."""
+    """Queue the pod if its own requests shrank, or an assigned pod now requests less of a resource that it requests."""
     assert isinstance(pod, PodInfo) and isinstance(old, PodInfo) and isinstance(new, PodInfo)
     if new.uid == pod.uid:
         return QueueingHint.QUEUE

@@ -1,16 +1,15 @@
-"""How much of what is free on a node the target workload cannot use.
+"""Fragmentation: the free amounts of a node that the target workload cannot use.
 
-For GPUs it is the measure of FGD (Weng et al., USENIX ATC'23, "Beware of Fragmentation", section 3): what is free on
-all devices of the node, expected over the kinds of pods that ask for GPUs: all of it for a kind that does not fit,
-else what is free on devices with too little left for it. CPU and memory say whether a kind fits, and count for
-nothing else.
+For GPUs it is the measure of FGD (Weng et al., USENIX ATC'23, "Beware of Fragmentation", section 3): the free amount on
+all devices of the node, as an expectation over the kinds of pods that request GPUs: all of it for a kind that does not
+fit, otherwise the free amount on devices with too little left for it. CPU and memory only decide whether a kind fits.
 
-Where there are no GPUs it is the same idea for amounts that can be divided: as many pods of a kind are thought to
-come as fit, and what is left then cannot be used. A kind counts by how many pods it has and how much each asks for,
-so that a few large ones are not drowned by many small ones. What comes of a pod is measured by the size of the pod: 1
-where all that it takes was of no use to others, less than 0 where it makes useless more than it takes.
+Without GPUs the same idea is applied to divisible amounts: the node is filled with pods of one kind, and the remainder
+is unusable. A kind is weighted by its number of pods and their size, so that a few large ones are not outweighed by
+many small ones. The effect of a pod is relative to its size: 1 if all that it takes was of no use to others, below 0 if
+it makes more unusable than it takes.
 
-A decision is about a node before and after; the states that nodes go through recur, so their measures are kept.
+A decision compares a node before and after; the states of nodes recur, so their measures are kept.
 """
 
 from __future__ import annotations
@@ -33,52 +32,52 @@ from ..state.targetworkload import Kind
 
 Floats = NDArray[np.float64]
 Amounts = tuple[int, ...]
-#: How many of the amounts of CPU and of memory that kinds ask for are there, and which wishes are met.
+#: The numbers of distinct CPU and memory requests of kinds that fit, and the bits of the wishes that are met.
 Level = tuple[int, int, int]
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-#: States of which a measure is kept, of each sort; after so many all are forgotten.
+#: Kept measures of each sort; beyond that all are dropped.
 _KEPT: Final = 1 << 16
-#: What it counts, in devices, if all that a pod takes of a node without GPUs was of no use before.
+#: The value, in devices, if all that a pod takes of a node without GPUs was unusable before.
 _WHOLE_POD: Final = 2.0
 
-#: So that nodes on which nothing changes are worth the same, whatever is lost when their sums are added up.
+#: Ensures equal scores of nodes without a change, despite the rounding of their sums.
 _ROUNDING: Final = 1e-9
 
-#: So much more unusable is as bad as anything; e to the power of a few hundred is too large for a number. A pod that
-#: asks for next to nothing makes useless many times as much as it takes.
+#: The bound of unusable amounts, because e to the power of a few hundred overflows. A pod with tiny requests makes many
+#: times as much unusable as it takes.
 _FAR: Final = 100.0
 
-#: As `reach`: every wish is met.
+#: A `reach` with every wish met.
 EVERYWHERE: Final = -1
 
 
 class Measure:
-    """Of one target workload."""
+    """The measure of one target workload."""
 
     def __init__(self, kinds: Sequence[tuple[Kind, float]], weights: Mapping[str, int]) -> None:
-        """`weights`: those of the resources that are looked at where there are no GPUs."""
+        """Measure these kinds; `weights` are those of the resources on nodes without GPUs."""
         sharing = [(kind, share) for kind, share in kinds if dict(kind.requests).get(GPU)]
         dividing = [(kind, share) for kind, share in kinds if not dict(kind.requests).get(GPU)]
-        #: What kinds ask of nodes: each such wish has a bit, and one of the kinds that have it.
+        #: The kinds' requirements for nodes: each such wish has a bit, and one of the kinds with it.
         self._wishes = {kind.wish: kind for kind, _ in kinds if kind.is_choosy}
         #: The labels by which it tells nodes apart.
         self.labels = frozenset().union(*(kind.reads for kind in self._wishes.values()))
-        #: A text, as that keeps its hash: it is looked up for each row.
+        #: A string because it caches its hash: it is looked up for each row.
         self._reach_key = f"reach of a target workload: {list(self._wishes)}"
         self.resources = tuple(weights)
         self.gpus = _Gpus(sharing, self._bits(sharing))
         self.amounts = _Amounts(dividing, self._bits(dividing), weights)
 
     def _bits(self, kinds: Sequence[tuple[Kind, float]]) -> list[int]:
-        """[kind] the bit of its wish; 0 without any."""
+        """Return [kind] the bit of its wish; 0 without one."""
         place = {wish: bit for bit, wish in enumerate(self._wishes)}
         return [1 << place[kind.wish] if kind.is_choosy else 0 for kind, _ in kinds]
 
     def reach(self, nodes: Columns) -> Sequence[int]:
-        """[row] which of the wishes a node meets, a bit each."""
-        # Not by this object: it would be kept for as long as no node changes.
+        """Return [row] the bits of the wishes that the node meets."""
+        # The key is not this object, which would then be kept until a node changes.
         return nodes.derive(self._reach_key, lambda: self._reach(nodes))
 
     def _reach(self, nodes: Columns) -> Sequence[int]:
@@ -101,14 +100,15 @@ class _Gpus:
         self._bits = bits
         #: [kind]
         self._shares = _shares([share for _, share in kinds])
-        #: [kind] which of the amounts it asks for; [amount] of how many devices how much.
+        #: [kind] the index of its amount; [amount] the share per device and the number of devices.
         self._which = np.array([amounts.index(each[GPU]) for each in asked], dtype=np.intp)
         self._each = np.array([min(amount, WHOLE) for amount in amounts], dtype=np.int64)
         self._devices = np.array([max(1, amount // WHOLE) for amount in amounts], dtype=np.int64)
-        #: What kinds ask for, upwards: between two of these nothing changes for any. And [kind] its place among them.
+        #: The distinct requests of kinds in ascending order: between two of these nothing changes. And [kind] its
+        #: index.
         self._cpu_levels, self._cpu_level = _levels([each.get("cpu", 0) for each in asked])
         self._memory_levels, self._memory_level = _levels([each.get("memory", 0) for each in asked])
-        #: Of nodes as they are: what GPUs have free, upwards, and how much is unusable; and by level.
+        #: The sorted free shares of GPUs and the unusable amount of current nodes; and the latter by level.
         self._before: dict[tuple[Free, int, int, int], tuple[Free, float]] = {}
         self._found: dict[tuple[Free, int, int, int], float] = {}
         self._beside: dict[tuple[Free, int], Free] = {}
@@ -116,9 +116,11 @@ class _Gpus:
         self._fitting: dict[Level, Floats] = {}
 
     def less(self, gpus: Free, cpu: int, memory: int, asked: tuple[int, int, int], reach: int) -> float:
-        """How many thousandths less are unusable with one pod more on a node that has `gpus` free, and so much CPU and
-        memory, of which the pod asks for so much, and for so much of GPUs. Asked for each row that changes and each
-        class, so what can be looked up is."""
+        """Return by how many thousandths the unusable amount shrinks with one more pod on a node.
+
+        The node has `gpus`, `cpu` and `memory` free; `asked` has the pod's CPU, memory and GPU. Called for each changed
+        row and each class, so results are cached.
+        """
         key = (gpus, cpu, memory, reach)
         found = self._before.get(key)
         if found is None:
@@ -140,11 +142,11 @@ class _Gpus:
         return before - (self._unusable(*after) if unusable is None else unusable)
 
     def _level(self, cpu: int, memory: int) -> tuple[int, int]:
-        """How many of the amounts that kinds ask for are there: nodes of one level have room for the same kinds."""
+        """Return the number of distinct requests that fit: nodes of one level have room for the same kinds."""
         return bisect_right(self._cpu_levels, cpu), bisect_right(self._memory_levels, memory)
 
     def _unusable(self, free: Free, cpu: int, memory: int, reach: int) -> float:
-        """Of a level."""
+        """Return the unusable amount at a level."""
         usable = self._usable.get(free)
         if usable is None:
             usable = _keep(self._usable, free, self._usable_of(free))
@@ -155,11 +157,11 @@ class _Gpus:
         return _keep(self._found, (free, *level), sum(free) - float(fitting @ usable))
 
     def unusable(self, gpus: Free, cpu: int, memory: int, reach: int) -> float:
-        """Thousandths, on a node that has these GPUs free and so much else."""
+        """Return the unusable thousandths on a node with these free amounts."""
         return self._unusable(tuple(sorted(gpus)), *self._level(cpu, memory), reach)
 
     def _usable_of(self, free: Free) -> Floats:
-        """[amount] what is free on the devices that are of use to who asks for it."""
+        """Return [amount] the free amount on devices that are of use for requests of it."""
         first = np.searchsorted(free, self._each)
         above = np.append(np.cumsum(free[::-1])[::-1], 0)[first]
         enough = len(free) - first >= self._devices
@@ -167,7 +169,7 @@ class _Gpus:
         return usable
 
     def _fitting_in(self, level: Level) -> Floats:
-        """[amount] the share of kinds that ask for it and fit into what else is free."""
+        """Return [amount] the share of kinds that request it and fit the other free amounts."""
         cpu, memory, reach = level
         fits = (self._cpu_level < cpu) & (self._memory_level < memory) & _reaching(self._bits, reach)
         found: Floats = np.bincount(
@@ -192,8 +194,7 @@ class _Amounts:
         self._found: dict[tuple[Amounts, Amounts, int], float] = {}
 
     def less(self, free: Amounts, offered: Amounts, asked: Amounts, reach: int) -> float:
-        """How much less is unusable with one pod more, on a node that offers so much of each resource and has so much
-        of it free; as devices count."""
+        """Return by how much the unusable amount shrinks with one more pod on a node, in devices."""
         size: float = sum(
             weight * amount / max(whole, 1)
             for weight, amount, whole in zip(self._weights.tolist(), asked, offered, strict=True)
@@ -212,7 +213,7 @@ class _Amounts:
     def _unusable(self, free: Amounts, offered: Amounts, reach: int) -> float:
         left = np.maximum(np.array(free, dtype=np.float64), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # 0/0 is asked for by nobody.
+            # 0/0 occurs for resources that the kind does not request.
             pods = np.floor(np.nanmin(np.where(self._wanted > 0, left / self._wanted, np.inf), axis=1))
         pods = np.where(np.isfinite(pods) & _reaching(self._bits, reach), pods, 0.0)
         wasted = left - pods[:, None] * self._wanted
@@ -226,7 +227,7 @@ def _levels(amounts: Sequence[int]) -> tuple[list[int], NDArray[np.int64]]:
 
 
 def _shares(numbers: Any) -> Floats:
-    """Of a whole; all 0 where there is none."""
+    """Return the numbers divided by their sum; all 0 if it is 0."""
     found = np.array(numbers, dtype=np.float64)
     total = found.sum()
     shares: Floats = found / total if total else found
@@ -245,9 +246,9 @@ def _keep(kept: dict[Key, Value], key: Key, value: Value) -> Value:
 
 
 def score_of(less: float) -> int:
-    """What a node is worth on which so much less is unusable afterwards, in devices.
+    """Return the score of a node whose unusable amount shrinks by `less` devices.
 
-    The sigmoid, cut to whole numbers, is that of the authors' simulator (`fgd_score.go`). The cut matters: nodes that
-    are nearly as good tie, and another score tells them apart.
+    The sigmoid, truncated to integers, is that of the authors' simulator (`fgd_score.go`). Truncation matters: nodes
+    that are nearly equal tie, and another score decides between them.
     """
     return int(MAX_NODE_SCORE / (1.0 + math.exp(min(-less, _FAR))) + _ROUNDING)

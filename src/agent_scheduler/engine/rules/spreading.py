@@ -1,8 +1,8 @@
-"""Topology spread constraints over columns: which nodes count for a constraint, and how many pods are in each domain.
+"""Topology spread constraints over columns: the nodes that count for a constraint, and the pods in each domain.
 
-What is shared by the two halves of PodTopologySpread. Rules are kube-scheduler's (`podtopologyspread`, `common.go`):
-a node counts if it carries the keys of all constraints that are looked at together, and if the constraint's policies
-do not leave it out; pods that are being deleted do not count, and a selector without requirements counts nobody.
+Shared by the two halves of PodTopologySpread. Rules are kube-scheduler's (`podtopologyspread`, `common.go`): a node
+counts if it has the keys of all constraints that are evaluated together, and if the constraint's policies include it;
+pods that are being deleted do not count, and a selector without requirements counts no pod.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ZONE: Final = "topology.kubernetes.io/zone"
 
 
 class DefaultSpread(NamedTuple):
-    """Constraints for pods that have none and that a service or a controller selects; their selector is of these."""
+    """Constraints for pods without their own that a service or a controller selects. Their selector is its."""
 
     constraints: tuple[SpreadConstraint, ...] = ()
     #: Whether nodes without a constraint's key are ranked by the others, rather than last.
@@ -44,30 +44,30 @@ class Counted(NamedTuple):
     """A constraint for one class."""
 
     constraint: SpreadConstraint
-    #: Whom it counts; None: nobody.
+    #: The pods that it counts; None for none.
     kind: PodsMatching | None
-    #: Whether the pod will be counted itself.
+    #: Whether the pod itself will be counted.
     itself: bool
 
 
 class Layout(NamedTuple):
-    """The domains of one constraint, as the nodes are; 0 is none."""
+    """The domains of one constraint on the current nodes; 0 is none."""
 
-    #: The nodes' domains.
+    #: The domains of all nodes.
     all: Domains
-    #: The same, but none where the node does not count.
+    #: The domains of nodes that count; 0 for the others.
     counted: Domains
     #: Domains with a node that counts: their numbers, or all from 1 on.
     known: Rows | slice
-    #: How many these are.
+    #: The number of these domains.
     number: int
 
     def sums(self, each: Counted, nodes: Columns) -> Ints:
-        """[domain] how many pods the constraint counts there. To be read at once."""
+        """Return [domain] the number of pods that the constraint counts there. Valid until the next change."""
         return self.counted.sums(matching(each, nodes), nodes.counted)
 
     def facets(self, each: Counted, nodes: Columns) -> tuple[Ints, ...]:
-        """See `Domains.facets`. Of a node that does not count nobody is counted."""
+        """Return facets as `Domains.facets`; no pods are counted on nodes that do not count."""
         if each.kind is None:
             return (self.all.marks(),)
         facets = self.all.facets(nodes.matching[each.kind])
@@ -75,7 +75,7 @@ class Layout(NamedTuple):
 
 
 class Spreading:
-    """The constraints of a class that are looked at together: those that refuse, or those that rank."""
+    """The constraints of a class that are evaluated together: those that refuse, or those that rank."""
 
     __slots__ = ("_keys", "_pod", "counted", "lenient")
 
@@ -86,7 +86,7 @@ class Spreading:
         self.lenient = lenient
 
     def carriers(self, nodes: Columns) -> Bools:
-        """[row] whether it has the keys of all constraints, or need not."""
+        """Return [row] whether the node has the keys of all constraints, or need not."""
         return nodes.derive(("carriers", self._keys), lambda: self._carriers(nodes))
 
     def _carriers(self, nodes: Columns) -> Bools:
@@ -100,7 +100,7 @@ class Spreading:
         chooses = constraint.honors_affinity and (
             pod.node_selector or (pod.affinity and pod.affinity.required)
         )
-        # Classes whose policies leave nothing out share one.
+        # Classes whose policies exclude nothing share one layout.
         whose = pod if chooses or constraint.honors_taints else None
         key = (
             "layout",
@@ -124,7 +124,7 @@ class Spreading:
         return Layout(every, Domains(counted, span), known if number < span - 1 else slice(1, None), number)
 
     def _included(self, constraint: SpreadConstraint, nodes: Columns) -> Bools:
-        """[row] which of the carriers count for one constraint."""
+        """Return [row] whether a carrier counts for one constraint."""
         pod, mask = self._pod, self.carriers(nodes)
         if constraint.honors_affinity:
             if pod.node_selector:
@@ -132,21 +132,21 @@ class Spreading:
             if pod.affinity is not None and pod.affinity.required is not None:
                 mask = mask & match_selector(pod.affinity.required, nodes, nodes.all_rows())
         if constraint.honors_taints:
-            ids = nodes.taints[: nodes.size]  # first: reading them may give some
+            ids = nodes.taints[: nodes.size]  # Read first because reading may intern taints.
             admitted = [schedulable(taints, pod.tolerations) for taints in nodes.interns.taints]
             mask = mask & np.array(admitted)[ids]
         return mask
 
 
 def matching(each: Counted, nodes: Columns) -> Ints:
-    """[row] how many pods the constraint counts there."""
+    """Return [row] the number of pods that the constraint counts there."""
     if each.kind is None:
         return nodes.derive("nobody", lambda: np.zeros(nodes.capacity, dtype=np.int64))
     return nodes.matching[each.kind]
 
 
 def spreading(pod: PodClass, handle: Handle, defaults: DefaultSpread, *, required: bool) -> Spreading | None:
-    """What the class has to look at, by its own constraints or by default; None where that is nothing."""
+    """Return the class's own or default constraints of a sort; None without any."""
     if pod.spread:
         own = (each for each in pod.spread if each.required is required)
         counted = tuple(_counted(pod, each, handle) for each in own)

@@ -1,7 +1,7 @@
-"""VolumeBinding's score: what share of a node's storage the pod's claims would take (KEP-4049), by a curve.
+"""VolumeBinding's score: the share of a node's storage that the pod's claims would take (KEP-4049), by a curve.
 
-For static volumes that is the share of those that the claims get there, else the share of the pools where their volumes
-would be made. Each class counts the same.
+For static volumes it is the share of those that the claims get there, otherwise the share of the pools where their
+volumes would be provisioned. All classes have equal weight.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..volumes.matching import find_matching_volumes
 from ..volumes.provisioning import free_capacity
 from .curve import FULL
 
-#: Class -> what is asked for and what there is, in bytes.
+#: Class -> requested and available bytes.
 Shares = dict[str, tuple[int, int]]
 
 
 def score(plan: Plan, catalogue: Catalogue, rates: Sequence[int], nodes: Columns, rows: Rows) -> Ints:
-    """`rates`: what each share, in per cent, is worth. For `rows` that the filter has let pass."""
+    """Score `rows` that passed the filter; `rates` is the value of each share in percent."""
     found: Ints = np.zeros(rows.shape[0], dtype=np.int64)
     for position, row in enumerate(rows.tolist()):
         node = nodes.nodes[row]

@@ -1,7 +1,7 @@
-"""Which taints a pod tolerates: shared by NodeUnschedulable, TaintToleration and PodTopologySpread.
+"""Toleration of taints, shared by NodeUnschedulable, TaintToleration and PodTopologySpread.
 
 The rule is `Toleration.ToleratesTaint` of k8s.io/api: an empty key or effect in the toleration matches any, the
-operator is Equal unless said otherwise, and Lt and Gt compare integers (KEP-5471).
+operator is Equal by default, and Lt and Gt compare integers (KEP-5471).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def schedulable(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether every taint that keeps pods away is tolerated."""
+    """Return whether every taint that repels pods is tolerated."""
     return all(
         tolerated(taint, tolerations) for taint in taints if taint.effect in ("NoSchedule", "NoExecute")
     )

@@ -1,8 +1,8 @@
-"""Sums over topology domains: what stands on the nodes that share a value of a label.
+"""Sums over topology domains: counts on the nodes that share a value of a label.
 
-Of the counts that are summed few change from one question to the next. So sums are kept, with the counts that they
-were made of, and only what differs is added. Rows that may have changed are in a log; where these are many, to compare
-all counts still costs but a tenth of adding all up.
+Few of the counts change from one query to the next. So sums are kept with the counts that they were computed from, and
+only differences are added. Rows that may have changed are in a log; if these are many, comparing all counts still costs
+only a tenth of summing them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ..state.columns import Columns, Ints, Rows
 from ..state.rowlog import RowLog
 
-#: Counts that are added one by one; after more all are added up.
+#: Up to this number changed counts are added one by one; with more all are summed again.
 _ONE_BY_ONE: Final = 32
 
 #: Columns of counts whose sums are kept.
@@ -24,50 +24,52 @@ _SUMS_KEPT: Final = 64
 
 @dataclass(slots=True)
 class _Kept:
-    """Sums of `counts`, a column that lives for as long as this."""
+    """Sums of `counts`, a column that is referenced as long as this exists."""
 
     counts: Ints
-    #: The counts that were added, and what came of them.
+    #: The counts that were added, and their sums.
     before: Ints
     sums: Ints
-    #: Up to where the log has been read.
+    #: The position up to which the log has been read.
     position: int
 
 
 class Domains:
-    """The domains of one topology key. `of[row]` is the row's domain, from 1 up; 0 where it has none."""
+    """The domains of one topology key. `of[row]` is the row's domain, from 1 up; 0 if it has none."""
 
     __slots__ = ("_asked", "_distinct", "_here", "_kept", "_marks", "_single", "_span", "of")
 
     def __init__(self, of: Ints, span: int = 0) -> None:
-        """`span`: one more than the largest domain that is asked about; by default than the largest there is."""
+        """Store the domains; `span` is one more than the largest possible domain, by default the largest present."""
         self.of = of
         self._span = span or int(of.max(initial=0)) + 1
-        #: The rows that were asked about last, and their domains.
+        #: The rows of the last query, and their domains.
         self._asked: Rows | None = None
         self._here: Ints = of
-        #: How many these are; None until somebody asks.
+        #: The number of these domains; None before the first query.
         self._distinct: int | None = None
-        #: By the identity of the columns.
+        #: Sums by the identity of the columns.
         self._kept: dict[int, _Kept] = {}
         self._marks: Ints | None = None
-        #: Whether no two rows share a domain. Like the marks, None until somebody asks.
+        #: Whether no two rows share a domain. Like the marks, None before the first query.
         self._single: bool | None = None
 
     @staticmethod
     def along(key: str, nodes: Columns) -> Domains:
-        """Those of a label, as the nodes are."""
+        """Return the domains of a label on the current nodes."""
         return nodes.derive(("domains", key), lambda: Domains(_numbered(nodes.label(key)[: nodes.size])))
 
     def here(self, rows: Rows) -> Ints:
-        """The domain of each of `rows`. Kept, as the same are asked about again and again: not to be written to, and
-        neither are the rows."""
+        """Return the domain of each of `rows`.
+
+        Cached for repeated queries: neither it nor the rows may be written to.
+        """
         if rows is not self._asked:
             self._asked, self._here, self._distinct = rows, self.of[rows], None
         return self._here
 
     def distinct(self, rows: Rows) -> int:
-        """How many domains `rows` have, none counted as one."""
+        """Return the number of domains of `rows`, where no domain counts as one."""
         here = self.here(rows)
         if self._distinct is None:
             seen = np.zeros(self._span, dtype=np.bool_)
@@ -76,15 +78,16 @@ class Domains:
         return self._distinct
 
     def marks(self) -> Ints:
-        """[row] 1 where it has a domain, else 0. Always the same array."""
+        """Return [row] 1 if it has a domain, otherwise 0. Always the same array."""
         if self._marks is None:
             self._marks = (self.of != 0).astype(np.int64)
         return self._marks
 
     def facets(self, counts: Ints) -> tuple[Ints, ...]:
-        """[row] numbers of which the sum of `counts` in a row's domain is made, and whether it has one.
+        """Return [row] facets that determine the sum of `counts` in a row's domain, and whether it has one.
 
-        Where nodes are domains these are the counts, as nodes with as many pods are alike; else the domains.
+        If nodes are domains these are the counts, because nodes with equal counts are interchangeable; otherwise the
+        domains.
         """
         return (self.marks(), counts) if self._are_rows() else (self.of,)
 
@@ -94,8 +97,11 @@ class Domains:
         return self._single
 
     def sums(self, counts: Ints, changes: RowLog) -> Ints:
-        """[domain] sum of a column of counts; 0 for domain 0, which is none. To be read at once: it is brought up to
-        date in place. `changes`: the rows whose counts may have changed, always the same log for a column."""
+        """Return [domain] the sum of a column of counts; 0 for domain 0, which is none.
+
+        Valid until the next call, which updates it in place. `changes` has the rows whose counts may have changed,
+        always the same log for a column.
+        """
         kept = self._kept.get(id(counts))
         if kept is None:
             if len(self._kept) >= _SUMS_KEPT:
@@ -116,7 +122,7 @@ class Domains:
                 before[:] = counts[: before.shape[0]]
                 sums[:] = self._summed(before)
                 return
-        # A domain may be there more than once, so they are not added all at once.
+        # A domain may occur more than once, so they are not added all at once.
         for row in rows:
             count = counts.item(row)
             more = count - before.item(row)
@@ -134,7 +140,7 @@ class Domains:
 
 
 def _numbered(values: Ints) -> Ints:
-    """The same with the numbers 1, 2 and so on in the place of those that there are, so that sums take little room."""
+    """Renumber the values as 1, 2 and so on, so that sums take little space."""
     there, places = np.unique(values, return_inverse=True)
     numbered: Ints = places if there.shape[0] and there[0] == 0 else places + 1
     return numbered

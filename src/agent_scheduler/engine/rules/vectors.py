@@ -1,5 +1,8 @@
-"""Scores that compare nodes of different sizes by what is free there, each amount as a fraction of the most that any
-node offers: 100 times a number that falls with every amount that is free, cut to a whole one."""
+"""Scores that compare nodes of different sizes by their free amounts.
+
+Each amount is a fraction of the largest that any node offers. The score is 100 times a number that falls with every
+free amount, truncated to an integer.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +16,27 @@ from ..framework.plugin import MAX_NODE_SCORE, Depends, Score
 from ..state.columns import Columns, Ints, Rows
 from ..state.podclass import PodClass
 
-#: So that a sum of fractions which is a whole number in truth is not cut to the one below.
+#: Keeps a sum of fractions that is an exact integer from being truncated to the one below.
 _ROUNDING: Final = 1e-9
 
 
 class Falling(NamedTuple):
-    """`best` less so much for each unit that is free, of each column."""
+    """`best` minus the slope of each column for each of its free units."""
 
     best: float
     slopes: tuple[tuple[int, float], ...]
-    #: How many columns rows have that have all of these.
+    #: The number of columns of rows that have all of these.
     columns: int
 
 
 class OfVectors(Score):
-    """Common part."""
+    """The common part of the scores."""
 
     depends = Depends.ROOM
     normalize = None
 
     def __init__(self, weights: Mapping[str, int]) -> None:
-        """`weights`: those of the resources that are looked at; one that no node offers is left out."""
+        """Store the weights of the counted resources; one that no node offers is left out."""
         self._weights = dict(weights)
 
     def prepare(self, pod: PodClass, handle: Handle) -> Falling | None:
@@ -47,8 +50,10 @@ class OfVectors(Score):
         return Falling(best, tuple(slopes), 1 + max(slopes)[0]) if slopes else None
 
     def _of(self, asked: float, weight: float) -> tuple[float, float]:
-        """What a resource adds to the best score, and takes off it on a node of which all is free. `asked` is a
-        fraction of the most, `weight` one of all weights."""
+        """Return the part of a resource in the best score, and its reduction on a completely free node.
+
+        `asked` is a fraction of the largest amount, `weight` one of all weights.
+        """
         raise NotImplementedError
 
     def score(self, state: Falling, nodes: Columns, rows: Rows) -> Ints:
@@ -66,5 +71,5 @@ class OfVectors(Score):
 
 
 def _known(state: Falling, nodes: Columns) -> list[tuple[int, float]]:
-    """Without resources that came with a node which the rows are older than: none of them offers these."""
+    """Return the slopes without resources newer than the rows: none of the rows offers these."""
     return [(index, slope) for index, slope in state.slopes if index < nodes.resources]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ..gangs.group import needed
+from ..state.asks import needed
 from .demand import requests_of
 from .model import READY, Job, Task, TaskStatus
 
@@ -42,13 +42,14 @@ def wanted_next(session: Session, job: Job) -> Sequence[Task]:
     """The pending tasks that are of use to a job only together: those that it, or its next sub-group, lacks of its
     minimums, or else its next one. None with another gate than that of its queue, and none that asks for nothing."""
     tiers = session.tiers
-    pending = tiers.in_pending_order(
-        job,
-        [
-            task
-            for task in job.by_status[TaskStatus.PENDING].values()
-            if not task.best_effort and (not task.gated or task.only_queue_gate)
-        ],
+    may_be_lent = [
+        task
+        for task in job.by_status[TaskStatus.PENDING].values()
+        if not task.best_effort and (not task.gated or task.only_queue_gate)
+    ]
+    # Before members behind the gate of their queue come those without a gate: their room in the queue is kept for them.
+    pending = sorted(
+        tiers.in_pending_order(job, may_be_lent), key=lambda task: (task.pod.stands_by, task.gated)
     )
     if tiers.job_ready(job):
         sub_job = pending[0].sub_job if pending else None

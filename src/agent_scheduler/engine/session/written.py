@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import COMPLETED
 
-from ..gangs.group import needed
 from ..quotas.book import QuotaBook
 from ..quotas.headroom import Headroom
-from ..quotas.vector import Total, Vector, add_to
+from ..quotas.vector import Total, Vector, add_to, plus
+from ..state.asks import needed
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..verdicts import Verdict, Wait, by_nodes, by_queue, of_own_gates, others_gated, too_few
+from .demand import requests_of
 from .lending import may_hold, wanted_next
 from .model import READY, Job, Task, TaskStatus
 from .settled import STRIDE
@@ -159,11 +160,13 @@ def wanting_nodes(
     beside what is `reserved`, for else they would not: the minimum of their gang, or, where it has that, the pod."""
     if verdict is not None and not verdict.wants_nodes:
         return []
-    asking = [task for task in _waiting(job) if task.uid not in held and task.uid not in reserved]
+    waiting = _waiting(job)
+    asking = [task for task in waiting if task.uid not in held and task.uid not in reserved]
     if verdict is None:
         return list({id(task.request): (task.uid, task.request) for task in asking}.values())
     first, _ = _needed(job, asking)
-    return [(first[0].uid, _wanted(job, first))] if first else []
+    kept = [task for task in waiting if task.uid in reserved]
+    return [(first[0].uid, _wanted(job, first, kept))] if first else []
 
 
 def holds(
@@ -264,7 +267,9 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
     first, others = _needed(job, waiting)
     # Members that lack others take no room from who waits behind them, but what is reserved for them.
     taking = [task for task in first if headroom.is_kept(task.uid)] if _lacks_members(job) else first
-    short = headroom.take(job.queue, _wanted(job, taking), [task.uid for task in taking], job.uid)
+    kept = [task for task in others if headroom.is_kept(task.uid)]
+    wanted = _wanted(job, taking, kept)
+    short = headroom.take(job.queue, wanted, [task.uid for task in taking], job.uid)
     if short is not None:
         hold = by_queue(short)
         return {task.uid: hold for task in waiting}
@@ -308,16 +313,18 @@ def _needed(job: Job, waiting: Iterable[Task]) -> tuple[list[Task], list[Task]]:
 _HAS: Final = tuple(status for status in READY if status is not TaskStatus.ALLOCATED)
 
 
-def _wanted(job: Job, first: Iterable[Task]) -> Vector:
-    """What they ask for, and at least what the group says that it needs to run, until it has its minimum: it is Inqueue
-    still in the session in which it gets that."""
+def _wanted(job: Job, first: Iterable[Task], kept: Iterable[Task]) -> Vector:
+    """What the `first` ask for. Until the group has its minimum, it is at least what the group says that it needs to
+    run, less what its members have, and what is kept for other members than these. A group is Inqueue still in the
+    session in which it gets its minimum."""
     total: Total = {}
     for task in first:
         add_to(total, task.request)
     waits = job.is_pending or (job.is_inqueue and job.in_statuses(_HAS) < job.minimum)
     if job.min_resources is not None and waits:
+        held = plus(job.allocated, requests_of(kept))
         for resource, amount in job.min_resources.items():
-            least = amount - job.allocated.get(resource, 0)
+            least = amount - held.get(resource, 0)
             if least > total.get(resource, 0):
                 total[resource] = least
     return total

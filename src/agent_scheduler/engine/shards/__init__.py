@@ -1,1 +1,1 @@
-"""Which scheduler uses which nodes: the rules that all agree on, and what one of them may use now."""
+"""The division of nodes among schedulers: the rules that all follow, and the nodes that one of them may use now."""

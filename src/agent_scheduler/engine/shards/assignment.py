@@ -1,7 +1,7 @@
-"""Assigns nodes to shards, which take them in their turns. `planning` has the rules.
+"""Assigns nodes to shards, which take them in turns. `planning` has the rules.
 
-What a shard's policies make of a row is kept, and judged anew only where the row has changed; which rows are taken is
-worked out anew for all of them, without being sorted.
+The results of a shard's policies for a row are kept, and evaluated again only if the row has changed; the taken rows
+are computed again for all shards, without sorting.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from .policies import POINTS, Flags, Ints, Nodes, Rows, Rules
 from .settings import PlanSettings
 from .specs import NO_SHARD
 
-#: In the place of a turn's number: none has the row.
+#: The turn of a row that no shard takes.
 NO_TURN: Final = 2**15 - 1
-#: Bits of `Assignment.flags`: some shard's filters accept the node; those of the shard that it is in do; it may be
-#: assigned.
+#: Bits of `Assignment.flags`: some shard's filters accept the node; those of its current shard do; it may be assigned.
 WANTED: Final = 1
 KEEPS: Final = 2
 ASSIGNABLE: Final = 4
 #: Ranks of names are below 2 to this power.
 _RANK_BITS: Final = 32
-#: Sums of capacity are kept below it. No single amount is near it (`engine.state.requests.NODE_LIMIT`).
+#: Sums of capacity stay below this. No single amount is near it (`engine.state.requests.NODE_LIMIT`).
 _SUM: Final = 2**62
 
 CHOSEN: Final = "chosen"
@@ -36,43 +35,45 @@ LEFTOVER: Final = "leftover"
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """The number of a shard, and by what right it takes nodes."""
+    """The number of a shard, and the rule by which it takes nodes."""
 
     shard: int
     kind: str
 
 
 class _Shard:
-    """One shard of the settings: its rules, what they make of each row, and how much it has taken."""
+    """One shard of the settings: its rules, their results for each row, and the nodes that it has taken."""
 
     __slots__ = ("count", "number", "passes", "points", "room", "rules")
 
     def __init__(self, number: int, rules: Rules) -> None:
         self.number = number
         self.rules = rules
-        #: [row] its score, which counts twice, so that between two of them is the place of a tie that is won; whether
-        #: the filters accept it.
+        #: [row] its score, doubled so that the odd bonus of the current shard decides ties; whether the filters accept
+        #: it.
         self.points: Ints = np.zeros(0, dtype=np.int64)
         self.passes: Flags = np.zeros(0, dtype=bool)
-        #: Nodes that it has taken, and what is left of its budget by resource, empty if it has none.
+        #: The number of its nodes, and its remaining budget by resource, empty without a budget.
         self.count = 0
         self.room: dict[str, int] = {}
 
     def begin(self) -> None:
-        """Nothing is taken."""
+        """Reset: nothing is taken."""
         self.count, self.room = 0, dict(self.rules.limits.budget or {})
 
     def grow(self, capacity: int) -> None:
         self.points, self.passes = grown(self.points, capacity), grown(self.passes, capacity)
 
     def least(self, there: int) -> int:
-        """Its minimum, where so many nodes are there to be given."""
+        """Return its minimum if `there` nodes can be assigned."""
         most = self.rules.limits.most_of(there)
         return self.rules.limits.least if most is None else min(self.rules.limits.least, most)
 
     def take(self, rows: Rows, most: int | None, columns: NodeColumns) -> Rows:
-        """Those of `rows` with the highest score, and of equals the first by name; `most` at the most, None being all,
-        and what the budget allows."""
+        """Return the rows with the highest score, ties by name.
+
+        At most `most` of `rows` (None for all), within the budget.
+        """
         if self.room:
             sizes = columns.offered
             taken = _fitting(rows[np.argsort(self._order(rows, columns))], most, self.room, sizes)
@@ -87,20 +88,20 @@ class _Shard:
         return taken
 
     def _order(self, rows: Rows, columns: NodeColumns) -> Ints:
-        """Of each, the lower, the sooner it is taken. No two are equal."""
+        """Return a sort key for each row: lower is taken first; keys are unique."""
         order: Ints = columns.ranks[rows] - (self.points[rows] << _RANK_BITS)
         return order
 
 
 class Assignment:
-    """Owner of which row is in which shard.
+    """Owns the assignment of rows to shards.
 
-    Invariant, after `update`: a row's turn is the first which it would be taken by, if each took the best of what those
-    before it left.
+    Invariant, after `update`: a row's turn is the first that would take it, if each took the best rows that earlier
+    turns left.
     """
 
     def __init__(self, settings: PlanSettings, numbers: Sequence[int], columns: NodeColumns) -> None:
-        """`numbers`: of the shards. `update` has to be called with every row first."""
+        """Prepare the assignment; `numbers` are those of the shards. Call `update` with every row first."""
         self._columns = columns
         self._shards = [
             _Shard(number, Rules(shard, margin=settings.stickiness.margin))
@@ -111,20 +112,21 @@ class Assignment:
         right = [*(Turn(each, CHOSEN) for each in numbers), *(Turn(each, MINIMUM) for each in numbers)]
         if self._leftover is not None:
             right.append(Turn(self._leftover.number, LEFTOVER))
-        #: By number.
+        #: The turns by number.
         self.turns = tuple(right)
         self._shard_of = np.array([turn.shard for turn in right], dtype=np.int32)
-        #: [number] whether it is one of the settings; the last two are for others, and for no shard at -1.
+        #: [number] whether it is a shard of the settings; the last two are for others, and for no shard at -1.
         self._is_ours: Flags = np.zeros(max(numbers) + 3, dtype=bool)
         self._is_ours[list(numbers)] = True
         self._bonus = 2 * round(settings.stickiness.gain * POINTS) + 1
         self._assignable_states, self._retained_states = _treatments(settings)
-        #: [row] the number of its turn; the number of its shard, if only because it stays there. Replaced by `update`.
+        #: [row] the number of its turn; the number of its shard, including one where it only stays. Replaced by
+        #: `update`.
         self.turn: NDArray[np.int16] = np.zeros(0, dtype=np.int16)
         self.owner: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         #: [row] bits.
         self.flags: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
-        #: [row] whether it may be assigned to a shard; whether it stays in the one that has it, and counts nowhere.
+        #: [row] whether it may be assigned to a shard; whether it stays in its current one without counting anywhere.
         self._assignable: Flags = np.zeros(0, dtype=bool)
         self._retained: Flags = np.zeros(0, dtype=bool)
 
@@ -137,14 +139,14 @@ class Assignment:
         return {mark for shard in self._shards for mark in shard.rules.marks}
 
     def counts(self) -> Mapping[int, int]:
-        """By the shards' numbers, how many nodes are in it, with those that only stay."""
+        """Return the number of nodes of each shard by its number, including those that only stay."""
         found = {shard.number: shard.count for shard in self._shards}
         for number in self.owner[self._retained].tolist():
             found[number] += 1
         return found
 
     def short(self) -> Mapping[int, int]:
-        """By the shards' numbers, how many nodes it lacks of its minimum; only those that do."""
+        """Return by how many nodes each shard is below its minimum, by its number; only those that are."""
         lacking = {shard.number: shard.rules.limits.least - shard.count for shard in self._shards}
         return {number: count for number, count in lacking.items() if count > 0}
 
@@ -159,7 +161,7 @@ class Assignment:
                 shard.grow(capacity)
 
     def update(self, rows: Rows, spec: NDArray[np.int32]) -> None:
-        """`rows`: those that may have changed in any way. `spec`: [row] the number of the shard that it is in now."""
+        """Assign the rows, of which `rows` may have changed. `spec` is [row] the number of its current shard."""
         self._evaluate(rows, spec[rows])
         self.turn = np.full(spec.shape[0], NO_TURN, dtype=np.int16)
         self._assign()
@@ -169,7 +171,7 @@ class Assignment:
         self.owner = np.where(self._retained, spec, owner)
 
     def _evaluate(self, rows: Rows, spec: NDArray[np.int32]) -> None:
-        """Whether `rows` may be assigned, and by each shard's policies their scores and whether they pass."""
+        """Evaluate whether `rows` may be assigned, their scores and whether they pass, for each shard's policies."""
         state = self._columns.state[rows]
         assignable = self._assignable_states[state]
         self._assignable[rows] = assignable
@@ -190,8 +192,7 @@ class Assignment:
         self.flags[rows] = WANTED * wanted + KEEPS * keeps + ASSIGNABLE * assignable
 
     def _assign(self) -> None:
-        """Have each shard take of those that its filters accept, those that lack of their minimum take of the rest, and
-        then the shard for what is left."""
+        """Assign by filters, then fill minimums from the remaining nodes, then give the rest to the leftover shard."""
         free = self._assignable.copy()
         there = left = int(np.count_nonzero(free))
         leasts = [shard.least(there) for shard in self._shards]
@@ -199,7 +200,7 @@ class Assignment:
         for turn, (shard, least) in enumerate(zip(self._shards, leasts, strict=True)):
             shard.begin()
             owed -= least
-            # Left for the minimums of others, but for what an own one may take before a later one.
+            # The rest is reserved for the minimums of other shards; a shard may fill its own minimum before later ones.
             spare = max(left - short - owed, min(least, left - short))
             most = shard.rules.limits.most_of(there)
             self._take(turn, shard, free, free & shard.passes, spare if most is None else min(spare, most))
@@ -222,7 +223,7 @@ class Assignment:
 
 
 def _fitting(rest: Rows, most: int | None, budget: Mapping[str, int], sizes: Mapping[str, Ints]) -> Rows:
-    """Of `rest`, in that order, each that fits beside those before it."""
+    """Return those of `rest`, in that order, that fit beside the ones before them."""
     room, left = dict(budget), rest.shape[0] if most is None else most
     found = [rest[:0]]
     while left > 0:
@@ -230,7 +231,7 @@ def _fitting(rest: Rows, most: int | None, budget: Mapping[str, int], sizes: Map
             rest = rest[sizes[resource][rest] <= amount]
         if not rest.shape[0]:
             break
-        # Those that follow one another as long as all fit: the first does. No more than what sums up in 63 bits.
+        # Takes consecutive rows as long as all fit, at least the first. The sums stay within 63 bits.
         largest = max((int(sizes[resource][rest].max()) for resource in room), default=0)
         fitting = min(left, rest.shape[0], _SUM // max(1, largest))
         sums = {resource: np.cumsum(sizes[resource][rest[:fitting]]) for resource in room}
@@ -244,7 +245,7 @@ def _fitting(rest: Rows, most: int | None, budget: Mapping[str, int], sizes: Map
 
 
 def _treatments(settings: PlanSettings) -> tuple[Flags, Flags]:
-    """By the state of a node, whether it may be assigned, and whether it may stay in a shard that has it."""
+    """Return by a node's state whether it may be assigned, and whether it may stay in its shard."""
     treatments = ((CORDONED, settings.cordoned_nodes), (NOT_READY, settings.not_ready_nodes))
     assignable, retained = np.zeros(STATES, dtype=bool), np.zeros(STATES, dtype=bool)
     for state in range(STATES):

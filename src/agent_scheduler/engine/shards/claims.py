@@ -1,17 +1,17 @@
-"""The rules by which schedulers share nodes without ever sharing one.
+"""The rules by which schedulers divide nodes without ever sharing one.
 
-A scheduler uses a node only while it has claimed it, which is to say that the node stands in `status.nodesInUse` of its
-shard. The rules:
+A scheduler uses a node only while it has claimed it, which means that `status.nodesInUse` of its shard has the node.
+The rules:
 
-- it claims what its shard desires and no other has claimed (Volcano's `desired - in use by others`);
-- where several shards desire a node that none has claimed, the first of them by name claims it, and the others wait.
-  One that has a node keeps it for as long as its own shard desires it, so that two that overlap settle and never swap;
-- it gives a claim back when its shard no longer desires the node and nothing of its own is under way there;
-- what a dead scheduler has claimed counts as free (`Liveness`).
+- it claims the nodes that its shard desires and no other has claimed (Volcano's `desired - in use by others`);
+- if several shards desire an unclaimed node, the first of them by name claims it, and the others wait. A shard with a
+  node keeps it as long as its own spec desires it, so that overlapping shards settle and never swap;
+- it releases a claim when its shard no longer desires the node and no operation of its own is in progress there;
+- claims of a dead scheduler count as free (`Liveness`).
 
-Claiming takes two steps, since no write can depend on another's object: write the claim, then read what all others have
-claimed. Of two that claim a node at the same time at least one reads the other's claim and withdraws. If both
-do, the second rule lets one of them try again.
+Claiming takes two steps, because no write can depend on another object: write the claim, then read the claims of all
+others. If two claim a node at the same time, at least one reads the other's claim and withdraws. If both do, the second
+rule lets one of them try again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Names = frozenset[str]
 
 
 class Liveness(Enum):
-    """What is known of the scheduler of a shard.
+    """The state of the scheduler of a shard, as far as known.
 
-    UNKNOWN is of one without a lease, as Volcano's schedulers are: it is never taken for dead.
+    UNKNOWN is a scheduler without a lease, such as Volcano's: it never counts as dead.
     """
 
     ALIVE = "alive"
@@ -49,12 +49,12 @@ class Other:
 
     @property
     def claims(self) -> Names:
-        """What no other scheduler may use."""
+        """The nodes that no other scheduler may use."""
         return frozenset() if self.liveness is Liveness.DEAD else self.in_use
 
     @property
     def contends(self) -> bool:
-        """Whether it may come to claim what it desires: a scheduler uses it, or has used it."""
+        """Whether it may claim the nodes that it desires: a scheduler uses it, or has used it."""
         return self.liveness is Liveness.ALIVE or (self.liveness is Liveness.UNKNOWN and bool(self.in_use))
 
 
@@ -63,20 +63,20 @@ def other(shard: NodeShard, liveness: Liveness = Liveness.UNKNOWN) -> Other:
 
 
 def claimed(others: Iterable[Other]) -> Names:
-    """All that they have claimed."""
+    """Return all nodes that they have claimed."""
     return frozenset().union(*(each.claims for each in others))
 
 
 def available(desired: Names, others: Iterable[Other]) -> Names:
-    """What a shard desires and no other has claimed."""
+    """Return the nodes that a shard desires and no other has claimed."""
     return desired - claimed(others)
 
 
 def share(name: str, desired: Names, held: Names, others: Iterable[Other]) -> Names:
-    """What the scheduler of the shard `name`, which has claimed `held`, may have from now on.
+    """Return the nodes that the scheduler of the shard `name`, which has claimed `held`, may have from now on.
 
-    Of `held` it leaves out only what is no longer desired: a claim that was read back and found to be no other's is
-    not lost to one that came later.
+    Of `held` it drops only nodes that are no longer desired: a claim that was read back and confirmed as exclusive is
+    not lost to a later one.
     """
     others = tuple(others)
     before_us = frozenset().union(*(each.desired for each in others if each.contends and each.name < name))
@@ -84,7 +84,7 @@ def share(name: str, desired: Names, held: Names, others: Iterable[Other]) -> Na
 
 
 def status(desired: Names, in_use: Names, *, now: str) -> NodeShardStatus:
-    """The status to write; names in order. `now` is RFC 3339."""
+    """Return the status to write, with sorted names. `now` is RFC 3339."""
     return NodeShardStatus(
         last_update_time=now,
         nodes_in_use=tuple(sorted(in_use)),
@@ -94,7 +94,7 @@ def status(desired: Names, in_use: Names, *, now: str) -> NodeShardStatus:
 
 
 def tells_the_same(one: NodeShardStatus, than: NodeShardStatus) -> bool:
-    """Whether two statuses name the same nodes, in whatever order and at whatever time."""
+    """Return whether two statuses name the same nodes, in any order and at any time."""
     return all(
         set(mine or ()) == set(theirs or ())
         for mine, theirs in (
@@ -106,8 +106,11 @@ def tells_the_same(one: NodeShardStatus, than: NodeShardStatus) -> bool:
 
 
 class ShardingMode(enum.StrEnum):
-    """`none`: all nodes are used. `soft`: those of the shard first, others where none of them will do. `hard`: those of
-    the shard and no other."""
+    """The use of nodes by shard.
+
+    `none`: all nodes are used. `soft`: nodes of the shard are preferred, others are used if none of them is feasible.
+    `hard`: only nodes of the shard are used.
+    """
 
     NONE = "none"
     SOFT = "soft"
@@ -115,30 +118,33 @@ class ShardingMode(enum.StrEnum):
 
 
 class Shared(Protocol):
-    """One scheduler's part of nodes that are shared, in mode `soft` or `hard`."""
+    """One scheduler's part of the divided nodes, in mode `soft` or `hard`."""
 
     mode: ShardingMode
     membership: Membership
 
     @property
     def unready(self) -> str:
-        """Why no decision can be made yet, where that has nothing to do with room; else empty."""
+        """The reason why no decision can be made yet, if unrelated to room; otherwise empty."""
 
 
 class Membership:
-    """Owner: the coordinator's side of the scheduler, which changes it between cycles; everything else reads it.
+    """The nodes of the scheduler's shard. Owned by the coordinator's side, which changes it between cycles.
 
-    Invariant: a node is in `nodes` only while the shard's claim to it stands.
+    Invariant: a node is in `nodes` only while the shard's claim to it is valid.
     """
 
     def __init__(self) -> None:
         self.nodes: Names = frozenset()
-        #: Why there is no shard to speak of, where that is so: then `nodes` is empty, and that says nothing of how much
-        #: room the cluster has.
+        #: The reason why there is no usable shard, if so: then `nodes` is empty, which does not mean that the cluster
+        #: lacks room.
         self.unready = "it is not known yet which nodes are in this scheduler's node shard"
 
     def set(self, nodes: Names, unready: str = "") -> tuple[Names, Names, bool]:
-        """Use these from now on. Gives what joined, what left, and whether it is another state of affairs."""
+        """Replace the nodes and the reason.
+
+        Return the nodes that joined, those that left, and whether the reason changed.
+        """
         joined, left = nodes - self.nodes, self.nodes - nodes
         other = unready != self.unready
         self.nodes, self.unready = nodes, unready

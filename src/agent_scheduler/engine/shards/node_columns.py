@@ -1,4 +1,4 @@
-"""Nodes in columns: what each offers, what its pods ask for, and so how much of it is in use."""
+"""Nodes in columns: offered amounts, the requests of their pods, and the resulting utilization."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _READY = "Ready"
 
 
 class NodeFacts(Struct, frozen=True, gc=False, kw_only=True):
-    """One node at one resourceVersion. Two that are equal make no difference to a plan."""
+    """One node at one resourceVersion. Equal values make no difference to a plan."""
 
     name: str
     labels: Mapping[str, str] = {}
     #: In the ledger's units, each at most its `NODE_LIMIT` (`engine.state.requests`).
     allocatable: Amounts = {}
-    #: Whether its spec says unschedulable.
+    #: Whether its spec is unschedulable.
     cordoned: bool = False
-    #: Whether its condition Ready is True; a node that has none yet is not.
+    #: Whether its condition Ready is True; a node without the condition is not ready.
     ready: bool = True
 
 
 def node_facts(node: wire.Node | NodeInfo) -> NodeFacts:
-    """Never raises: a quantity that cannot be read counts as none."""
+    """Extract a node's facts. Never raises: an invalid quantity counts as none."""
     info = node if isinstance(node, NodeInfo) else node_info(node)
     return NodeFacts(
         name=info.name,
@@ -54,42 +54,41 @@ STATES: Final = 16
 
 
 class NodeColumns:
-    """Owner of the rows, of what nodes say of themselves, and of what pods take of them.
+    """Owns the rows, the facts of nodes, and the amounts that pods use.
 
     A name has a row as long as there is a node of that name, or a pod on it, or a shard that names it; so pods may come
-    before their node. Invariant, after `refresh`: `used` is the sum over the pods that are known, `offered` what
-    the nodes offer, `rates` and `marks` what follows from these, and `state` of an unused row is 0.
+    before their node. Invariant, after `refresh`: `used` is the sum over the known pods, `offered` the nodes' offers,
+    `rates` and `marks` are derived from these, and `state` of an unused row is 0.
     """
 
     def __init__(self) -> None:
-        #: [row] its name, also of rows that are unused now. Replaced where a plan may have it (`share_names`),
-        #: never written there.
+        #: [row] its name, also of currently unused rows. Copied before a write if a plan may hold it (`share_names`).
         self.names: list[str] = []
         self._shared = False
         self.row_of: dict[str, int] = {}
         self._unused: list[int] = []
-        #: [row] its name's place among all names.
+        #: [row] the position of its name among all sorted names.
         self.ranks: Ints = np.zeros(0, dtype=np.int64)
-        #: Whether there are names that have none yet.
+        #: Whether there are names without a rank.
         self._is_unranked = False
         self.capacity = 0
         #: [row] bits.
         self.state: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
-        #: By resource, [row].
+        #: Resource -> [row].
         self.offered: dict[str, Ints] = {}
         self._used: dict[str, Ints] = {}
         self._rates: dict[str, NDArray[np.int16]] = {}
         self._marks: dict[Mark, Flags] = {}
         self._nodes: list[NodeFacts | None] = []
-        #: By UID, the row and the requests of a pod. Pairs of both would be a million more objects for the garbage
-        #: collector to go through.
+        #: UID -> the row of a pod, and its requests. Pairs of both would be a million more objects for the garbage
+        #: collector.
         self._pods: dict[str, int] = {}
         self._requests: dict[str, Amounts] = {}
-        #: [row] how many pods.
+        #: [row] the number of pods.
         self._pod_counts: list[int] = []
-        #: Row -> names of the foreign shards that want it. Replaced, never changed: plans have it.
+        #: Row -> names of the foreign shards that want it. Replaced, never changed: plans hold it.
         self.foreign: dict[int, tuple[str, ...]] = {}
-        #: Rows of which something has changed since the last `refresh`, and those whose rates may have.
+        #: Rows that have changed since the last `refresh`, and those whose rates may have changed.
         self._changed: set[int] = set()
         self._stale_rates: set[int] = set()
 
@@ -104,7 +103,7 @@ class NodeColumns:
         return self._marks[mark]
 
     def row(self, name: str) -> int:
-        """The row of a name, which may be a new one."""
+        """Return the row of a name, which may be a new one."""
         row = self.row_of.get(name)
         if row is None:
             if self._unused:
@@ -124,11 +123,11 @@ class NodeColumns:
         return row
 
     def share_names(self) -> list[str]:
-        """The names, for one who does not want them to change."""
+        """Return the names in a list that does not change."""
         self._shared = True
         return self.names
 
-    # Each of these four gives whether that is another thing than was known before.
+    # Each of these four returns whether the known state has changed.
 
     def set_node(self, node: NodeFacts) -> bool:
         row = self.row(node.name)
@@ -139,7 +138,10 @@ class NodeColumns:
         return True
 
     def delete_node(self, name: str) -> bool:
-        """No error if it is not known. Its pods stay known until they are deleted, and count if it comes back."""
+        """Delete a node; an unknown one is ignored.
+
+        Its pods stay known until they are deleted, and count if it returns.
+        """
         row = self.row_of.get(name)
         if row is None or self._nodes[row] is None:
             return False
@@ -148,9 +150,11 @@ class NodeColumns:
         return True
 
     def set_pod(self, uid: str, node: str, requests: Amounts) -> bool:
-        """An active pod is on a node, or asks for something else now. The node need not be known yet; a pod on another
-        node than before has moved. The caller leaves out pods that have ended, deletes those that come to end, and
-        decides whether mirror pods count. `requests` is kept, and must not change."""
+        """Store an active pod on a node, with its requests.
+
+        The node need not be known yet; a pod on another node than before has moved. The caller leaves out finished
+        pods, deletes pods that finish, and decides whether mirror pods count. `requests` is kept, and must not change.
+        """
         row = self.row(node)
         before = self._pods.get(uid)
         if before is not None:
@@ -163,7 +167,7 @@ class NodeColumns:
         return True
 
     def delete_pod(self, uid: str) -> bool:
-        """No error if it is not known."""
+        """Delete a pod; an unknown one is ignored."""
         row = self._pods.pop(uid, None)
         if row is None:
             return False
@@ -179,7 +183,7 @@ class NodeColumns:
         self._stale_rates.add(row)
 
     def set_foreign(self, shard: str, before: Collection[str], after: Collection[str]) -> None:
-        """A foreign shard wants other nodes than before."""
+        """Store the nodes that a foreign shard wants, `after` instead of `before`."""
         wanted = dict(self.foreign)
         gone, come = [self.row_of[name] for name in before], [self.row(name) for name in after]
         for row in gone:
@@ -191,16 +195,16 @@ class NodeColumns:
         self.foreign = wanted
         for row in (*gone, *come):
             self._read(row, self._nodes[row])
-        # Plans name who wants a row, even if it was wanted before.
+        # Plans name the shards that want a row, so the row changes even if it was wanted before.
         self._changed.update(gone, come)
         self._stale_rates.update(gone)
 
     def recheck(self, rows: Iterable[int]) -> None:
-        """Have `refresh` see whether these are still needed."""
+        """Make `refresh` check whether these rows are still needed."""
         self._stale_rates.update(rows)
 
     def set_columns(self, resources: Iterable[str], marks: Iterable[Mark]) -> None:
-        """Have columns of these and of no others."""
+        """Set the columns to exactly these resources and marks."""
         wanted, marks = sorted(set(resources)), sorted(set(marks))
         if wanted == list(self.offered) and marks == list(self._marks):
             return
@@ -216,9 +220,9 @@ class NodeColumns:
             self._stale_rates.add(row)
 
     def refresh(self, held: Callable[[int], bool]) -> Flags:
-        """Work in what has changed. `held`: whether a row that no node, no pod and no foreign shard has is needed.
+        """Apply the changes. Return [row] whether any value that a plan reads has changed.
 
-        Returns [row] whether something of it that a plan looks at is another.
+        `held` returns whether a row without a node, a pod and a foreign shard is still needed.
         """
         if self._is_unranked:
             rows = np.fromiter(map(self.row_of.__getitem__, sorted(self.row_of)), np.intp, len(self.row_of))
@@ -238,7 +242,7 @@ class NodeColumns:
         return changed
 
     def _read(self, row: int, node: NodeFacts | None) -> None:
-        """What the node of a row says of itself."""
+        """Update a row from its node."""
         state, changed = _state(node) | (FOREIGN if row in self.foreign else 0), False
         if self.state.item(row) != state:
             self.state[row] = state
@@ -258,7 +262,7 @@ class NodeColumns:
             self._stale_rates.add(row)
 
     def _rate(self, rows: Rows) -> Flags:
-        """How much of the nodes is in use. Returns of each of `rows` whether it has changed."""
+        """Update the utilization of nodes. Return for each of `rows` whether it has changed."""
         changed: Flags = np.zeros(rows.shape[0], dtype=bool)
         for resource, column in self._rates.items():
             offered = self.offered[resource][rows]
@@ -287,12 +291,12 @@ class NodeColumns:
 
 
 def rows_of(rows: Collection[int]) -> Rows:
-    """As an index, in their order, in which memory is read faster."""
+    """Return the rows as a sorted index, by which memory is read faster."""
     return np.sort(np.fromiter(rows, np.intp, len(rows)))
 
 
 def grown(column: NDArray[Any], capacity: int, filler: int = 0) -> NDArray[Any]:
-    """The same with more rows."""
+    """Return the column with more rows."""
     bigger = np.full(capacity, filler, dtype=column.dtype)
     bigger[: column.shape[0]] = column
     return bigger

@@ -1,8 +1,7 @@
-"""A plan: which shard each node should be in, and how that differs from what the specs of the shards say.
+"""A plan: the desired shard of each node, and the differences from the specs of the shards.
 
-What is primary is the difference. It is found in columns, so a plan over a million nodes that changes a hundred costs
-little; names are gathered only where they are asked for. A plan is a value: it stays what it is while the planner
-goes on.
+The difference is computed first, in columns, so a plan over a million nodes that changes a hundred costs little; names
+are only gathered on demand. A plan is immutable: it does not follow later changes of the planner.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _JOINS: Final = {
 
 
 class Change(Struct, frozen=True, gc=False, kw_only=True):
-    """How the spec of one shard is to change. Names in their order; nodes to remove may exist no longer."""
+    """The change of one shard's spec. Names are sorted; nodes to remove may no longer exist."""
 
     shard: str
     added: tuple[str, ...]
@@ -35,26 +34,26 @@ class Change(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Move(Struct, frozen=True, gc=False, kw_only=True):
-    """One node whose shard is to change. `source` and `target` are shards, None where it was or is to be in none."""
+    """A node whose shard is to change. `source` and `target` are shards, None for none."""
 
     node: str
     source: str | None
     target: str | None
-    #: For people: `outside of the ranges of volcano; chosen by agent-scheduler`.
+    #: The reason for people: `outside of the ranges of volcano; chosen by agent-scheduler`.
     why: str
 
 
 class Plan:
-    """Made by `planning.Planner.plan`. Shards are those of the settings in their order, then others of ours whose specs
-    still have nodes, which are to be empty.
+    """The result of `planning.Planner.plan`.
 
-    Invariant: a node is in one shard at most.
+    Its shards are those of the settings in their order, then others of ours whose specs still have nodes, and which are
+    to be empty. Invariant: a node is in one shard at most.
     """
 
     def __init__(
         self, settings: PlanSettings, columns: NodeColumns, specs: Specs, assignment: Assignment
     ) -> None:
-        """Copies what may change."""
+        """Copy the state that may change."""
         size = columns.size
         self._names = columns.share_names()
         self._foreign = columns.foreign
@@ -70,12 +69,12 @@ class Plan:
         self._state = columns.state[:size].copy()
         self._flags = assignment.flags[:size].copy()
         others = [shard for shard in specs.with_nodes() if shard not in self._places]
-        #: How many nodes each shard should have.
+        #: The number of nodes that each shard should have.
         self.counts: Mapping[str, int] = {
             **{self._shards[number]: count for number, count in assignment.counts().items()},
             **dict.fromkeys(others, 0),
         }
-        #: How many each lacks of its minimum; only those that do.
+        #: The number of nodes by which each shard is below its minimum; only those that are.
         self.short: Mapping[str, int] = {
             self._shards[number]: count for number, count in assignment.short().items()
         }
@@ -94,7 +93,7 @@ class Plan:
             for number in np.flatnonzero(np.bincount(column[rows] + 1)).tolist()
         } - {NO_SHARD}
         if self._also:
-            # A shard that has the node, too, may be the one that should.
+            # A shard that also has the node may be the one that should have it.
             numbers.clear()
             for number in range(len(self._shards)):
                 if any(self._difference(number)):
@@ -103,22 +102,22 @@ class Plan:
 
     @property
     def moved(self) -> int:
-        """How many nodes are to be in another shard than now, or in one or in none for the first time."""
+        """The number of nodes that are to join, leave or change a shard."""
         return self._differing.shape[0]
 
     @cached_property
     def desired(self) -> Mapping[str, tuple[str, ...]]:
-        """By shard, the names that its spec should have, in their order."""
+        """Shard -> the sorted names that its spec should have."""
         return {shard: self._desired(shard) for shard in self.counts}
 
     @cached_property
     def changes(self) -> Mapping[str, Change]:
-        """Of each shard in `changed`."""
+        """The changes of the shards in `changed`."""
         return {shard: self._change(shard) for shard in self.counts if shard in self.changed}
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
-        """By the nodes' names."""
+        """The moves, sorted by node name."""
         moves = [
             Move(
                 node=self._names[row],
@@ -132,8 +131,11 @@ class Plan:
 
     @cached_property
     def unassigned(self) -> Mapping[str, str]:
-        """Nodes that are there and should be in no shard, by name, each with why: `cordoned`, `not ready`, `wanted by
-        the foreign shard X`, `outside of the ranges of all shards`, `no shard has a place for it`."""
+        """Name -> reason of existing nodes that should be in no shard.
+
+        The reasons are `cordoned`, `not ready`, `wanted by the foreign shard X`, `outside of the ranges of all shards`,
+        `no shard has a place for it`.
+        """
         rows = np.flatnonzero((self._owner == NO_SHARD) & (self._state & PRESENT != 0)).tolist()
         return {self._names[row]: self._why_nowhere(row) for row in sorted(rows, key=self._names.__getitem__)}
 
@@ -145,7 +147,7 @@ class Plan:
         return tuple(sorted([self._names[row] for row in rows]))
 
     def _difference(self, number: int) -> tuple[list[str], list[str]]:
-        """The names that the spec lacks, and those that it has and should not."""
+        """Return the names that the spec lacks, and those that it should not have."""
         also = {row for row, numbers in self._also.items() if number in numbers}
         rows = self._differing
         added = rows[self._owner[rows] == number].tolist()
@@ -158,7 +160,7 @@ class Plan:
         return Change(shard=shard, added=tuple(sorted(added)), removed=tuple(sorted(removed)))
 
     def _why(self, row: int) -> str:
-        """Why it moves: why it leaves, if it was somewhere, and why it comes."""
+        """Return the reason of a move: why the node leaves its shard, if any, and why it joins another."""
         turn, source, target = self._turn.item(row), self._spec.item(row), self._owner.item(row)
         if not self._state.item(row) & PRESENT:
             return "there is no such node"

@@ -1,17 +1,16 @@
-"""What the policies of a shard make of nodes: which may be in it, how they rank, and how many it takes.
+"""The policies of a shard: the nodes that they accept, their scores, and the number that they take.
 
-Each works on columns, for any rows at once, and says of a row the same whatever others it is asked about with.
+Each works on columns, for any rows at once, and its answer for a row is independent of the other rows.
 
-- `allocation-rate` filters and scores. Of each resource that it names the rate is to be in its range. A resource that a
-  node has none of is not judged, and a node that has none of them all is refused. The score is the position in the
-  range, from 0 at its lower end to 1 at its upper end and everywhere in a range that is one point; of several
-  resources it is their mean.
+- `allocation-rate` filters and scores. The rate of each resource that it names has to be in its range. A resource that
+  a node does not have is skipped, and a node without all of them is refused. The score is the position in the range,
+  from 0 at its lower end to 1 at its upper end, and 1 in a range of one point; for several resources the mean.
 - `warmup` scores: 1 with the label, 0 without.
-- `node-limit` limits. Of several the closest holds. Under a budget of capacity, nodes that would exceed it are passed
-  over, and later ones may still fit.
+- `node-limit` limits. Of several the strictest applies. Under a budget of capacity, nodes that would exceed it are
+  skipped, and later ones may still fit.
 
-Filters must all pass. The score of a node is the mean of its scores by their weights, in millionths: what differs by
-less is equal. Volcano takes their sum, which ranks the same, and reads a weight of 0 as 1.
+All filters must pass. The score of a node is the weighted mean of its scores in millionths; smaller differences are
+equal. Volcano uses the sum, which ranks equally, and treats a weight of 0 as 1.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-#: A label and the value that it should have.
+#: A label and its required value.
 Mark = tuple[str, str]
 
-#: In the place of a rate, of a node that has none of the resource. As an index it is the last.
+#: The rate of a node without the resource. As an index it is the last.
 NO_RATE: Final = -1
 #: The highest score.
 POINTS: Final = 1_000_000
 
-#: Sums of parts of 1 are compared to so many decimals.
+#: Decimals to which sums of fractions are compared.
 _DECIMALS: Final = 9
 
 
 class Nodes:
-    """What policies read: some rows of `columns`, each column picked out once."""
+    """The data that policies read: some rows of `columns`, each column selected once."""
 
     def __init__(self, columns: NodeColumns, rows: Rows) -> None:
         self._columns = columns
@@ -58,7 +57,7 @@ class Nodes:
         self._marked: dict[Mark, Flags] = {}
 
     def rate(self, resource: str) -> NDArray[np.int16]:
-        """Of each, hundredths of what is allocatable that are requested, 0 to 100, or `NO_RATE`."""
+        """Return for each node the requested hundredths of allocatable, 0 to 100, or `NO_RATE`."""
         found = self._rates.get(resource)
         if found is None:
             found = self._rates[resource] = self._columns.rate(resource)[self._rows]
@@ -73,7 +72,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """What is to be said of each rate; the last entry is for `NO_RATE`."""
+    """The answers for each rate; the last entry is for `NO_RATE`."""
 
     inside: Flags
     near: Flags
@@ -81,8 +80,11 @@ class _Scale:
 
     @staticmethod
     def of(bounds: Range, margin: float) -> _Scale:
-        """Rates are compared as parts of 1, where a rate of 0.57 and a bound of 0.57 are the same number; in hundredths
-        0.57 * 100 would be less than 57."""
+        """Return the scale of a range.
+
+        Rates are compared as fractions of 1, where a rate of 0.57 and a bound of 0.57 are the same number; in
+        hundredths 0.57 * 100 would be less than 57.
+        """
         rates = np.arange(101) / 100
         low, high = bounds.min, bounds.max
         near_low, near_high = round(low - margin, _DECIMALS), round(high + margin, _DECIMALS)
@@ -95,13 +97,13 @@ class _Scale:
 
 
 class AllocationRate:
-    """Of one shard, whose own nodes may be outside of the ranges by `margin`."""
+    """The policy of one shard, whose own nodes may be outside of the ranges by `margin`."""
 
     def __init__(self, args: AllocationRateArgs, margin: float) -> None:
         self._scales = {resource: _Scale.of(bounds, margin) for resource, bounds in args.ranges.items()}
 
     def passes(self, nodes: Nodes, own: Flags) -> Flags:
-        """Of each node; `own`: whether it is in the shard."""
+        """Return whether each node passes; `own` is whether it is in the shard."""
         passed, judged = np.ones(nodes.count, dtype=bool), np.zeros(nodes.count, dtype=bool)
         for resource, scale in self._scales.items():
             rates = nodes.rate(resource)
@@ -110,7 +112,7 @@ class AllocationRate:
         return passed & judged
 
     def scores(self, nodes: Nodes) -> Floats:
-        """0 to 1."""
+        """Return scores from 0 to 1."""
         total, judged = np.zeros((2, nodes.count))
         for resource, scale in self._scales.items():
             rates = nodes.rate(resource)
@@ -121,32 +123,32 @@ class AllocationRate:
 
 
 def _warmup(mark: Mark) -> Scores:
-    """0 or 1."""
+    """Return scores of 0 or 1."""
     return lambda nodes: nodes.marked(mark).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many nodes a shard takes."""
+    """The limits of the nodes that a shard takes."""
 
     least: int = 0
     #: None: any number.
     most: int | None = None
-    #: Of the nodes that there are to be given; None: all.
+    #: The percentage of the assignable nodes; None: all.
     percent: float | None = None
-    #: What their allocatable may sum up to, by resource.
+    #: The limits of their allocatable sums, by resource.
     budget: Mapping[str, int] | None = None
 
     def most_of(self, nodes: int) -> int | None:
-        """Where there are so many nodes to be given."""
+        """Return the most nodes if `nodes` can be assigned."""
         if self.percent is None:
             return self.most
-        # A part of a node that is there by rounding alone is none.
+        # A fraction that is only due to rounding does not count.
         share = math.ceil(round(nodes * self.percent / 100, _DECIMALS))
         return share if self.most is None else min(share, self.most)
 
     def and_also(self, args: NodeLimitArgs) -> Limits:
-        """The closest of both."""
+        """Return the strictest of both limits."""
         budget: Amounts = dict(self.budget or {})
         for resource, amount in args.budget.items():
             budget[resource] = min(amount, budget.get(resource, amount))
@@ -173,7 +175,7 @@ class Rules:
         self._filters: list[Passes] = []
         self._scorers: list[tuple[float, Scores]] = []
         self.limits = Limits()
-        #: Whose rates and labels are looked at, and what the budget counts.
+        #: The resources and labels that the policies and the budget read.
         self.resources: set[str] = set()
         self.marks: set[Mark] = set()
         for policy in shard.policies:
@@ -192,14 +194,14 @@ class Rules:
         self.resources.update(self.limits.budget or ())
 
     def passes(self, nodes: Nodes, own: Flags) -> Flags:
-        """Of each node whether all filters accept it; `own`: whether it is in the shard."""
+        """Return whether all filters accept each node; `own` is whether it is in the shard."""
         passed = np.ones(nodes.count, dtype=bool)
         for each in self._filters:
             passed &= each(nodes, own)
         return passed
 
     def points(self, nodes: Nodes) -> Ints:
-        """Of each node, 0 to `POINTS`."""
+        """Return the score of each node, 0 to `POINTS`."""
         weights = sum(weight for weight, _ in self._scorers)
         if not weights:
             return np.zeros(nodes.count, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""What a plan of shards is made by: the shards in their order, their policies, and what holds for all of them.
+"""The settings of a plan of shards: the shards in their order, their policies, and common settings.
 
-The structs are the schema as well: `config.sharding` checks a file against their types. What a type cannot say stands
-in `__post_init__`, which raises `SettingsError` with the place. Who has such a struct has settings that can be
-used. Policies and their arguments are Volcano's by name and meaning; what is added to them says so.
+The structs are also the schema: `config.sharding` checks a file against their types. Other rules are in
+`__post_init__`, which raises `SettingsError` with the path. An existing struct holds valid settings. Policies and their
+arguments are Volcano's by name and meaning; additions are noted.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from apimachinery.quantity import QuantityError, resource_value
 from ..framework.args import LabelKey
 from ..state.requests import Amounts
 
-#: In the place of a shard's name: leftover nodes are in no shard.
+#: The name for no shard: leftover nodes are then in no shard.
 NOBODY: Final = "none"
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
 
-#: What becomes of nodes that take no new pods. exclude: they leave their shard. keep: they stay in the shard whose spec
-#: has them, count in none of its limits, and come to no other. include: they are like all others.
+#: The treatment of nodes that accept no new pods. exclude: they leave their shard. keep: they stay in the shard whose
+#: spec has them, count in none of its limits, and join no other. include: they are like all others.
 Treatment = Literal["exclude", "keep", "include"]
 
 
@@ -38,11 +38,11 @@ class SettingsError(ValueError):
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all of them."""
+    """Base of all settings."""
 
 
 class Range(Settings, frozen=True, kw_only=True):
-    """Of a rate, both ends included."""
+    """The range of a rate, including both ends."""
 
     min: Share = 0.0
     max: Share = 1.0
@@ -55,14 +55,17 @@ class Range(Settings, frozen=True, kw_only=True):
 
 
 class AllocationRateArgs(Settings, frozen=True, kw_only=True):
-    """Nodes of which so much is requested, as parts of 1. CPU's range is 0 to 1 if nothing is said of it, and is left
-    out of it all if other resources are named and it is not. Memory and `resources` are additions to Volcano's."""
+    """Selects nodes by requested fractions of their resources.
+
+    CPU's range is 0 to 1 by default, and CPU is ignored if only other resources are named. Memory and `resources` are
+    additions to Volcano's arguments.
+    """
 
     min_cpu_util: Share | None = field(default=None, name="minCPUUtil")
     max_cpu_util: Share | None = field(default=None, name="maxCPUUtil")
     min_memory_util: Share | None = None
     max_memory_util: Share | None = None
-    #: By resource: cpu, memory, ephemeral-storage or an extended one.
+    #: Resource -> range, for cpu, memory, ephemeral-storage or an extended one.
     resources: dict[str, Range] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,7 +79,7 @@ class AllocationRateArgs(Settings, frozen=True, kw_only=True):
             if resource in self.resources and (low is not None or high is not None):
                 raise SettingsError(
                     ("resources", resource),
-                    f"is said by min{name}Util and max{name}Util, too; allowed: one of both",
+                    f"is also set by min{name}Util and max{name}Util; allowed: one of both",
                 )
 
     def _named(self) -> tuple[tuple[str, str, float | None, float | None], ...]:
@@ -97,23 +100,25 @@ class AllocationRateArgs(Settings, frozen=True, kw_only=True):
 
 
 class WarmupArgs(Settings, frozen=True, kw_only=True):
-    """Nodes with this label come first."""
+    """Prefers nodes with this label."""
 
     warmup_label: LabelKey = "node.volcano.sh/warmup"
     warmup_label_value: str = "true"
 
 
 class NodeLimitArgs(Settings, frozen=True, kw_only=True):
-    """How many nodes, and how much of them. All but the first two are additions to Volcano's, whose minimum is only
-    logged."""
+    """Limits the number and capacity of nodes.
 
-    #: Honoured where there are as many nodes: earlier shards leave so many, and leftover nodes fill them.
+    All but the first two are additions to Volcano's arguments, whose minimum is only logged.
+    """
+
+    #: The minimum, respected if there are enough nodes: earlier shards leave them, and leftover nodes fill it.
     min_nodes: Count = 0
     #: 0: any number.
     max_nodes: Count = 0
-    #: Of the nodes that there are to be given, rounded up.
+    #: The percentage of the assignable nodes, rounded up.
     max_percent: Annotated[float, Meta(gt=0, le=100)] | None = None
-    #: Of what is allocatable on the shard's nodes together, by resource, as quantities.
+    #: The limits of the shard's allocatable sums as quantities, by resource.
     max_capacity: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,7 +145,7 @@ class NodeLimitArgs(Settings, frozen=True, kw_only=True):
 
 PolicyArgs = AllocationRateArgs | WarmupArgs | NodeLimitArgs
 
-#: By the names that a configuration has for them.
+#: The arguments of policies by their names in a configuration.
 POLICIES: Final[Mapping[str, type[PolicyArgs]]] = {
     "allocation-rate": AllocationRateArgs,
     "node-limit": NodeLimitArgs,
@@ -149,39 +154,39 @@ POLICIES: Final[Mapping[str, type[PolicyArgs]]] = {
 
 
 class PolicySettings(Settings, frozen=True, kw_only=True):
-    #: Of what it scores; at 0 the policy ranks nothing, and still filters and limits.
+    #: The weight of its score; a policy with 0 does not rank, but still filters and limits.
     weight: Annotated[float, Meta(ge=0, le=1_000_000)] = 1.0
     arguments: PolicyArgs
 
 
 class ShardSettings(Settings, frozen=True, kw_only=True):
-    """One shard. Without a policy that filters, every node will do; without a limit, any number."""
+    """One shard. Without a policy that filters it accepts every node; without a limit, any number."""
 
     name: str
-    #: What kind of scheduler uses it. Nothing here asks.
+    #: The type of its scheduler. Not read here.
     type: str = ""
     policies: tuple[PolicySettings, ...] = ()
 
 
 class Stickiness(Settings, frozen=True, kw_only=True):
-    """How much has to be gained before a node changes its shard."""
+    """The gain that is required for a node to change its shard."""
 
-    #: A node takes the place of one that is in the shard if its score is higher by more than this part of the highest
-    #: score that there can be. A tie changes nothing, even at 0.
+    #: A node replaces one in the shard only if its score is higher by more than this fraction of the highest possible
+    #: score. A tie changes nothing, even at 0.
     gain: Share = 0.1
-    #: By so much a shard's own nodes may be outside of its ranges of rates and stay in it.
+    #: The margin by which a shard's own nodes may be outside of its ranges of rates.
     margin: Share = 0.05
 
 
 class PlanSettings(Settings, frozen=True, kw_only=True):
-    """All of it. An earlier shard chooses before a later one."""
+    """All settings of a plan. An earlier shard chooses before a later one."""
 
     shards: tuple[ShardSettings, ...]
-    #: The shard that nodes go to which no shard chose, as far as its limits allow; `NOBODY`: none. Empty: the first.
+    #: The shard of nodes that no shard chose, within its limits; `NOBODY`: none. Empty: the first.
     leftover: str = ""
     stickiness: Stickiness = Stickiness()
     cordoned_nodes: Treatment = "exclude"
-    #: Of nodes whose condition Ready is not True.
+    #: The treatment of nodes whose condition Ready is not True.
     not_ready_nodes: Treatment = "exclude"
 
     def __post_init__(self) -> None:

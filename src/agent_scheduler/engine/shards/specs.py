@@ -1,4 +1,4 @@
-"""What the specs of the shards say now: where each node is, as far as a plan is concerned."""
+"""The current specs of the shards: the shard of each node for a plan."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from .policies import Rows
 
-#: In the place of a shard's number.
+#: The number for no shard.
 NO_SHARD: Final = -1
 
 
 class Specs:
-    """Owner of the specs as last given, and of the shards' numbers, which never change.
+    """Owns the last known specs, and the shards' numbers, which never change.
 
     Invariant, after `merge`: `column` has the shard of each row that one names; of several the first in the order of
     the settings, and `also` has the others.
@@ -25,18 +25,18 @@ class Specs:
         self.numbers: dict[str, int] = {}
         #: [number]
         self.names: list[str] = []
-        #: [row] a number. Replaced, never changed, as `also` is: plans have them.
+        #: [row] a number. Replaced, never changed, like `also`: plans hold them.
         self.column: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
-        #: Row -> the numbers of others that name it, too.
+        #: Row -> the numbers of further shards that name it.
         self.also: Mapping[int, frozenset[int]] = {}
-        #: Of the shards that name any; their rows by number.
+        #: The nodes of shards that name any; and their rows by number.
         self._named: dict[str, frozenset[str]] = {}
         self._rows: dict[int, Rows] = {}
-        #: Number -> place in the settings.
+        #: Number -> position in the settings.
         self._ranks: Mapping[int, int] = {}
 
     def number(self, shard: str) -> int:
-        """The number of a shard, which may be a new one."""
+        """Return the number of a shard, which may be a new one."""
         number = self.numbers.get(shard)
         if number is None:
             number = self.numbers[shard] = len(self.names)
@@ -44,16 +44,18 @@ class Specs:
         return number
 
     def with_nodes(self) -> Sequence[str]:
-        """The shards that name any, by name."""
+        """Return the shards that name any node, by name."""
         return sorted(self._named)
 
     def set_order(self, shards: Sequence[str]) -> None:
-        """The settings have these shards, in this order. All rows may be somewhere else then."""
+        """Set the shards of the settings and their order, which may change all rows."""
         self._ranks = {self.number(shard): place for place, shard in enumerate(shards)}
 
     def update(self, shard: str, nodes: Iterable[str], row_of: Callable[[str], int]) -> list[int]:
-        """What the spec of `shard` says now. `row_of` may make rows. Returns the rows that it names and did not, or
-        did and does not."""
+        """Store the current spec of `shard`. Return the rows that it newly names or no longer names.
+
+        `row_of` may create rows.
+        """
         before, after = self._named.pop(shard, frozenset()), frozenset(nodes)
         changed = [row_of(name) for name in before ^ after]
         self._rows.pop(self.number(shard), None)
@@ -63,7 +65,7 @@ class Specs:
         return changed
 
     def merge(self, capacity: int) -> None:
-        """Makes `column` and `also` anew, for `capacity` rows."""
+        """Rebuild `column` and `also` for `capacity` rows."""
         column = np.full(capacity, NO_SHARD, dtype=np.int32)
         also: dict[int, frozenset[int]] = {}
         last = len(self._ranks)

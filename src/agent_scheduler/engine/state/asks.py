@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
@@ -11,6 +11,8 @@ from ..quotas.turns import Turn, number_of, turn
 from ..quotas.vector import Total, Vector, add_to, rest, take_from
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
+
+M = TypeVar("M")
 
 
 class Ask(NamedTuple):
@@ -28,6 +30,29 @@ class Ask(NamedTuple):
     turn: Turn
     complete: bool = True
     voted: bool = True
+
+
+def needed(
+    members: Iterable[M], *, role_of: Callable[[M], str], more: int, of_roles: Mapping[str, int]
+) -> tuple[list[M], list[M]]:
+    """Those with which a gang has its minimum that lacks `more` members, and so many of some roles, these first; and
+    the rest. Each in the order in which they are given."""
+    lacking = dict(of_roles)
+    first, others = [], []
+    for member in members:
+        role = role_of(member)
+        if lacking.get(role, 0) > 0:
+            lacking[role] -= 1
+            first.append(member)
+        else:
+            others.append(member)
+    left = max(more - len(first), 0)
+    return first + others[:left], others[left:]
+
+
+def role_of(pod: PodInfo) -> str:
+    """Return the role of a member in its gang, or an empty text."""
+    return pod.batch.role if pod.batch is not None else ""
 
 
 def turn_of_pod(pod: PodInfo) -> Turn:

@@ -12,6 +12,7 @@ Upstream design: `docs/design/scheduling-gates-queue-admission.md` of Volcano.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .queueusage import QueueUsage
 
 _OURS_ALONE: Final = (QUEUE_ALLOCATION_GATE,)
+_NOBODY: Final[Mapping[str, PodInfo]] = MappingProxyType({})
 
 
 class _Chosen(NamedTuple):
@@ -67,7 +69,7 @@ def _alone(_key: GroupKey, members: Collection[PodInfo], _has: Collection[str]) 
 class GatedPods:
     """Owner of who is held and who is reserved. Told by the cluster of each pod that asks for this and has no node.
 
-    Invariants: a UID is in `held`, in `reserved`, or in neither. While queues are counted, each of `reserved` without a
+    Invariants: a UID is in `held`, in `reserved`, or in neither. While queues are counted, each of `keeping` without a
     placement that can be placed stands in the book as reserved. What waits in `usage.waiting` under the name of a gang
     is a choice of members that are all held.
     """
@@ -224,6 +226,8 @@ class GatedPods:
                 members = self._gangs.get(key)
                 if members is not None:
                     self._put(key, members)
+                else:
+                    self._usage.promises.end_turn(key)
             self._usage.call()
             for key in due:
                 self._tell(key)
@@ -345,6 +349,11 @@ class GatedPods:
         self.on_admitted(admitted)
 
     # ---- questions
+
+    @property
+    def keeping(self) -> Mapping[str, PodInfo]:
+        """Those of `reserved` that have their room, if they can be placed: all if queues are asked, and else none."""
+        return self.reserved if self.asks_queues else _NOBODY
 
     @property
     def is_due(self) -> bool:

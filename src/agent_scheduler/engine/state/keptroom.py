@@ -66,7 +66,7 @@ class KeptRoom:
 
     def _count(self, pod: PodInfo) -> None:
         usage = self._usage
-        if not usage.active or pod.uid in usage.gated.reserved:
+        if not usage.active or pod.uid in usage.gated.keeping:
             return
         if queue := usage.keeping_queue(pod):
             usage.book.set(pod.uid, queue, usage.vector(pod), Standing.STANDS_BY, turn_of_pod(pod))

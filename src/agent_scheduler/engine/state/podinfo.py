@@ -32,6 +32,10 @@ DISRUPTION_TARGET = "DisruptionTarget"
 PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
 
 
+#: (status, reason, message, observed generation) of a PodScheduled condition.
+Condition = tuple[str, str, str, int]
+
+
 class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One pod at one resourceVersion. Equal only to itself; keyed everywhere by `uid`, never by name."""
 
@@ -49,8 +53,8 @@ class PodInfo(msgspec.Struct, frozen=True, gc=False, eq=False):
     cls: PodClass
     deleting: bool
     finished: bool
-    #: (status, reason, message, observed generation) of the PodScheduled condition that the API server holds, or None.
-    condition: tuple[str, str, str, int] | None
+    #: What the API server holds, or None.
+    condition: Condition | None
     created: str
     controller: Controller | None = None
     #: Whether others may be evicted for it.

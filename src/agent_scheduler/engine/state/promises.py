@@ -7,6 +7,9 @@ queue as promised until members of the group hold it, past their gate or on a no
 gate, and nobody else is.
 
 A group in phase Inqueue that an earlier process, or another one, has let in has its promise from when it is seen.
+
+A group that was let in and lacks members gives way after a time to others who wait for the room. From then on it comes
+last: until it has its members, and for an hour at most, it is let in only where nobody else who waits wants the room.
 """
 
 from __future__ import annotations
@@ -20,16 +23,16 @@ from apimachinery.quantity import QuantityError
 from ..quotas.entries import Standing
 from ..quotas.shortfall import Shortfall
 from ..quotas.vector import EMPTY, Total, Vector, add_to, at_least, is_empty, of_resources, rest
-from .asks import Ask, Promise, turn_in_gang, turn_of_group
+from .asks import Ask, Promise, needed, role_of, turn_in_gang, turn_of_group
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
 if TYPE_CHECKING:
     from .queueusage import QueueUsage
 
-#: Of groups that keep what they were promised while some of their roles wait for others.
+#: Phases of groups that keep what they were promised while some of their roles wait for others.
 _BEGUN: Final = (RUNNING, UNKNOWN)
-#: Seconds for which a group that has given way, and lacks members still, comes after all others.
+#: Seconds for which a group that has given way comes last, unless it has its members before.
 _LAST_FOR: Final = 3600.0
 
 
@@ -58,19 +61,23 @@ class Promises:
         self._asking: dict[str, Ask] = {}
         #: UID -> the group from whose promise the pod has taken its room.
         self._spender: dict[str, GroupKey] = {}
-        #: Groups that something else than their queue keeps out, by the last session.
+        #: Groups that are not let in and do not stand in line: something else than their queue keeps them out, by the
+        #: last session, or they gave way.
         self._kept_out: set[GroupKey] = set()
-        #: What groups lack in their queues that do not wait in line, as they are let in or ask for nothing, by the last
-        #: session.
+        #: By the last session, what groups lack in their queues that do not stand in line, since they are let in or ask
+        #: for nothing; without those that come last.
         self.lacking: list[Shortfall] = []
-        #: By queue, what pods want there and in queues below it, by the last session, that found no node and for which
-        #: no room is kept.
+        #: By the last session and by queue, what pods without a node want there and in queues below it, for which no
+        #: room is kept.
         self.wanted: Mapping[str, Vector] = {}
-        #: Whether groups have given way since a session began, and before the one that is held.
-        self._gave_way = self._stands_back = False
-        #: When groups gave way that lack members still.
-        self._had_turn: dict[GroupKey, float] = {}
-        #: Those of them for which the last session found no room beside all others.
+        #: Whether groups have given way since the last session began.
+        self._gave_way = False
+        #: Whether they had given way before it: then it lets in none that comes last, as it is to place those for whom
+        #: they did.
+        self._places_others = False
+        #: Groups that come last, and when they gave way.
+        self._gave_way_at: dict[GroupKey, float] = {}
+        #: What those of them ask for that the last session has not let in.
         self._last: dict[GroupKey, Ask] = {}
         #: Of each PodGroup: its UID, and its phase as last seen.
         self._seen: dict[GroupKey, tuple[str, str]] = {}
@@ -129,7 +136,7 @@ class Promises:
     def gone(self, key: GroupKey) -> None:
         """There is no such PodGroup any more."""
         self._seen.pop(key, None)
-        self._had_turn.pop(key, None)
+        self._gave_way_at.pop(key, None)
         self._last.pop(key, None)
         self._kept_out.discard(key)
         self.end(key)
@@ -147,7 +154,7 @@ class Promises:
             return
         begun, says = group.status.phase in _BEGUN, group.spec.min_resources is not None
         if not begun and (says or any(pod.batch and pod.batch.gate_managed for pod in members)):
-            wanted = at_least(wanted, self._of_first(members, group.spec.min_member))
+            wanted = at_least(wanted, self._of_minimum(group, members))
         self._stop_asking(key)
         # What its PriorityClass says is for sessions to know.
         priority = max((pod.priority for pod in members), default=0)
@@ -158,12 +165,18 @@ class Promises:
         self._promise(Ask(key, queue, wanted, members, own, complete=begun))
         self._promises[key].is_settled = begun
 
-    def _of_first(self, members: Iterable[PodInfo], number: int) -> Vector:
-        """What so many members ask for, those first that hold room already."""
+    def _of_minimum(self, group: PodGroup, members: Iterable[PodInfo]) -> Vector:
+        """What the minimum of members asks for, of the group and of its roles: those first that hold room already."""
         there = [pod for pod in members if not pod.finished]
         there.sort(key=lambda pod: (not self._of(pod), turn_in_gang(pod)))
+        first, _ = needed(
+            there,
+            role_of=role_of,
+            more=group.spec.min_member,
+            of_roles=group.spec.min_task_member or {},
+        )
         total: Total = {}
-        for pod in there[:number]:
+        for pod in first:
             add_to(total, self._usage.vector(pod))
         return total
 
@@ -176,7 +189,7 @@ class Promises:
     def begin(self, asks: Iterable[Ask]) -> None:
         """Groups are about to ask. Those who wait already, or are about to, come before them. What an earlier process
         has let in was promised what it needs, as far as anybody can tell."""
-        self._stands_back, self._gave_way = self._gave_way, False
+        self._places_others, self._gave_way = self._gave_way, False
         for ask in asks:
             promise = self._promises.get(ask.key)
             if promise is not None and not promise.is_settled:
@@ -193,24 +206,23 @@ class Promises:
         half of what they need would wait for one another. `may_go`: what pods of its queue hold that may be evicted for
         a group without gated pods: it is let in, and has its room in its turn, or as they leave.
 
-        One that has given way, and lacks members still, is let in if its queue has room for it beside all who wait for
-        nodes; it does not stand in line.
+        One that comes last does not stand in line. It is let in if its queue has room for it beside all who wait for
+        nodes: those who stand in line find no room at present.
         """
         self._kept_out.discard(ask.key)
         self._last.pop(ask.key, None)
         if ask.complete:
-            self._had_turn.pop(ask.key, None)
+            self._gave_way_at.pop(ask.key, None)
         promise = self._promises.get(ask.key)
         if promise is not None and not promise.is_let_in:
             # Its turn was kept for what was known of it then.
             self._end(ask.key)
         elif promise is not None and not self._adjust(ask, promise):
             return
-        # Whoever waits does so as there is no room for it now: to let in one that fits passes over nobody.
+        # For whoever stands in line there is no room now: to let in one that fits passes over nobody.
         headroom = self._usage.book.headroom()
         wanted = rest(ask.wanted, self._held(ask.members))
-        # The session may be about to place those for whom groups have given way.
-        if ask.key in self._had_turn and (self._stands_back or not self._has_room_beside_all(ask)):
+        if ask.key in self._gave_way_at and (self._places_others or not self._has_room_beside_all(ask)):
             self._stop_asking(ask.key)
             self._kept_out.add(ask.key)
             self._last[ask.key] = ask
@@ -225,15 +237,18 @@ class Promises:
             self._stand(ask, wanted)
 
     def _has_room_beside_all(self, ask: Ask) -> bool:
-        """Whether there is room for what the group needs beside those who want a node and have no room yet."""
+        """Whether there is room for what the group needs beside those who want a node and have no room yet, and nobody
+        lacks what it would take: by the next session that one may have a node there."""
+        wanted = rest(ask.wanted, self._held(ask.members))
+        if self._is_lacking(ask.queue, wanted):
+            return False
         headroom = self._usage.book.headroom(self.wanted)
         for queue, vector in self._usage.wanting.unreserved():
             headroom.count(queue, vector)
-        wanted = rest(ask.wanted, self._held(ask.members))
         return is_empty(wanted) or headroom.shortfall(ask.queue, wanted) is None
 
     def _is_lacking(self, queue: str, room: Vector) -> bool:
-        """Whether somebody who does not wait in line would have what is lacking with so much of this queue."""
+        """Whether so much of this queue is all that somebody lacks who does not stand in line."""
         reaches = self._usage.book.reaches
         return any(
             each.missing
@@ -256,6 +271,12 @@ class Promises:
         # Others whose turn is before may not stand in line yet: who has the room is decided when all do.
         self._stand(ask, wanted)
         self._usage.book.fallen.add(ask.queue)
+
+    def end_turn(self, key: GroupKey) -> None:
+        """The group has no gated members for which its turn is kept. A session may have it wait all the same."""
+        promise, asking = self._promises.get(key), self._asking.get(_line_name(key))
+        if (promise is not None and not promise.is_let_in) or (asking is not None and not asking.voted):
+            self.end(key)
 
     def _stand(self, ask: Ask, wanted: Vector) -> None:
         name, usage = _line_name(ask.key), self._usage
@@ -292,9 +313,9 @@ class Promises:
         self.end(key)
 
     def give_way(self, now: float, patience: float) -> bool:
-        """Have groups that lack members, or whose members have gates of others, give back what they were promised, when
-        they have done so for `patience` and somebody else who waits would have room then. Whether any did, or may be
-        let in that had given way: they are to ask in a session."""
+        """Groups that lack members, or whose members are held by gates of others, give back what they were promised,
+        once that has been so for `patience`, if somebody else who waits would have room then. Returns whether a session
+        is due: a group has given way, or one that comes last may be let in."""
         ended = []
         for key, promise in self._promises.items():
             if promise.complete or not self._left(promise):
@@ -304,19 +325,19 @@ class Promises:
             elif now >= promise.incomplete_since + patience:
                 ended.append(key)
         gave = self._give_way(sorted(ended, key=lambda key: self._promises[key].turn, reverse=True), now)
-        for key in [key for key, at in self._had_turn.items() if now >= at + _LAST_FOR]:
-            del self._had_turn[key]
+        for key in [key for key, at in self._gave_way_at.items() if now >= at + _LAST_FOR]:
+            del self._gave_way_at[key]
         may_ask = [
             key
             for key, ask in self._last.items()
-            if key not in self._had_turn or self._has_room_beside_all(ask)
+            if key not in self._gave_way_at or self._has_room_beside_all(ask)
         ]
         for key in may_ask:
             del self._last[key]
         return gave or bool(may_ask)
 
     def _give_way(self, keys: Sequence[GroupKey], now: float) -> bool:
-        """As many of these groups, in their order, as it takes for somebody to have room."""
+        """As many of these groups give way, in their order, as it takes for somebody to have room."""
         usage = self._usage
         headroom = usage.book.headroom()
         for number, key in enumerate(keys, 1):
@@ -324,7 +345,7 @@ class Promises:
             headroom.give(promise.queue, promise.left())
             if usage.waiting.would_fit(headroom.copy()) or self._is_lacking(promise.queue, promise.left()):
                 for given in keys[:number]:
-                    self._had_turn[given] = now
+                    self._gave_way_at[given] = now
                     self._kept_out.add(given)
                     self._end(given)
                 self._gave_way = True
@@ -336,6 +357,11 @@ class Promises:
         """What a session has decided of a group that was let in."""
         if self.is_let_in(key) and phase != INQUEUE and not (phase in _BEGUN and roles_wait):
             self.end(key)
+
+    @property
+    def ceded(self) -> Collection[GroupKey]:
+        """Groups that come last: others do not give way for them."""
+        return self._gave_way_at.keys()
 
     def asks_for(self, key: GroupKey) -> bool:
         """Whether the group waits in line to be let in."""

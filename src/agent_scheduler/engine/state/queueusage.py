@@ -90,10 +90,9 @@ class QueueUsage:
         """A queue was added or changed. Returns what cannot be read of it."""
         problems: list[str] = []
         before = self.book.info(queue.name)
-        was_open = self.keeps_room(queue.name)
         self.book.set_queue(queue_info(queue, problems))
-        self._queues_changed(recount=was_open != self.keeps_room(queue.name))
         after = self.book.info(queue.name)
+        self._queues_changed(recount=after != before)
         if after != before:
             self._ask_who_wants_nodes()
         if after is None or before is None or after.state != before.state:
@@ -101,9 +100,9 @@ class QueueUsage:
         return problems
 
     def delete_queue(self, name: str) -> None:
-        was_open = self.keeps_room(name)
+        was_there = self.book.info(name) is not None
         self.book.remove_queue(name)
-        self._queues_changed(recount=was_open)
+        self._queues_changed(recount=was_there)
         self._ask_who_wants_nodes()
         self._say_anew(name)
 
@@ -118,7 +117,7 @@ class QueueUsage:
             self.on_room(told)
 
     def _queues_changed(self, *, recount: bool) -> None:
-        """`recount`: a queue takes pods from now on, or none any more."""
+        """`recount`: a queue may take pods that it did not take before, or the other way round."""
         was_active, self.active = self.active, bool(self.book)
         if self.active and not was_active:
             self.wanting.look_at_all_again()
@@ -171,7 +170,7 @@ class QueueUsage:
             self._native.add(key)
         else:
             self._native.remove(key)
-        members = [pod for pod in self.gated.reserved.values() if pod.batch and pod.batch.group == key]
+        members = [pod for pod in self.gated.keeping.values() if pod.batch and pod.batch.group == key]
         for pod in members:
             self.reserve(pod)
         if members:
@@ -225,7 +224,7 @@ class QueueUsage:
         self.promises.come_again(asks)
 
     def _reserve_all(self) -> None:
-        for pod in self.gated.reserved.values():
+        for pod in self.gated.keeping.values():
             self.reserve(pod)
         self.kept.count_all()
         self.promises.count_all()
@@ -314,8 +313,8 @@ class QueueUsage:
 
     def removed(self, uid: str) -> None:
         """It is placed no more. One that was let past the gate of its queue keeps its room until it has `left`."""
-        pod = self.gated.reserved.get(uid)
-        if pod is None or not self.gated.asks_queues:
+        pod = self.gated.keeping.get(uid)
+        if pod is None:
             self.uncount(uid)
         else:
             self.reserve(pod)
@@ -347,7 +346,7 @@ class QueueUsage:
     def _not_kept(self, uids: Iterable[str]) -> None:
         """These pods have what is reserved for them behind their gate, and nothing else."""
         for uid in uids:
-            if uid not in self.gated.reserved and uid not in self._placements:
+            if uid not in self.gated.keeping and uid not in self._placements:
                 self.uncount(uid)
         self.call()
         self.on_unreserved()
@@ -424,9 +423,11 @@ class QueueUsage:
 
     def keeping_queue(self, pod: PodInfo) -> str:
         """The queue that keeps room for the pod while it has no node. Empty for a pod in none, and for one that cannot
-        be placed: its queue takes no pods, or the group is not there without which nobody places it."""
+        be placed: its queue takes no pods, or less than this pod asks for even where it is empty, or the group is not
+        there without which nobody places it."""
         queue = self.queue_of(pod)
-        return queue if self.keeps_room(queue) and self._has_group(pod) else ""
+        is_placeable = self.keeps_room(queue) and self.book.could_hold(queue, self.vector(pod))
+        return queue if is_placeable and self._has_group(pod) else ""
 
     def keeps_room(self, queue: str) -> bool:
         """Whether room of the queue is kept for pods and groups that are to come: one that is closed, or not there,
@@ -457,7 +458,7 @@ class QueueUsage:
         else:
             self.wanting.drop(uid)
             frees = self._no_more_called(uid, queue)
-            if uid in self.gated.reserved:
+            if uid in self.gated.keeping:
                 self._over[uid] = None
             else:
                 self.waiting.add(uid, {queue: vector}, turn_of_pod(pod))
@@ -491,7 +492,7 @@ class QueueUsage:
         for pod in pods:
             queue = self.queue_of(pod)
             self._called.pop(pod.uid, None)
-            if pod.uid in self.gated.reserved:
+            if pod.uid in self.gated.keeping:
                 self._over[pod.uid] = None
             elif queue:
                 vector = wanted.get(queue) or self._vector(pod.cls)

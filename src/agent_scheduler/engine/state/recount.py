@@ -74,8 +74,8 @@ def _miscounted_queues(ledger: Ledger) -> Iterator[str]:
         return
     expected: dict[str, Entry] = {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.RESERVED)
-        for pod in usage.gated.reserved.values()
-        if usage.gated.asks_queues and (queue := usage.keeping_queue(pod))
+        for pod in usage.gated.keeping.values()
+        if (queue := usage.keeping_queue(pod))
     }
     expected |= {
         pod.uid: Entry(queue, of_requests(pod.cls.requests), Standing.STANDS_BY)

@@ -64,7 +64,7 @@ class WantingPods:
         usage = self._usage
         wanted: dict[str, Total] = {}
         for pod in pods[:minimum]:
-            if pod.uid not in usage.gated.reserved:
+            if pod.uid not in usage.gated.keeping:
                 add_to(wanted.setdefault(usage.queue_of(pod), {}), usage.vector(pod))
         return Together(tuple(pod.uid for pod in pods), wanted)
 
@@ -91,7 +91,7 @@ class WantingPods:
         usage = self._usage
         queue = usage.queue_of(pod)
         wanted = tuple(sorted(self._wanted(pod, queue).items()))
-        kind = _Kind(queue, wanted, pod.uid in usage.gated.reserved)
+        kind = _Kind(queue, wanted, pod.uid in usage.gated.keeping)
         self._kind_of[pod.uid] = kind
         self._kinds.setdefault(kind, {})[pod.uid] = None
 
@@ -107,7 +107,7 @@ class WantingPods:
         """Of one that has room reserved its own is asked for."""
         together = self._together.get(pod.uid)
         of_all = None
-        if together is not None and pod.uid not in self._usage.gated.reserved:
+        if together is not None and pod.uid not in self._usage.gated.keeping:
             of_all = together.wanted.get(queue)
         return of_all or self._usage.vector(pod)
 

@@ -1,1 +1,1 @@
-"""A pod's volumes: which nodes can have them, what is taken for a pod that is being bound, and when that is done."""
+"""A pod's volumes: feasible nodes, reservations for a pod that is being bound, and the progress of their binding."""

@@ -1,13 +1,13 @@
-"""What was decided about volumes and claims and is not yet on the API server: kube-scheduler's assume cache.
+"""Decisions about volumes and claims that the API server does not have yet: kube-scheduler's assume cache.
 
-    assume ──> written (the API server took the write) ──> dropped, when the watch shows that version or a newer one
-       └─────> release (the bind came to nothing before the write), if no other pod counts on the same
+    assume ──> written (the API server accepted it) ──> dropped when the watch reports that version or a newer one
+       └─────> release (the bind failed before the write), if no other pod needs the same
 
-Pods that share a claim share what is assumed of it: each is a holder, and the last one that lets go undoes it. What was
-written is a fact that the watch has yet to show, so letting go of it undoes nothing.
+Pods that share a claim share its assumption: each is a holder, and the last one to release it undoes it. A written
+assumption is a fact that the watch has yet to report, so releasing it undoes nothing.
 
-Any newer version of the object from the watch ends an assumption: a write that is still to be sent carries the
-resourceVersion that was seen when it was assumed, so the API server refuses it.
+Any newer version of the object from the watch ends an assumption: a write that is still to be sent has the
+resourceVersion of the time when it was assumed, so the API server rejects it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ V = TypeVar("V")
 
 @dataclass(slots=True, eq=False)
 class Assumed(Generic[V]):
-    """`written` is the version of the object that holds it; -1 until the API server has answered."""
+    """A value and its holders.
+
+    `written` is the version of the object with it; -1 until the API server has answered.
+    """
 
     value: V
     holders: set[str] = field(default_factory=set)
@@ -32,7 +35,10 @@ class Assumed(Generic[V]):
 
 
 class AssumeCache(Generic[K, V]):
-    """Assumed values by the key of their object. Invariant: one value an object, with a holder until it is written."""
+    """Assumed values by the key of their object.
+
+    Invariant: one value per object, with a holder until it is written.
+    """
 
     def __init__(self) -> None:
         self._assumed: dict[K, Assumed[V]] = {}
@@ -54,14 +60,14 @@ class AssumeCache(Generic[K, V]):
 
     @property
     def holders(self) -> Set[str]:
-        """Who counts on anything."""
+        """The holders of any assumption."""
         return self._held.keys()
 
     def held(self, holder: str) -> frozenset[K]:
         return frozenset(self._held.get(holder, ()))
 
     def assume(self, key: K, value: V, holder: str) -> bool:
-        """`holder` counts on `value`. Returns whether it is new; it must not contradict what is assumed."""
+        """Add `holder` to an assumed value. Return whether it is new; it must not contradict an assumed one."""
         found = self._assumed.get(key)
         new = found is None
         if found is None:
@@ -72,13 +78,13 @@ class AssumeCache(Generic[K, V]):
         return new
 
     def written(self, key: K, version: int) -> None:
-        """The API server holds the assumed value, at this version."""
+        """Record that the API server has the assumed value, at this version."""
         found = self._assumed.get(key)
         if found is not None:
             found.written = max(found.written, version)
 
     def release(self, holder: str) -> list[K]:
-        """`holder` no longer counts on anything. Returns the keys of what is undone by that."""
+        """Remove `holder` from all assumptions. Return the keys of those that this undoes."""
         undone = []
         for key in sorted(self._held.pop(holder, ()), key=repr):
             found = self._assumed[key]
@@ -89,7 +95,7 @@ class AssumeCache(Generic[K, V]):
         return undone
 
     def seen(self, key: K, version: int) -> bool:
-        """The watch shows the object at this version. Returns whether an assumption ends by that."""
+        """Handle this version of the object from the watch. Return whether it ends an assumption."""
         found = self._assumed.get(key)
         if found is None or version < found.written:
             return False
@@ -97,13 +103,13 @@ class AssumeCache(Generic[K, V]):
         return True
 
     def drop(self, key: K) -> None:
-        """The object is gone, or speaks for itself."""
+        """End the assumption: the object is deleted, or its state on the API server replaces it."""
         found = self._assumed.pop(key, None)
         for holder in found.holders if found is not None else ():
             drop_entry(self._held, holder, key)
 
     def check(self) -> list[str]:
-        """What contradicts the invariant."""
+        """Return the contradictions of the invariant."""
         problems = []
         for key, found in self._assumed.items():
             if not found.holders and found.written < 0:

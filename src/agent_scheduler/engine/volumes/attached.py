@@ -1,8 +1,7 @@
-"""Which volumes each node has attached, by driver, as NodeVolumeLimits counts them.
+"""The volumes that each node has attached, by driver, as NodeVolumeLimits counts them.
 
-Worked out when a node is asked about that may be full, and kept until something that it was read from is another: the
-pods of the node, their claims, the volumes of these, the attachments, the classes. So a pod that asks about many full
-nodes pays for what has changed on them.
+Computed for nodes that may be full, and kept until an input changes: the pods of the node, their claims, the volumes of
+these, the attachments, the classes. So a pod that asks about many full nodes costs only their changes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..state.volumeusage import VolumeUse
 from .catalogue import Catalogue
 from .records import ClaimInfo
 
-#: (driver, handle): the volume as the driver knows it.
+#: (driver, handle): the driver's identity of the volume.
 VolumeId = tuple[str, str]
 
 #: Driver -> handles.
@@ -30,13 +29,13 @@ class _Kept(NamedTuple):
 
 
 class Attached:
-    """Owner of what is kept; the rest is read."""
+    """Owns the kept results; everything else is read."""
 
     def __init__(self, catalogue: Catalogue, use: VolumeUse) -> None:
         self.catalogue = catalogue
         self.use = use
         self._kept: dict[str, _Kept] = {}
-        #: Claim or volume -> the nodes for which it was looked at. Emptied when it changes or goes.
+        #: Claim or volume -> the nodes whose results depend on it. Removed when it changes or is deleted.
         self._read_for: dict[ClaimKey | str, set[str]] = {}
         self._seen = catalogue.touches
 
@@ -47,7 +46,7 @@ class Attached:
         without: AbstractSet[str] = frozenset(),
         hypothetical_pods: Mapping[str, PodVolumes] | None = None,
     ) -> ByDriver:
-        """What a node has attached, without that of some of its pods and with that of others."""
+        """Return the volumes attached to a node, except those of pods in `without`, and with `hypothetical_pods`."""
         there = self.use.on(node_name)
         if not hypothetical_pods and without.isdisjoint(there):
             return self._usual(node_name, there.values())
@@ -70,7 +69,7 @@ class Attached:
             if attachment.volume_name:
                 self._read(attachment.volume_name, node_name)
         if len(self._kept) > 2 * len(self.catalogue.csi_nodes):
-            # Most are of nodes that are gone.
+            # Most results are of deleted nodes.
             self._kept.clear()
         found = self._sorted(node_name, pods)
         self._kept[node_name] = _Kept(stamps, found)
@@ -99,14 +98,14 @@ class Attached:
                 found.setdefault(driver, set()).add(handle)
         for attachment in self.catalogue.attachments(node_name):
             volume = self.catalogue.volumes.get(attachment.volume_name)
-            # An inline volume is counted with its pod, and so is an in-tree volume, whose attachment tells no handle.
+            # An inline volume is counted with its pod, and so is an in-tree volume, whose attachment has no handle.
             if volume is not None and volume.handle and not volume.plugin:
                 found.setdefault(attachment.driver, set()).add(volume.handle)
         return found
 
 
 def handles(volumes: PodVolumes, catalogue: Catalogue) -> Iterator[VolumeId]:
-    """What a pod has attached where it runs, as far as its claims are known."""
+    """Yield the volumes that a pod has attached where it runs, as far as its claims are known."""
     for use in volumes.claims:
         claim = catalogue.claims.get(use.key)
         handle = _claim_handle(claim, catalogue) if claim is not None else None
@@ -123,6 +122,6 @@ def _claim_handle(claim: ClaimInfo, catalogue: Catalogue) -> VolumeId | None:
     found = catalogue.classes.get(claim.class_name)
     if found is None or not found.provisioner:
         return None
-    # It has no handle yet; no driver's handle has a NUL.
+    # It has no handle yet. The NUL avoids collisions with drivers' handles.
     handle = f"\0{claim.namespace}/{claim.name}"
     return CSI_DRIVERS.get(found.provisioner, found.provisioner), handle

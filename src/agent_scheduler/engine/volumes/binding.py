@@ -1,12 +1,12 @@
-"""VolumeBinding's filter: which nodes can have all of a pod's claims, bound or still to be bound.
+"""VolumeBinding's filter: the nodes where all of a pod's claims, bound or unbound, can be satisfied.
 
-`plan` is made once a pod class and version of the catalogue, `judge` is asked about rows. On a node, the volume of a
-bound claim has to be reachable; an unbound one of a class that waits for its consumer gets a static volume (`matching`)
-or else a provisioned one (`provisioning`). One that a provisioner was asked for already, for a node
-(`volume.kubernetes.io/selected-node`), can be had on that node or on none.
+`plan` is called once per pod class and version of the `Catalogue`, `judge` for rows. On a node, the volume of a bound
+claim has to be reachable; an unbound one of a class that waits for its consumer gets a static volume (`matching`) or
+else a provisioned one (`provisioning`). A claim that a provisioner already works on for a node
+(`volume.kubernetes.io/selected-node`) can only be satisfied on that node.
 
-A node can be refused for two reasons at once, as in kube-scheduler: its message counts both. No refusal is resolvable:
-evicting pods neither moves volumes nor frees storage.
+A node can be refused for two reasons at once, as in kube-scheduler: the message counts both. No refusal is resolvable:
+evictions neither move volumes nor free storage.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ PV_NOT_EXIST: Final = "node(s) unavailable due to one or more pvc(s) bound to no
 
 
 class Plan(NamedTuple):
-    """What has to be found for a pod on whichever node it gets. Holds for one version of the catalogue."""
+    """The requirements of a pod on any node. Valid for one version of the `Catalogue`."""
 
     #: The volume of each bound claim; None for one that does not exist.
     bound: tuple[VolumeInfo | None, ...]
-    #: Claims that a provisioner was asked for already, each with the node.
+    #: Claims that a provisioner already works on, each with the node.
     selected: tuple[tuple[ClaimInfo, str], ...]
-    #: Claims for which a static volume is looked for first.
+    #: Claims for which a static volume is searched first.
     claims_to_bind: tuple[ClaimToBind, ...]
 
     @property
     def all_bound(self) -> bool:
-        """Whether there is nothing to reserve and nothing to wait for."""
+        """Whether nothing has to be reserved or awaited."""
         return not (self.selected or self.claims_to_bind)
 
 
 class Judgement(NamedTuple):
-    """For each row, whether that reason speaks against it."""
+    """For each reason, the rows where it applies."""
 
     node_conflict: Bools
     bind_conflict: Bools
@@ -64,7 +64,7 @@ class Judgement(NamedTuple):
 
 
 def plan(volumes: PodVolumes, catalogue: Catalogue) -> Plan | Unresolvable | None:
-    """None for a pod without claims."""
+    """Return the requirements of a pod's claims; None for a pod without claims."""
     if not volumes.claims:
         return None
     claims = pod_volume_claims(volumes, catalogue)
@@ -97,14 +97,14 @@ def feasible(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Bo
 
 
 def reasons(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows) -> Mapping[str, int]:
-    """On how many of `rows` each reason holds; a row with two counts for both."""
+    """Return the number of `rows` for each reason; a row with two reasons counts for both."""
     found = judge(plan, catalogue, nodes, rows)
     words = zip((NODE_CONFLICT, BIND_CONFLICT, NOT_ENOUGH_SPACE, PV_NOT_EXIST), found, strict=True)
     return {reason: count for reason, mask in words if (count := int(mask.sum()))}
 
 
 def _judge_bound(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows, found: Judgement) -> None:
-    """The first claim in the spec whose volume does not do gives the reason."""
+    """Judge the bound claims. The first claim in the spec with an unreachable volume determines the reason."""
     still = np.ones(rows.shape[0], dtype=np.bool_)
     for volume in plan.bound:
         if volume is None:
@@ -122,7 +122,7 @@ def _reached(volume: VolumeInfo, catalogue: Catalogue, nodes: Columns, rows: Row
     migrated = catalogue.migrated_on(volume.plugin)
     if not migrated:
         return here
-    # The column first: it interns the names that are then looked up.
+    # The column comes first because it interns the names that are then looked up.
     names = nodes.label(NODE_NAME)[rows]
     there = np.isin(names, [nodes.interns.known_value(name) for name in migrated])
     return np.where(there, reached(volume.migrated_reach, nodes, rows), here)
@@ -136,7 +136,7 @@ def _judge_waiting(plan: Plan, catalogue: Catalogue, nodes: Columns, rows: Rows,
         names = nodes.label(NODE_NAME)[rows]
         still &= names == nodes.interns.known_value(node_name)
     found.bind_conflict[~still] = True
-    # A claim is made where no static volume was found; the first that cannot be gives the reason.
+    # A claim is provisioned if no static volume was found; the first that cannot be determines the reason.
     to_make = [(claim, np.ones_like(still)) for claim, _ in plan.selected]
     static = matching_nodes(plan.claims_to_bind, nodes, rows)
     to_make += [(each.claim, ~mask) for each, mask in zip(plan.claims_to_bind, static, strict=True)]

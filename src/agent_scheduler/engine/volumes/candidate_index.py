@@ -1,11 +1,11 @@
-"""What a claim could have, sorted by where it can be reached from: found by node without a look at each.
+"""Indexes of candidates for claims by the nodes that can reach them.
 
-Volumes and pools come by the thousand, each with an affinity for one node, and every pod with a claim asks about all
-nodes, so asking each of them would cost their product for each pod. A `CandidateIndex` has what suffices for one
-demand, by the labels that it asks of a node: a node costs one look a label. `CandidateIndexes` makes one for each
-demand, which is equal for the claims of a workload, and keeps it in step as volumes come and go.
+There may be thousands of volumes and pools, each with an affinity for one node, and every pod with a claim asks about
+all nodes, so checking each pair would cost their product for each pod. A `CandidateIndex` has the candidates that
+suffice for one demand, by the labels that they require of a node: a node costs one lookup per label. `CandidateIndexes`
+keeps one for each demand, which is equal for the claims of a workload, and updates it as volumes are added and removed.
 
-Invariant: an index has all candidates of its group that suffice for its demand, and no others (`check`).
+Invariant: an index has exactly the candidates of its group that suffice for its demand (`check`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..state.nodeinfo import NodeInfo
 from ..state.nodeselection import match_selector, reaches
 from .records import CapacityInfo, VolumeInfo
 
-#: Demands with an index. One more costs a look at all candidates of its group.
+#: Demands with an index. A further one costs a pass over all candidates of its group.
 _KEPT: Final = 32
 
-#: So many rows are looked at one by one; more of them together.
+#: Up to this number rows are counted one by one, more of them together.
 _ONE_BY_ONE: Final = 8
 
 
-#: Candidates; `class_name` is the group of one.
+#: Candidates; `class_name` is the group of a candidate.
 T = TypeVar("T", VolumeInfo, CapacityInfo)
 D = TypeVar("D", bound=Hashable)
 
-#: Sorts candidates; those to be chosen first are less. Unique.
+#: Sorts candidates, the preferred first. Unique.
 Key = tuple[Any, ...]
 
 
@@ -61,7 +61,7 @@ class CandidateIndex(Generic[T]):
             self._others[key] = candidate
 
     def drop(self, key: Key, candidate: T) -> None:
-        """Of what has been put."""
+        """Remove a candidate that was put."""
         reach = candidate.reach
         if reach is None:
             del self._everywhere[key]
@@ -75,14 +75,14 @@ class CandidateIndex(Generic[T]):
             del self._others[key]
 
     def counts(self, nodes: Columns, rows: Rows) -> Ints:
-        """How many of the candidates each of `rows` can reach."""
+        """Return the number of candidates that each of `rows` can reach."""
         if rows.shape[0] <= _ONE_BY_ONE:
             return np.array([self._count(nodes.nodes[row]) for row in rows.tolist()], dtype=np.int64)
         found: Ints = np.full(rows.shape[0], len(self._everywhere), dtype=np.int64)
         for candidate in self._others.values():
             found += match_selector(candidate.reach.selector, nodes, rows)
         for key, by_value in self._by_label.items():
-            # The column first: it interns the values that are then looked up.
+            # The column comes first because it interns the values that are then looked up.
             column = nodes.label(key)[rows]
             table: Ints = np.zeros(len(nodes.interns.values) + 1, dtype=np.int64)
             known = nodes.interns.known_value
@@ -102,7 +102,7 @@ class CandidateIndex(Generic[T]):
         return count + sum(len(candidates) for candidates in self._labelled(node))
 
     def at(self, node: NodeInfo) -> Iterator[T]:
-        """The candidates that the node can reach, in order. Nothing may be put or dropped meanwhile."""
+        """Yield the candidates that the node can reach, in order. The index must not change meanwhile."""
         found = [self._everywhere.items(), *(candidates.items() for candidates in self._labelled(node))]
         found += [
             ((key, candidate),) for key, candidate in self._others.items() if reaches(candidate.reach, node)
@@ -122,8 +122,10 @@ def _key(entry: tuple[Key, object]) -> Key:
 
 
 class CandidateIndexes(Generic[D, T]):
-    """Candidates by group, and indexes of them. `key` sorts them; `suffices` says whether one does for a
-    demand."""
+    """Candidates by group, and indexes of them.
+
+    `key` sorts candidates; `suffices` returns whether one meets a demand.
+    """
 
     def __init__(self, key: Callable[[T], Key], suffices: Callable[[T, D], bool]) -> None:
         self._key: Callable[[T], Key] = key
@@ -132,7 +134,7 @@ class CandidateIndexes(Generic[D, T]):
         self._indexes: OrderedDict[tuple[str, D], CandidateIndex[T]] = OrderedDict()
 
     def of(self, group: str) -> ValuesView[T] | tuple[()]:
-        """All candidates of a group, in order."""
+        """Return all candidates of a group, in order."""
         found = self._candidates.get(group)
         return found.values() if found is not None else ()
 
@@ -144,7 +146,7 @@ class CandidateIndexes(Generic[D, T]):
                 index.put(key, candidate)
 
     def drop(self, candidate: T) -> None:
-        """Of what has been put."""
+        """Remove a candidate that was put."""
         key, group = self._key(candidate), candidate.class_name
         drop_entry(self._candidates, group, key)
         for (other, demand), index in self._indexes.items():
@@ -152,7 +154,7 @@ class CandidateIndexes(Generic[D, T]):
                 index.drop(key, candidate)
 
     def index(self, group: str, demand: D) -> CandidateIndex[T]:
-        """What suffices for a demand, kept in step for as long as enough others are not asked for after it."""
+        """Return the index of a demand. It is kept up to date until `_KEPT` other demands were used since."""
         found = self._indexes.get((group, demand))
         if found is None:
             found = self._indexes[group, demand] = self._filled(group, demand)
@@ -173,7 +175,7 @@ class CandidateIndexes(Generic[D, T]):
         return self._candidates == other._candidates
 
     def check(self) -> list[str]:
-        """What contradicts the invariant."""
+        """Return the contradictions of the invariant."""
         return [
             f"the index of {group!r} for {demand} is out of step"
             for (group, demand), index in self._indexes.items()

@@ -1,13 +1,13 @@
-"""The one owner of storage objects: as last seen, and what our decisions have assumed on top of it.
+"""The single owner of storage objects: their last known state, and the assumptions of our decisions about them.
 
-Single-threaded, like the ledger: called between awaits of one loop. `version` rises with every change that a decision
-can see, so an answer that was made of one version holds for as long as the version does. Objects are never changed;
-what is assumed stands beside them.
+Single-threaded, like the ledger: called between awaits of one loop. `version` increases with every change that affects
+decisions, so an answer holds as long as the version is unchanged. Objects are never changed; assumptions are kept
+separately.
 
 Invariants, checked by `check`:
 - a volume is taken for one claim at most, and a claim has one selected node at most;
 - a volume is free exactly if no claim is named in it or assumed for it, and its phase allows a bind;
-- every index says what the objects say.
+- every index agrees with the objects.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .records import (
     size_of,
 )
 
-#: Changes of claims and volumes that are known one by one.
+#: Changes of claims and volumes that are known individually.
 TOUCHES_KEPT: Final = 4096
 
 R = TypeVar("R", bound=Record)
@@ -47,12 +47,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 def is_for(ref: ClaimRef, claim: ClaimInfo) -> bool:
-    """Whether a volume with this reference is this claim's; without a UID it is for any claim of the name."""
+    """Return whether a volume with this reference is for the claim; without a UID it is for any claim of the name."""
     return ref.namespace == claim.namespace and ref.name == claim.name and ref.uid in ("", claim.uid)
 
 
 class Catalogue:
-    """Answers are by name unless said otherwise. Only the methods change the tables."""
+    """Owns the tables of storage objects, by name unless noted. Only the methods change them."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -65,40 +65,40 @@ class Catalogue:
         self._attachments: dict[str, AttachmentInfo] = {}
         #: Volume -> the claim that a decision took it for.
         self.taken: AssumeCache[str, ClaimRef] = AssumeCache()
-        #: Claim -> the node that a decision wants it provisioned for.
+        #: Claim -> the node that a decision selected for its provisioning.
         self.selected: AssumeCache[ClaimKey, str] = AssumeCache()
-        #: By class: volumes that any claim may have, smallest first.
+        #: Volumes of each class that any claim may use, smallest first.
         self.free: CandidateIndexes[VolumeDemand, VolumeInfo] = CandidateIndexes(size_of, could_be_had)
         #: Claim -> volumes that name it or are taken for it.
         self._prebound: dict[ClaimKey, dict[str, VolumeInfo]] = {}
-        #: Where a volume can be made, by its size.
+        #: Pools where a volume can be provisioned, by its size.
         self.capacities: CandidateIndexes[int, CapacityInfo] = CandidateIndexes(place_of, is_large_enough)
         self._attached_to: dict[str, dict[str, AttachmentInfo]] = {}
-        #: Node -> a number that it had for no other attachments; and one for the classes.
+        #: Node -> a number that is unique to its current attachments; and one for the classes.
         self._stamps: dict[str, int] = {}
         self._class_stamp = 0
         self._numbers = itertools.count(1)
-        #: Claims and volumes that changed last, and how often any did.
+        #: The last changed claims and volumes, and the number of their changes.
         self._touched: deque[ClaimKey | str] = deque(maxlen=TOUCHES_KEPT)
         self.touches = 0
-        #: Driver -> node -> volumes that it can attach there.
+        #: Driver -> node -> the number of volumes that it can attach there.
         self._limits: dict[str, dict[str, int]] = {}
-        #: In-tree plugin -> nodes where a CSI driver has taken over.
+        #: In-tree plugin -> nodes where a CSI driver has replaced it.
         self._migrated: dict[str, dict[str, None]] = {}
 
-    # ---- questions
+    # ---- queries
 
     def claim_ref(self, volume: VolumeInfo) -> ClaimRef | None:
-        """The claim that the volume is for, assumed or as the API server has it."""
+        """Return the claim that the volume is for, assumed or according to the API server."""
         return self.taken.get(volume.name) or volume.claim_ref
 
     def selected_node(self, claim: ClaimInfo) -> str | None:
-        """The node that the claim is to be provisioned for, assumed or as the API server has it."""
+        """Return the node selected for the claim's provisioning, assumed or according to the API server."""
         assumed = self.selected.get(claim.key)
         return claim.selected_node if assumed is None else assumed
 
     def prebound_for(self, claim: ClaimInfo) -> list[VolumeInfo]:
-        """Volumes that are for this claim, smallest first."""
+        """Return the volumes that are for this claim, smallest first."""
         found = [
             volume
             for volume in self._prebound.get(claim.key, {}).values()
@@ -116,29 +116,29 @@ class Catalogue:
         return self._attached_to.get(node_name, {}).values()
 
     def stamp(self, node_name: str) -> tuple[int, int]:
-        """Another one whenever the attachments of the node, or any class, may be others."""
+        """Return a stamp that differs whenever the attachments of the node, or any class, may have changed."""
         return self._stamps.get(node_name, 0), self._class_stamp
 
     def touched_since(self, touches: int) -> Iterable[ClaimKey | str] | None:
-        """The claims and volumes that changed since `touches` was that; None if that was too long ago to tell."""
+        """Return the claims and volumes that changed since `touches` had this value; None if that is too long ago."""
         number = self.touches - touches
         return None if number > len(self._touched) else itertools.islice(reversed(self._touched), number)
 
     def limits(self, driver: str) -> Mapping[str, int]:
-        """Node -> how many volumes of the driver it can have attached; without an entry there is no limit."""
+        """Return node -> the limit of attached volumes of the driver; nodes without an entry have no limit."""
         return self._limits.get(driver, {})
 
     def migrated_on(self, plugin: str) -> Collection[str]:
-        """The nodes where a CSI driver has taken over an in-tree plugin."""
+        """Return the nodes where a CSI driver has replaced an in-tree plugin."""
         return self._migrated.get(plugin, ())
 
     def reach(self, volume: VolumeInfo, node_name: str) -> Reach | None:
-        """What a node has to be like for the volume to be reached from it; None for anything."""
+        """Return the requirements of the volume for a node; None for none."""
         if volume.migrated_reach is volume.reach or node_name not in self.migrated_on(volume.plugin):
             return volume.reach
         return volume.migrated_reach
 
-    # ---- what the watch tells; each returns whether a decision can see the change
+    # ---- changes from the watch; each returns whether it affects decisions
 
     def set_claim(self, claim: ClaimInfo) -> bool:
         old = self.claims.get(claim.key)
@@ -217,10 +217,10 @@ class Catalogue:
         self._forget_attachment(name)
         return self._delete(self._attachments, name)
 
-    # ---- what decisions assume
+    # ---- assumptions of decisions
 
     def take(self, volume: VolumeInfo, claim: ClaimInfo, holder: str) -> bool:
-        """Take a volume for a claim. False, and nothing is changed, if it is for another by now."""
+        """Take a volume for a claim. Return false, with nothing changed, if it is for another by now."""
         known, ref = self.volumes.get(volume.name), self.claim_ref(volume)
         if known is not volume or self.claims.get(claim.key) is not claim:
             return False
@@ -235,7 +235,7 @@ class Catalogue:
         return True
 
     def select(self, claim: ClaimInfo, node_name: str, holder: str) -> bool:
-        """Have a claim provisioned for a node. False, and nothing is changed, if it is for another by now."""
+        """Select the node for a claim's provisioning. Return false, with nothing changed, if it has another by now."""
         if self.claims.get(claim.key) is not claim or self.selected_node(claim) not in (None, node_name):
             return False
         if claim.selected_node is not None:
@@ -244,7 +244,7 @@ class Catalogue:
         return True
 
     def release(self, holder: str) -> list[VolumeInfo | ClaimInfo]:
-        """Undo what is assumed for `holder` alone and is not written. Returns the objects that are free again."""
+        """Undo assumptions of `holder` alone that are not written. Return the objects that are free again."""
         volumes = self.taken.held(holder)
         for name in volumes:
             self._unindex(self.volumes[name])
@@ -316,7 +316,7 @@ class Catalogue:
                 del self._stamps[old.node_name]
 
     def check(self) -> list[str]:
-        """What contradicts the invariants; empty when all hold. Costs a pass over everything."""
+        """Return the contradictions of the invariants; empty if all hold. Costs a pass over everything."""
         problems = self.taken.check() + self.selected.check()
         problems += [
             f"volume {name} is taken, but unknown" for name in self.taken if name not in self.volumes
@@ -324,29 +324,30 @@ class Catalogue:
         problems += [
             f"{key} has a selected node, but is unknown" for key in self.selected if key not in self.claims
         ]
-        anew = Catalogue()
-        anew.taken, anew.selected = self.taken, self.selected
-        anew.csi_nodes = self.csi_nodes
+        fresh = Catalogue()
+        fresh.taken, fresh.selected = self.taken, self.selected
+        fresh.csi_nodes = self.csi_nodes
         for volume in self.volumes.values():
-            anew._index(volume)
+            fresh._index(volume)
         for capacity in self._capacities.values():
-            anew.capacities.put(capacity)
+            fresh.capacities.put(capacity)
         for each in self._attachments.values():
-            anew._attached_to.setdefault(each.node_name, {})[each.name] = each
+            fresh._attached_to.setdefault(each.node_name, {})[each.name] = each
         for node in self.csi_nodes.values():
-            anew._index_node(node)
+            fresh._index_node(node)
         for index in ("_prebound", "_attached_to", "_limits", "_migrated"):
-            if getattr(self, index) != getattr(anew, index):
+            if getattr(self, index) != getattr(fresh, index):
                 problems.append(f"{index} is out of step with the objects")
         if not (
-            self.free.has_same_candidates(anew.free) and self.capacities.has_same_candidates(anew.capacities)
+            self.free.has_same_candidates(fresh.free)
+            and self.capacities.has_same_candidates(fresh.capacities)
         ):
             problems.append("the candidate indexes are out of step with the objects")
         return problems + self.free.check() + self.capacities.check()
 
 
 def _is_news(new: Record, old: Record) -> bool:
-    """Not for what a list repeats: what is assumed of an object outlives that."""
+    """Return whether the object is new, and not a repetition by a list, which must not end assumptions."""
     if new.uid != old.uid:
         return True
     return new.resource_version != old.resource_version and version_of(new) >= version_of(old)

@@ -1,6 +1,6 @@
-"""A pod's claims sorted by what is left to do for them, or why no node can help the pod (VolumeBinding's PreFilter).
+"""A pod's claims grouped by the remaining work, or the reason why no node can help (VolumeBinding's PreFilter).
 
-A refusal from here holds on every node, and no eviction changes it: the claims have to.
+Such a refusal applies to every node, and no eviction helps: the claims have to change.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
 class Unresolvable(NamedTuple):
-    """Why no node will do. No such refusal can be cured by preemption."""
+    """The reason why no node is feasible. Preemption cannot help."""
 
     message: str
 
 
 class PodVolumeClaims(NamedTuple):
-    """Bound claims, and unbound ones of classes with `WaitForFirstConsumer`; where kube-scheduler's struct
-    of this name has the unbound immediate ones, too, there is a refusal here."""
+    """Bound claims, and unbound ones of classes with `WaitForFirstConsumer`.
+
+    kube-scheduler's struct of this name also has unbound immediate claims, which are a refusal here.
+    """
 
     bound_claims: tuple[ClaimInfo, ...]
     unbound_claims_delay_binding: tuple[ClaimInfo, ...]
@@ -46,13 +48,13 @@ def pod_volume_claims(volumes: PodVolumes, catalogue: Catalogue) -> PodVolumeCla
         if found is not None and found.binding_mode == WAIT_FOR_CONSUMER and not claim.volume_name:
             waiting.append(claim)
         else:
-            # One that names its volume, too, is the volume controller's to bind.
+            # A claim that names its volume is also bound by the volume controller.
             immediate = True
     return Unresolvable(UNBOUND_IMMEDIATE) if immediate else PodVolumeClaims(tuple(bound), tuple(waiting))
 
 
 def not_found(claim_name: str) -> str:
-    """The API's words for a claim that does not exist."""
+    """Return the API's message for a claim that does not exist."""
     return f"persistentvolumeclaim {_quoted(claim_name)} not found"
 
 
@@ -78,7 +80,7 @@ def _problem(use: ClaimUse, volumes: PodVolumes, catalogue: Catalogue) -> str:
 
 
 def not_owned(claim: ClaimInfo, volumes: PodVolumes) -> str:
-    """What is wrong with the claim of an ephemeral volume that another pod owns; empty if it is the pod's own."""
+    """Return the message for the claim of an ephemeral volume that another pod owns; empty if it is the pod's own."""
     pod_name, pod_uid = volumes.pod
     if claim.controller == pod_uid:
         return ""
@@ -87,5 +89,5 @@ def not_owned(claim: ClaimInfo, volumes: PodVolumes) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As Go's %q writes a name."""
+    """Quote a name like Go's %q."""
     return f'"{text}"'

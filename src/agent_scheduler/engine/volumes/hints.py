@@ -1,8 +1,8 @@
-"""Which events may cure a refusal by one of the volume rules, and whether this one does for this pod (KEP-4247).
+"""The events that may help pods refused by the volume rules, with hints for each pod (KEP-4247).
 
-The hints compare what is before and after, never the whole catalogue, and rather wake a pod in vain than leave one
-asleep. Where kube-scheduler wakes all (any change of a volume) or none (a driver that no longer tells its
-capacity), they look closer. What a reservation gave back is passed on as new (`Catalogue.release`).
+The hints compare the object before and after, never the whole `Catalogue`, and prefer a needless retry to a missed one.
+Where kube-scheduler wakes all pods (any change of a volume) or none (a driver that no longer reports its capacity),
+they are more precise. Released reservations are passed on as new objects (`Catalogue.release`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .records import (
     VolumeInfo,
 )
 
-#: The volumes of a pod as the queue and the watch have it.
+#: The volumes of a pod of the queue or the watch.
 VolumesOf = Callable[[PodInfo], PodVolumes | None]
 
 #: A hint of one rule: (volumes of the waiting pod, object before, object after).
@@ -41,19 +41,22 @@ _NONE: frozenset[str] = frozenset()
 _NODE = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
 
 
-#: The labels of a volume that say in which zones and regions it is (VolumeZone).
+#: The labels of a volume with its zones and regions (VolumeZone).
 TOPOLOGY_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 
 
 class Topology(NamedTuple):
-    """A label that the node has to have, with one of the values."""
+    """A label that the node must have, with one of the values."""
 
     key: str
     values: frozenset[str]
 
 
 def topologies(volume: VolumeInfo) -> tuple[Topology, ...]:
-    """What the volume's labels ask of a node. A label with an empty part among its values asks nothing."""
+    """Return the node labels that the volume's labels require.
+
+    A label with an empty part in its value requires none.
+    """
     found = []
     for key in TOPOLOGY_LABELS:
         if key in volume.labels:
@@ -68,7 +71,7 @@ def volumes_of(pod: PodInfo) -> PodVolumes | None:
 
 
 def binding_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
-    """VolumeBinding's."""
+    """Return the events of VolumeBinding."""
     on = _Asked(of).on
     return (
         on(Resource.STORAGE_CLASS, _ADD_OR_UPDATE, class_may_help, _any_pod),
@@ -82,7 +85,7 @@ def binding_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
 
 
 def zone_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
-    """VolumeZone's."""
+    """Return the events of VolumeZone."""
     on = _Asked(of).on
     return (
         on(Resource.STORAGE_CLASS, ActionType.ADD, waiting_class_may_help, _any_pod),
@@ -93,23 +96,23 @@ def zone_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
 
 
 def restriction_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
-    """VolumeRestrictions'."""
+    """Return the events of VolumeRestrictions."""
     asked = _Asked(of)
     on = asked.on
     return (
         asked.on_pod_gone(conflict_may_end, _of_gone),
-        # A pod has its claims for as long as its node is there.
+        # A pod counts as using its claims only as long as its node exists.
         ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD | ActionType.DELETE)),
         on(Resource.PERSISTENT_VOLUME_CLAIM, ActionType.ADD, claim_may_help, _of_claim),
     )
 
 
 def limit_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
-    """NodeVolumeLimits'."""
+    """Return the events of NodeVolumeLimits."""
     asked = _Asked(of)
     on = asked.on
     return (
-        # A node without a CSINode, or whose CSINode goes, has no limits.
+        # A node without a CSINode has no limits.
         ClusterEventWithHint(ClusterEvent(Resource.NODE, ActionType.ADD)),
         ClusterEventWithHint(ClusterEvent(Resource.CSI_NODE, ActionType.ADD | ActionType.DELETE)),
         on(Resource.CSI_NODE, ActionType.UPDATE, limit_may_help, _any_pod),
@@ -123,12 +126,15 @@ def limit_events(of: VolumesOf) -> tuple[ClusterEventWithHint, ...]:
 
 
 def claim_may_help(pod: PodVolumes, old: ClaimInfo | None, new: ClaimInfo) -> bool:
-    """It is the pod's, and not only its resourceVersion has changed."""
+    """Return whether the claim is the pod's and changed in more than its resourceVersion."""
     return new.key in pod.keys and (old is None or not same(new, old))
 
 
 def class_may_help(pod: PodVolumes, old: ClassInfo | None, new: ClassInfo) -> bool:
-    """It is new, or its volumes may be made elsewhere. Nothing else of a class can change."""
+    """Return whether the class is new, or its volumes may be provisioned elsewhere.
+
+    Nothing else of a class can change.
+    """
     return old is None or new.reach != old.reach
 
 
@@ -137,7 +143,7 @@ def waiting_class_may_help(pod: PodVolumes, old: ClassInfo | None, new: ClassInf
 
 
 def volume_may_help(pod: PodVolumes, old: VolumeInfo | None, new: VolumeInfo) -> bool:
-    """The pod could get it, or has it, and not only its resourceVersion has changed."""
+    """Return whether the pod could use or uses the volume, and more than its resourceVersion changed."""
     if old is not None and same(new, old):
         return False
     ref = new.claim_ref
@@ -149,27 +155,27 @@ def zone_may_help(pod: PodVolumes, old: VolumeInfo | None, new: VolumeInfo) -> b
 
 
 def node_may_help(pod: PodVolumes, old: NodeInfo | None, new: NodeInfo) -> bool:
-    """It is new, or it is in another zone or region, or in none any more."""
+    """Return whether the node is new, or its zone or region has changed."""
     return old is None or any(old.labels.get(key) != new.labels.get(key) for key in TOPOLOGY_LABELS)
 
 
 def migration_may_help(pod: PodVolumes, old: CSINodeInfo | None, new: CSINodeInfo | None) -> bool:
-    """The topology of in-tree volumes is read otherwise on the node."""
+    """Return whether the topology of in-tree volumes is interpreted differently on the node."""
     return (old.migrated if old else _NONE) != (new.migrated if new else _NONE)
 
 
 def driver_may_help(pod: PodVolumes, old: DriverInfo, new: DriverInfo | None) -> bool:
-    """It no longer asks to have its capacity looked at."""
+    """Return whether the driver's capacity is no longer checked."""
     return old.tells_capacity and (new is None or not new.tells_capacity)
 
 
 def capacity_may_help(pod: PodVolumes, old: CapacityInfo | None, new: CapacityInfo) -> bool:
-    """There is more capacity than before, or it can be reached from elsewhere."""
+    """Return whether there is more capacity than before, or other nodes can reach it."""
     return old is None or new.limit > old.limit or new.reach != old.reach
 
 
 def limit_may_help(pod: PodVolumes, old: CSINodeInfo, new: CSINodeInfo) -> bool:
-    """A driver can attach more than before, or has no limit any more."""
+    """Return whether a driver can attach more than before, or no longer has a limit."""
     return any(driver not in new.limits or new.limits[driver] > count for driver, count in old.limits.items())
 
 
@@ -178,7 +184,7 @@ def attachment_gone_may_help(pod: PodVolumes, old: object, new: object) -> bool:
 
 
 def conflict_may_end(pod: PodVolumes, gone: PodVolumes, _: object) -> bool:
-    """The pod that went had a disk that this one must not share, or a claim that only one may have."""
+    """Return whether the deleted pod used a disk that this one must not share, or a claim of this one."""
     return not pod.keys.isdisjoint(gone.keys) or any(
         conflicts(disk, other) for disk in pod.disks for other in gone.disks
     )
@@ -190,7 +196,7 @@ def detached_may_help(pod: PodVolumes, gone: PodVolumes, _: object) -> bool:
 
 # ---- pre-hints
 
-#: Of a hint and the objects before and after: the keys of the pods that it can concern.
+#: (hint, object before, object after) -> keys of the pods that it can concern.
 KeysOf = Callable[[Hint, Any, Any], AllPods | Iterable[Key]]
 
 #: A key of pods with claims or volumes that a driver attaches.
@@ -209,7 +215,7 @@ def _keys_of_waiting(volumes: PodVolumes | None) -> Iterable[Key]:
 
 
 def _any_pod(hint: Hint, old: Any, new: Any) -> AllPods | Iterable[Key]:
-    """For hints that ask nothing of the pod."""
+    """Return keys for hints that ignore the pod."""
     return ALL_PODS if hint(_NO_VOLUMES, old, new) else (ANYWAY,)
 
 
@@ -218,7 +224,7 @@ def _of_claim(hint: Hint, old: ClaimInfo | None, new: ClaimInfo) -> Iterable[Key
 
 
 def _of_volume(hint: Hint, old: VolumeInfo | None, new: VolumeInfo) -> AllPods | Iterable[Key]:
-    """The pods of the claim that it is for, or else all: which claims could have it is not known here."""
+    """Return the key of the volume's claim, or all pods: the claims that could use a free volume are unknown here."""
     if old is not None and same(new, old):
         return (ANYWAY,)
     ref = new.claim_ref
@@ -233,11 +239,11 @@ def _with_claims(hint: Hint, old: object, new: object) -> Iterable[Key]:
     return ANYWAY, _ATTACHES
 
 
-# ---- as the queue asks
+# ---- adapters for the queue
 
 
 class _Asked:
-    """The events of one rule, whose pods are found by what `of` says of their volumes."""
+    """The events of one rule, whose pods are indexed by the volumes that `of` returns."""
 
     def __init__(self, of: VolumesOf) -> None:
         self._of = of
@@ -272,7 +278,7 @@ class _Asked:
 
         def ask(pod: Any, old: object | None, new: object | None) -> QueueingHint:
             volumes = of(pod)
-            # It may have lost its volumes with its class since it was refused: let the rules say.
+            # The pod may have lost its volumes with its class since it was refused; the rules decide.
             helps = volumes is None or hint(volumes, old, new)
             return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 

@@ -1,11 +1,11 @@
-"""Static volumes for claims that wait for a consumer: which volume a claim gets on which node.
+"""Static volumes for claims that wait for a consumer: the volume of each claim on each node.
 
-The rule is the volume controller's, so that the two agree (`FindMatchingVolume` of component-helpers): a volume
-that is prebound to the claim is the only one it may have, if its classes, size and mode are right; else it gets the
-smallest of those that any claim may have, of its classes, size, mode, access modes and selector, that the node can
-reach. Smaller claims come first, and a volume goes to one claim.
+The rule is the volume controller's, so that the two agree (`FindMatchingVolume` of component-helpers): a volume that is
+prebound to the claim is the only one it may use, if its classes, size and mode match; otherwise it gets the smallest
+unclaimed volume that matches in classes, size, mode, access modes and selector and that the node can reach. Smaller
+claims come first, and a volume goes to one claim.
 
-`matching_nodes` answers for many nodes by counting, `find_matching_volumes` has the volumes of one node.
+`matching_nodes` answers for many nodes by counting, `find_matching_volumes` returns the volumes of one node.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .records import ClaimInfo, VolumeDemand, VolumeInfo, could_hold
 
 
 class ClaimToBind(NamedTuple):
-    """A claim and the volumes that it could have on some node, best first."""
+    """A claim and the volumes that it could use on some node, best first."""
 
     claim: ClaimInfo
     candidates: CandidateIndex[VolumeInfo]
-    #: Whether these are for it alone.
+    #: Whether the volumes are for this claim alone.
     prebound: bool
 
 
 def claims_to_bind(claims: Sequence[ClaimInfo], catalogue: Catalogue) -> tuple[ClaimToBind, ...]:
-    """The claims with their volumes, those that ask for less storage first."""
+    """Return the claims with their volumes, those that request less storage first."""
     ordered = sorted(claims, key=lambda claim: claim.requested or 0)
     return tuple(_wanted(claim, catalogue) for claim in ordered)
 
@@ -58,13 +58,13 @@ def _wanted(claim: ClaimInfo, catalogue: Catalogue) -> ClaimToBind:
 
 
 def matching_nodes(claims: Sequence[ClaimToBind], nodes: Columns, rows: Rows) -> list[Bools]:
-    """For each claim, on which of `rows` it gets a volume."""
+    """Return for each claim on which of `rows` it gets a volume."""
     found: list[Bools] = []
     unsure = np.zeros(rows.shape[0], dtype=np.bool_)
     for index, each in enumerate(claims):
         count = each.candidates.counts(nodes, rows)
         rivals = sum(_may_take_from(earlier, each) for earlier in claims[:index])
-        # With more volumes than claims that chose before, one is left for sure.
+        # With more volumes than earlier claims, at least one is left.
         unsure |= (count > 0) & (count <= rivals)
         found.append(count > 0)
     for position in np.flatnonzero(unsure).tolist():
@@ -80,7 +80,7 @@ def _may_take_from(one: ClaimToBind, other: ClaimToBind) -> bool:
 
 
 def find_matching_volumes(claims: Sequence[ClaimToBind], node: NodeInfo) -> Mapping[ClaimKey, VolumeInfo]:
-    """The volume of each claim that gets one on `node`."""
+    """Return the volume of each claim that gets one on `node`."""
     chosen: dict[ClaimKey, VolumeInfo] = {}
     gone: set[str] = set()
     for each in claims:

@@ -1,8 +1,8 @@
-"""Storage objects as the scheduler remembers them: what a decision reads, compiled once from each change.
+"""Storage objects in the form that decisions read, compiled once from each change.
 
-Values compare by content, so that a change that matters differs from a new resourceVersion.
-Quantities are bytes, rounded up. One that cannot be read counts as the most if it is asked for and as nothing if
-it is offered. `gc=False` of the records is sound: none holds another.
+Values compare by content, so that a relevant change differs from a new resourceVersion. Quantities are bytes, rounded
+up. An invalid one counts as the maximum if it is requested and as zero if it is offered. `gc=False` of the records is
+safe: none is in a reference cycle.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
-#: Older than `spec.storageClassName`, and stronger than it.
+#: Older than `spec.storageClassName`, and overrides it.
 _CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 
 WAIT_FOR_CONSUMER: Final = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 
-#: A selector that cannot be read selects nothing; no label key has a NUL.
+#: An invalid selector selects nothing; no label key has a NUL.
 _NOTHING: Final = LabelSelector((Requirement("\0", "Exists", frozenset()),))
 
 _NONE: Mapping[str, str] = {}
 
 
 class ClaimRef(NamedTuple):
-    """The claim that a volume is for. An empty `uid`: whichever claim has the name."""
+    """The claim that a volume is for. With an empty `uid`: any claim with the name."""
 
     namespace: str
     name: str
@@ -46,10 +46,10 @@ class ClaimRef(NamedTuple):
 
 class ClaimInfo(Record, frozen=True, gc=False, kw_only=True):
     class_name: str
-    #: The volume that it names, bound to it or only asked for; empty if none.
+    #: The volume that it names, bound or requested; empty if none.
     volume_name: str
     access_modes: frozenset[str]
-    #: Bytes; None if it does not say.
+    #: Bytes; None if unset.
     requested: int | None
     volume_mode: str
     attributes_class: str
@@ -58,7 +58,7 @@ class ClaimInfo(Record, frozen=True, gc=False, kw_only=True):
     bind_completed: bool
     lost: bool
     deleting: bool
-    #: UID of the object that controls it.
+    #: UID of the controlling object.
     controller: str
 
     @property
@@ -67,7 +67,7 @@ class ClaimInfo(Record, frozen=True, gc=False, kw_only=True):
 
     @property
     def bound(self) -> bool:
-        """Whether the volume controller is through with it."""
+        """Whether the volume controller has finished with it."""
         return bool(self.volume_name) and self.bind_completed
 
 
@@ -79,45 +79,45 @@ class VolumeInfo(Record, frozen=True, gc=False, kw_only=True):
     volume_mode: str
     attributes_class: str
     claim_ref: ClaimRef | None
-    #: Where it can be reached from; None for everywhere.
+    #: The nodes that can reach it; None for all.
     reach: Reach | None
-    #: The same on nodes where a CSI driver has taken over its plugin; `reach` itself where that makes no difference.
+    #: The same on nodes where a CSI driver has replaced its plugin; `reach` itself if that makes no difference.
     migrated_reach: Reach | None
     by_controller: bool
-    #: Whether its phase lets it be bound.
+    #: Whether its phase allows a bind.
     available: bool
     deleting: bool
     driver: str
     handle: str
-    #: Name of the in-tree plugin; empty for a volume that was CSI from the start.
+    #: Name of the in-tree plugin; empty for a volume created as CSI.
     plugin: str
 
 
 class ClassInfo(Record, frozen=True, gc=False, kw_only=True):
     provisioner: str
-    #: None if the object does not say, which the API server does not let happen.
+    #: None if unset, which the API server prevents.
     binding_mode: str | None
-    #: Where its volumes may be made; None for everywhere.
+    #: The nodes for which its volumes may be provisioned; None for all.
     reach: Reach | None
 
 
 class CSINodeInfo(Record, frozen=True, gc=False, kw_only=True):
-    #: driver -> volumes that it can attach, for drivers with a limit.
+    #: driver -> the number of volumes that it can attach, for drivers with a limit.
     limits: Mapping[str, int]
     #: In-tree plugins whose volumes CSI drivers serve there.
     migrated: frozenset[str]
 
 
 class DriverInfo(Record, frozen=True, gc=False, kw_only=True):
-    #: Whether it tells its capacity (`spec.storageCapacity`), which then limits what is provisioned.
+    #: Whether it reports its capacity (`spec.storageCapacity`), which then limits provisioning.
     tells_capacity: bool
 
 
 class CapacityInfo(Record, frozen=True, gc=False, kw_only=True):
     class_name: str
-    #: The largest volume that can be made, in bytes; -1 where none can.
+    #: The largest volume that can be provisioned, in bytes; -1 if none can.
     limit: int
-    #: Bytes that are left, for scores; 0 if it does not say.
+    #: Remaining bytes, for scores; 0 if unset.
     capacity: int
     #: The nodes that have access; None for all.
     reach: Reach | None
@@ -189,7 +189,7 @@ def class_info(each: storage.StorageClass) -> ClassInfo:
                 [wire.Requirement(part.key, "In", part.values) for part in term.match_label_expressions]
             )
             for term in each.allowed_topologies
-            # A term that says nothing, or that no value satisfies, allows nothing.
+            # A term without expressions, or that no value satisfies, allows nothing.
             if term.match_label_expressions and all(part.values for part in term.match_label_expressions)
         ]
         reach = reach_of(wire.NodeSelector(terms))
@@ -219,7 +219,7 @@ def driver_info(driver: storage.CSIDriver) -> DriverInfo:
 
 
 def capacity_info(capacity: storage.CSIStorageCapacity) -> CapacityInfo:
-    # The largest volume that can be made says more than the capacity that is left.
+    # The largest possible volume is more precise than the remaining capacity.
     limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     selector = _selector(capacity.node_topology, "nodeTopology")
     unreachable = selector is None or selector == _NOTHING
@@ -266,7 +266,7 @@ def _selector(selector: wire.LabelSelector | None, place: str) -> LabelSelector 
 
 
 def _label_reach(selector: LabelSelector) -> Reach:
-    """A node selector has all operators of a label selector."""
+    """Convert a label selector; a node selector has all its operators."""
     requirements = [
         wire.Requirement(key, operator, sorted(values) or None)
         for key, operator, values in selector.requirements
@@ -275,7 +275,7 @@ def _label_reach(selector: LabelSelector) -> Reach:
 
 
 def _readable(selector: wire.NodeSelector | None) -> Reach | None:
-    """Without the terms that have no meaning: such a term matches no node, and the others still may."""
+    """Return the selector without its invalid terms: such a term matches no node, while the others still may."""
     if selector is None:
         return None
     terms = []
@@ -289,7 +289,7 @@ def _readable(selector: wire.NodeSelector | None) -> Reach | None:
 
 
 class VolumeDemand(NamedTuple):
-    """What an unbound claim asks of a volume that no claim is named in, but for the class."""
+    """The requirements of an unbound claim for a volume without a claim, except the class."""
 
     #: Bytes.
     size: int

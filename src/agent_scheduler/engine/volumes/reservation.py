@@ -1,11 +1,11 @@
-"""What a pod's claims need once its node is chosen: reserve it, write it to the API server, and know when it is done.
+"""The steps for a pod's claims once its node is chosen: reserve, write to the API server, and check for completion.
 
     reserve ──> due ──> written, a write at a time ──> check_bindings: WAIT ... DONE, then the bind
-       └── unreserve, at any time: what is not written is undone; what is written stays, and is used by the next attempt
+       └── unreserve, at any time: unwritten assumptions are undone; written ones stay for the next attempt
 
-`reserve` looks at the catalogue as it is, not as it was when the node was chosen, and takes all or nothing. A write is
-a JSON merge patch with the UID and resourceVersion that were seen, so it is refused if the object was changed in
-between; the rest is the volume controller's and the provisioner's, who are known to be done when the claim is bound.
+`reserve` reads the current `Catalogue`, not that of the decision, and takes all or nothing. A write is a JSON merge
+patch with the UID and resourceVersion of the known object, so it is rejected if the object was changed in between; the
+volume controller and the provisioner do the rest, and the bound claim is the sign that they have finished.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class BindingInfo(NamedTuple):
 
 
 class DynamicProvision(NamedTuple):
-    """A claim whose volume is to be made for the node."""
+    """A claim whose volume is to be provisioned for the node."""
 
     claim: ClaimKey
     claim_uid: str
 
 
 class ReservedVolumes(NamedTuple):
-    """What `holder` (a pod's UID) counts on at its node."""
+    """The reservations of `holder` (a pod's UID) at its node."""
 
     holder: str
     node_name: str
@@ -57,7 +57,7 @@ class ReservedVolumes(NamedTuple):
 
     @property
     def all_bound(self) -> bool:
-        """Whether the pod can be bound at once."""
+        """Whether the pod can be bound immediately."""
         return not (self.static_bindings or self.dynamic_provisions)
 
 
@@ -86,7 +86,7 @@ def reserve(
 ) -> ReservedVolumes | Unresolvable:
     """Take the node's volumes for the pod's claims. On a refusal nothing is taken.
 
-    Asks all that the filter asked of the node once more: the ledger's versions of rows tell nothing of volumes.
+    Repeats all checks of the filter for the node, because the ledger's versions of rows do not cover volumes.
     """
     found = plan(volumes, catalogue)
     if isinstance(found, Unresolvable):
@@ -105,12 +105,12 @@ def reserve(
 
 
 def unreserve(catalogue: Catalogue, holder: str) -> list[VolumeInfo | ClaimInfo]:
-    """Give back what is not written. Returns what others may have again; nothing the second time."""
+    """Release unwritten assumptions. Return the objects that are free again; empty at a second call."""
     return catalogue.release(holder)
 
 
 def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> ReservedVolumes | Unresolvable:
-    """Stops at the first claim that gets nothing, with what was taken so far."""
+    """Take volumes. Stops at the first claim without one; earlier ones stay taken."""
     chosen = find_matching_volumes(found.claims_to_bind, node)
     bindings, provisions = [], []
     for claim in (*(claim for claim, _ in found.selected), *(each.claim for each in found.claims_to_bind)):
@@ -130,7 +130,7 @@ def _take(found: Plan, catalogue: Catalogue, node: NodeInfo, holder: str) -> Res
 
 
 def due(reservation: ReservedVolumes, catalogue: Catalogue) -> tuple[Write, ...]:
-    """The writes that are still to be made: what another pod with the same claim has written is left out."""
+    """Return the writes that are still to be made, without those that another pod with the same claim has made."""
     writes = []
     for binding in reservation.static_bindings:
         volume = catalogue.volumes.get(binding.volume)
@@ -147,7 +147,7 @@ def due(reservation: ReservedVolumes, catalogue: Catalogue) -> tuple[Write, ...]
 
 
 def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
-    """The API server has taken a write; the object has this version now."""
+    """Record that the API server has accepted a write; the object has this version now."""
     version = version_number(resource_version)
     if write.resource == VOLUMES:
         catalogue.taken.written(write.name, version)
@@ -158,7 +158,7 @@ def written(write: Write, catalogue: Catalogue, resource_version: str) -> None:
 def _bind_volume(volume: VolumeInfo, claim: ClaimInfo) -> Write:
     metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
     if volume.claim_ref is None and not volume.by_controller:
-        # Tells the volume controller that neither names the other in its spec.
+        # Informs the volume controller that neither names the other in its spec.
         metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     reference = {
         "apiVersion": "v1",
@@ -187,9 +187,9 @@ def _select_node(claim: ClaimInfo, node_name: str) -> Write:
 def check_bindings(
     reservation: ReservedVolumes, catalogue: Catalogue, node: NodeInfo | None, *, pod_exists: bool = True
 ) -> Progress | Failed:
-    """How far the binding of the pod's claims is, once all that was due is written.
+    """Return the progress of binding the pod's claims, once all due writes are made.
 
-    Looks at what the watch has shown, not at what is assumed: a write that it has yet to show is waited for.
+    Reads the state from the watch, not assumptions: a write that the watch has yet to report means WAIT.
     """
     if node is None:
         name = reservation.node_name
@@ -233,13 +233,13 @@ def _provisioned(provision: DynamicProvision, catalogue: Catalogue, node: NodeIn
     if catalogue.selected.get(claim.key) is not None:
         return Progress.WAIT
     if claim.selected_node != node.name:
-        # A provisioner that fails takes the annotation away, so that another node can be chosen.
+        # A provisioner that fails removes the annotation, so that another node can be chosen.
         return Failed(f'provisioning failed for PVC "{claim.name}"')
     return _settled(claim, catalogue, node)
 
 
 def _settled(claim: ClaimInfo, catalogue: Catalogue, node: NodeInfo) -> Progress | Failed:
-    """Whether the volume controller is done with the claim, and has given it a volume that the node can reach."""
+    """Return whether the volume controller has finished with the claim, and its volume is reachable."""
     if not claim.volume_name:
         return Progress.WAIT
     volume = catalogue.volumes.get(claim.volume_name)

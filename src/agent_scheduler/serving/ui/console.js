@@ -1,16 +1,16 @@
 "use strict";
-// What is shown follows the stream of /ui/stream alone: first `whole`, then `news` each second. Numbers are counters and
-// buckets as they stand; rates and percentiles are made here, of what they rise by.
+// The page shows only the stream of /ui/stream: first `whole`, then `news` each second. The stream has the values of
+// counters and buckets; rates and percentiles are computed here from their increase.
 
 const byId = (id) => document.getElementById(id);
-const KEPT = 600;  // seconds of figures
-const WINDOW = 10; // seconds, of percentiles and ratios
+const KEPT = 600;  // seconds of history
+const WINDOW = 10; // seconds for percentiles and ratios
 const WAITING = ["active", "backoff", "unschedulable", "gated", "batch"];
 const RESULTS = ["scheduled", "unschedulable", "error"];
 const PERCENTILES = new Map([["p50", .5], ["p95", .95], ["p99", .99]]);
 const ofPlace = (place) => `pods ${place}`;
 
-// ---- words and numbers
+// ---- numbers and elements
 
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const UNITS = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
@@ -51,7 +51,7 @@ function percentile(from, to, share) {
   for (let index = 0; index < to.length; index += 1) {
     const upTo = to[index] - from[index];
     if (upTo >= share * total) {
-      // As Prometheus: evenly within a bucket, and the last bound for what is above all.
+      // As in Prometheus: linear within a bucket, and the last bound for values above it.
       if (index >= bounds.length) return bounds[bounds.length - 1];
       const low = index ? bounds[index - 1] : 0;
       return low + (bounds[index] - low) * (share * total - below) / (upTo - below);
@@ -70,7 +70,7 @@ function before(index, seconds) {
 function note(data) {
   bounds = data.latency.bounds;
   const last = history[history.length - 1];
-  if (last && data.attempts.scheduled < last.attempts.scheduled) history.length = 0;  // another process
+  if (last && data.attempts.scheduled < last.attempts.scheduled) history.length = 0;  // the process has changed
   history.push({ time: data.time, attempts: data.attempts, conflicts: data.conflicts, counts: data.latency.counts,
                  pending: data.pending });
   while (history[0].time < data.time - KEPT) history.shift();
@@ -138,10 +138,10 @@ function draw() {
 // ---- the map of nodes
 
 const nodes = new Map();  // row -> {name, cpu, memory, gpu, cordoned, used: {cpu, memory, gpu}, pods}
-let order = [];           // rows by name
-let shardOf = new Map();  // name of a node -> name of its shard
+let order = [];           // rows sorted by name
+let shardOf = new Map();  // node name -> shard name
 let shardNames = [];
-let chosen = -1;          // a place in `order`
+let chosen = -1;          // an index of `order`
 let by = "cpu";
 let columns = 1, cell = 8;
 const map = byId("map");
@@ -182,7 +182,7 @@ function prepareShades() {
 
 function shardHue(name) {
   const index = shardNames.indexOf(name);
-  // From 40 to 320 degrees: red says that a node is unschedulable.
+  // From 40 to 320 degrees: red marks unschedulable nodes.
   const hue = 40 + (170 + index * 107) % 280;
   return index < 0 ? colour("line") : `hsl(${hue} 60% ${dark.matches ? 60 : 45}%)`;
 }
@@ -229,7 +229,7 @@ function tellLegend() {
   };
   if (by === "shard") for (const name of shardNames) part(shardHue(name), name);
   else for (const step of [0, 16, 32]) part(shades[step], `${step / 32 * 100} %`);
-  part(colour("bad"), "above: unschedulable");
+  part(colour("bad"), "top edge: unschedulable");
 }
 
 function tellNode() {
@@ -306,7 +306,7 @@ function tellQueues(queues) {
     for (const child of below.get(queue.name) || []) add(child, depth + 1);
   };
   for (const queue of below.get("") || []) add(queue, 0);
-  for (const queue of queues) add(queue, 0);  // those that are in a circle
+  for (const queue of queues) add(queue, 0);  // queues in a cycle
   byId("queue-rows").replaceChildren(...rows);
 }
 
@@ -315,7 +315,7 @@ function tellGangs(gangs) {
   show("gangs", total > 0);
   const counts = Object.entries(gangs.phases).map(([phase, count]) => `${count} ${phase}`).join(", ");
   byId("gang-counts").textContent = gangs.shown.length < total
-    ? `${counts}. The first ${gangs.shown.length} of ${total} are shown, those that wait before others.` : counts;
+    ? `${counts}. The first ${gangs.shown.length} of ${total} are displayed, waiting ones first.` : counts;
   byId("gang-rows").replaceChildren(...gangs.shown.map((gang) => {
     const row = element("tr");
     row.append(element("td", gang.name, { class: "long" }), element("td", gang.owner || "–"), element("td", gang.queue || "–"),
@@ -323,7 +323,7 @@ function tellGangs(gangs) {
                element("td", `${gang.has} of ${gang.members}, ${gang.needs} needed`));
     const tasks = element("td", undefined, { class: "tasks" });
     for (const [name, has, there, needs, waits] of gang.roles) {
-      const text = waits && !there ? `${name}: waits for its turn` : `${name}: ${has} of ${there}, ${needs} needed`;
+      const text = waits && !there ? `${name}: waiting for its turn` : `${name}: ${has} of ${there}, ${needs} needed`;
       tasks.append(element("span", text, { class: waits ? "task waits" : "task" }));
     }
     row.append(tasks, element("td", gang.why || "–", { class: "why" }));
@@ -340,7 +340,7 @@ function tellShards(shards) {
   }));
 }
 
-// ---- what comes
+// ---- updates
 
 function take(data, all) {
   if (data.about) {
@@ -358,7 +358,7 @@ function take(data, all) {
   if (data.shards) tellShards(data.shards);
   byId("tile-waiting").textContent = number.format(WAITING.reduce((sum, place) => sum + data.pending[place], 0));
   byId("tile-placed").textContent = number.format(data.placed);
-  tell(!data.synced ? "not synced yet" : data.leading ? "leads" : "stands by", !data.synced);
+  tell(!data.synced ? "not synced yet" : data.leading ? "leader" : "standby", !data.synced);
   draw();
   paint();
   tellNode();
@@ -375,7 +375,7 @@ function tell(text, bad) {
 let token = "";
 
 function headers() {
-  // Not `Authorization`, which the proxy of an API server takes for its own.
+  // Not `Authorization`, which an API server's proxy does not forward.
   return token ? { "X-Agent-Scheduler-Token": token } : {};
 }
 
@@ -415,7 +415,7 @@ function askForToken(problem) {
   form.hidden = false;
   byId("token-problem").textContent = token ? problem : "";
   byId("token-text").focus();
-  tell("waits for a token", true);
+  tell("waiting for a token", true);
   return new Promise((resolve) => form.addEventListener("submit", (event) => {
     event.preventDefault();
     token = byId("token-text").value.trim();
@@ -434,7 +434,7 @@ async function run() {
       failures += 1;
       tell(`connection lost: ${error.message}`, true);
     }
-    // A stream that ended as it should is followed on at once.
+    // After a regular end the stream is opened again immediately.
     await new Promise((resolve) => setTimeout(resolve, failures ? Math.min(10000, 500 * 2 ** failures) : 200));
   }
 }
@@ -453,7 +453,7 @@ byId("ask").addEventListener("submit", async (event) => {
   }
 });
 
-// ---- from the beginning
+// ---- start
 
 function start() {
   prepareShades();

@@ -10,11 +10,11 @@ import pytest
 from agent_scheduler.engine.gangs.group import (
     Group,
     effective_minimum,
-    needed,
     of_native,
     of_pod,
     of_pod_group,
 )
+from agent_scheduler.engine.state.asks import needed
 from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podspec import SpecError
 from agent_scheduler.objects import batch

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.engine.session.conf import PluginOption, SessionConf
-from agent_scheduler.objects.batch import PREEMPTABLE
+from agent_scheduler.objects.batch import PREEMPTABLE, QUEUE_ALLOCATION_GATE
 from tests.support.engine import queue_of
 from tests.unit.engine.session.scene import (
     Part,
@@ -162,6 +163,19 @@ def test_a_gang_that_was_lent_room_goes_whole_for_a_job_within_its_queues_share_
     rules = SessionConf(actions=("allocate", "reclaim"), tiers=tiers, work_conserving=conserving)
     session, _ = made.run(rules)
     assert len(evicted(session)) == gone
+
+
+def test_room_is_lent_to_a_member_that_was_let_past_its_gate_before_those_behind_it() -> None:
+    """Its queue has room for it alone, which the older one would wait for for ever."""
+    made = scene(waits("other", 1, cpu="9", queue="a"), cpus=(4,))
+    made.queues[-1] = queue_of("b", "root", capability={"cpu": 3000})
+    made.group("g", queue="b", phase="Inqueue")
+    made.member("g", cpu="3", schedulingGates=[{"name": QUEUE_ALLOCATION_GATE}])
+    let_in = made.member("g", cpu="3")
+    book = made.book()
+    book.set(let_in.uid, "b", {"cpu": 3000}, Standing.RESERVED)
+    session, _ = made.run(how(), book=book)
+    assert bound(session) == {"g-1": "n0"}
 
 
 def test_a_member_without_its_gang_has_no_claim() -> None:

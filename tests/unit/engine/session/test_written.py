@@ -207,12 +207,21 @@ def test_who_is_about_to_have_room_says_so_whatever_the_queue_holds_now_and_who_
     assert reasons(made, how=EVICTING) == expected
 
 
-def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others() -> None:
-    made = scene(capability=1)
-    members = made.gang("g", 3, minMember=1, queue="q", phase="Inqueue")
+@pytest.mark.parametrize(
+    ("minimum", "kept", "expected"),
+    [(None, [2], "QQN"), ({"cpu": "2"}, [1, 2], "QNN"), ({"cpu": "2"}, [2], "QQQ")],
+)
+def test_a_member_for_which_room_is_kept_asks_for_a_node_though_its_queue_has_none_for_others(
+    minimum: Any, kept: list[int], expected: str
+) -> None:
+    """And though its group says that it needs more to run than one member, where that is kept for several."""
+    made = scene(capability=len(kept))
+    members = made.gang("g", 3, minMember=1, minResources=minimum, queue="q", phase="Inqueue")
     book = made.book()
-    book.set(members[2].uid, "q", {"cpu": 1000}, Standing.RESERVED)
-    assert reasons(made, book) == {"g-0": "QueueFull", "g-1": "QueueFull", "g-2": "Unschedulable"}
+    for at in kept:
+        book.set(members[at].uid, "q", {"cpu": 1000}, Standing.RESERVED)
+    letters = {"N": "Unschedulable", "Q": "QueueFull"}
+    assert reasons(made, book) == {f"g-{at}": letters[each] for at, each in enumerate(expected)}
 
 
 def test_a_pod_that_gave_its_room_back_says_so_unless_something_else_holds_it() -> None:

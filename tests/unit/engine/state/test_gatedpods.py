@@ -149,6 +149,11 @@ def test_with_queues_not_asked_nobody_is_reserved_whenever_queues_come() -> None
     world.ledger.assume(gated("a", gates=()), 0)
     world.ledger.forget("a")
     assert world.standing("a") is None
+    # Others are leaving a node for it.
+    world.usage.claim([gated("a", gates=())])
+    assert world.standing("a") is Standing.STANDS_BY and contradictions(world.ledger) == []
+    world.usage.claim([])
+    assert world.standing("a") is None
 
 
 def test_whoever_is_let_past_as_room_is_given_back_finds_that_it_was() -> None:

@@ -24,7 +24,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.gatedpods import Choice
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
-from agent_scheduler.objects.batch import PodGroup
+from agent_scheduler.objects.batch import TASK_SPEC, PodGroup
 from tests.support import objects
 from tests.support.places import ROOT
 
@@ -112,6 +112,17 @@ def test_a_group_has_its_turn_before_a_session_has_looked_at_it() -> None:
     world.promises.withdraw(key_of("g"))
     world.gated.admit()
     assert world.let == ["p-1", "p-2"]
+
+
+def test_no_turn_is_kept_for_a_group_without_gated_members() -> None:
+    """They go before anybody has seen the group."""
+    world = Groups(queue("q", "1"))
+    world.gated.choose = lambda key, members, _has: None if key.name == "g" else Choice((), [*members])
+    world.see(gated("p-1", group="g"), gated("p-2"))
+    assert world.let == [] and world.let_in() == ["g"]
+    world.usage.left("p-1")
+    world.gated.admit()
+    assert world.let == ["p-2"] and world.let_in() == []
 
 
 def test_a_group_that_runs_has_no_turn_kept_any_more() -> None:
@@ -234,6 +245,15 @@ def test_a_new_process_goes_by_members_that_are_seen_after_their_group() -> None
     assert world.promises.left(key_of("g")) == {"cpu": 3000}
 
 
+def test_a_new_process_promises_what_the_minimums_of_roles_ask_for() -> None:
+    world = Groups(queue("q", "4"))
+    workers = [pod(name, group="g", annotations={TASK_SPEC: "worker"}) for name in "ab"]
+    head = pod("c", cpu="2", group="g", annotations={TASK_SPEC: "head"})
+    found = group("g", "Inqueue", cpu=2, minMember=2, minTaskMember={"head": 1, "worker": 1})
+    world.made(found, members=(*workers, head))
+    assert world.cpu("q") == 3
+
+
 def test_a_group_moves_to_another_queue_without_what_it_was_promised() -> None:
     world = Groups(queue("q", "2"), queue("p", "1"))
     world.made(group("g"))
@@ -298,8 +318,10 @@ def test_a_group_that_lacks_members_gives_way_to_those_alone_who_then_have_room(
     assert not world.promises.give_way(101.0, 30)
     world.promises.lacking = [Shortfall("q", {"cpu": 500})]
     assert world.promises.give_way(102.0, 30)
-    world.ask(lacking)
-    assert world.let_in() == [], "it would have the room again before the session gives it to the other"
+    for _ in range(2):
+        world.ask(lacking)
+        assert world.let_in() == [], "it would have the room again before a session gives it to the other"
+    world.promises.lacking = []
     world.ask(lacking)
     assert world.let_in() == ["g"]
 

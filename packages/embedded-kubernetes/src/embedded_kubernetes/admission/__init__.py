@@ -1,5 +1,5 @@
-"""Admission: what may change or refuse a write on its way, after who makes it may, and before it is stored.
+"""Admission: changes and rejects writes after authorization and before they are stored.
 
-`plugins` are those that are compiled into a real server; `attributes`, `configured`, `matching`, `webhooks` and
-`policies` are what configurations and policies ask for.
+`plugins` has the admission plugins that are compiled into kube-apiserver. `attributes`, `configured`,
+`matching`, `webhooks` and `policies` implement webhook configurations and admission policies.
 """

@@ -1,7 +1,7 @@
-"""One write on its way through admission: what it is about, and in which forms it can be shown.
+"""The attributes of a write in admission, and the versions in which webhooks and policies see its object.
 
-Mirrors `admission.Attributes` of k8s.io/apiserver. The object is kept in the form in which its kind is stored; webhooks
-and policies see it in the version that their rules name.
+Mirrors `admission.Attributes` of k8s.io/apiserver. The object is kept in its kind's stored version; webhooks
+and policies receive it in the version that their rules name.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ..schema import check, decode
 from ..schema_source import model_name
 from .warnings import Warnings
 
-#: Where a real server has its kinds, as its errors call it.
+#: The location of kube-apiserver's scheme, as its errors name it.
 _SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
-#: Kinds that no policy is shown: else one might keep itself from being changed.
+#: Kinds that policies never see, so that a policy cannot prevent its own change.
 _POLICIES = frozenset(
     (GROUP, f"{kind}admissionpolic{plural}")
     for kind in ("mutating", "validating")
     for plural in ("ies", "ybindings")
 )
-#: Neither are reviews, by which the parts of a cluster know one another.
+#: Policies do not see reviews either, because components of the cluster depend on them.
 _REVIEWS = frozenset(
     {
         *(("authentication.k8s.io", plural) for plural in ("selfsubjectreviews", "tokenreviews")),
@@ -55,7 +55,7 @@ _NOT_FOR_WEBHOOKS = _POLICIES | {
 
 
 class Kind(NamedTuple):
-    """A group, a version, and a kind or the plural of one."""
+    """A group, a version, and a kind or plural."""
 
     group: str
     version: str
@@ -69,15 +69,17 @@ class Kind(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A resource by which the object can be reached, and what it is there. `served`: unless it is a kind that nothing
-    is stored of, a Binding or a Scale."""
+    """A resource through which the object can be written, and its kind there.
+
+    `served` is None for a kind that is not stored, such as Binding or Scale.
+    """
 
     resource: Kind
     kind: Kind
     served: Served | None
 
     def shown(self, obj: Object | None) -> Object | None:
-        """The object in this form. It may share parts with what it was made of."""
+        """Return the object in this version. The result may share parts with `obj`."""
         if obj is None or self.served is None:
             return obj
         resource = self.served.resource
@@ -99,9 +101,10 @@ class Form(NamedTuple):
         raise ApiError(500, "", why)
 
     def read(self, obj: Object) -> Object:
-        """An object that was changed in this form, as it is stored, completed by its defaults, in place.
+        """Decode an object that was changed in this version; return it in the stored version, with defaults.
 
-        Raises `schema.Refused` for one that cannot be decoded, and 500 for one of another kind.
+        Changes `obj` in place. Raises `schema.Refused` if it cannot be decoded, and 500 if it is of another
+        kind.
         """
         if self.served is None or not self.served.resource.custom:
             self._check_kind(obj)
@@ -121,8 +124,11 @@ class Form(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Admission:
-    """One write. `forms` begin with that of the request. `obj` is what is written, None for a delete; `old` what is
-    stored, None for a create. Both are in the stored form."""
+    """One write. `forms` begin with that of the request.
+
+    `obj` is the new object, None for a delete; `old` is the stored object, None for a create. Both are in the
+    stored version.
+    """
 
     registry: Registry
     request: Request
@@ -136,7 +142,7 @@ class Admission:
     obj: Object | None
     old: Object | None
     warnings: Warnings = field(default_factory=Warnings)
-    #: What webhooks and policies say of the request to the audit log, by their names and keys.
+    #: Audit annotations of webhooks and policies, by key.
     _annotations: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -160,14 +166,14 @@ class Admission:
         return (self.resource.group, self.resource.name) not in _NOT_FOR_WEBHOOKS
 
     def labels_of_namespace(self) -> Mapping[str, str] | None:
-        """Those of the object, if that is a namespace; else of its namespace. None: there is no namespace."""
+        """Return the labels of the object if it is a namespace, otherwise of its namespace; None if that is missing."""
         if self.is_namespace and not self.subresource and self.obj is not None:
             return self.obj["metadata"].get("labels") or {}
         record = self.registry.namespace(self.namespace)
         return record.labels if record is not None else None
 
     def asked(self, form: Form) -> Object:
-        """The request as reviews and expressions have it, without its objects, in a form that a rule names."""
+        """Return the request as reviews and expressions see it in this form, without its objects."""
         own = self.forms[0]
         found: Object = {"kind": form.kind.told(), "resource": form.resource.told("resource")}
         if self.subresource:
@@ -187,7 +193,7 @@ class Admission:
         return found
 
     def variables(self, form: Form) -> dict[str, Any]:
-        """What expressions may name of it."""
+        """Return the variables of an expression about this write."""
         parts = {
             "group": self.resource.group,
             "resource": self.resource.name,
@@ -199,14 +205,14 @@ class Admission:
             "object": form.shown(self.obj),
             "oldObject": form.shown(self.old),
             "request": self.asked(form),
-            # Match conditions are not shown it.
+            # Match conditions do not have it.
             "namespaceObject": None,
             AUTHORIZER: ROOT,
             REQUEST_RESOURCE: about(parts),
         }
 
     def allowed(self, question: Mapping[str, Any], verb: str) -> tuple[bool, str]:
-        """What the authorizer says to a question of an expression."""
+        """Return the authorizer's decision on a check of an expression."""
         user = self.user
         if account := question.get("account"):
             user = User(account_name(*account), groups=account_groups(account[0]))
@@ -218,27 +224,27 @@ class Admission:
         return allowed, reason
 
     def forbidden(self, why: str) -> ApiError:
-        """403 about what is written, by the name that the request gave it."""
+        """Return 403 with the object's name in the request."""
         return forbidden(self.resource.name, self.resource.group, self.name, why)
 
     def forbidden_object(self, why: str) -> ApiError:
-        """403 about what is written, by the name that it has or will have."""
+        """Return 403 with the name that the object has or will have."""
         metadata = (self.obj or {}).get("metadata") or {}
         name = self.name or metadata.get("name") or metadata.get("generateName") or "Unknown!"
         return forbidden(self.resource.name, self.resource.group, name, why)
 
     def annotate(self, key: str, value: str) -> None:
-        """Tell the audit log, unless the key is none or taken."""
+        """Add an audit annotation, unless the key is invalid or taken."""
         if "/" in key and not names.qualified(key):
             self._annotations.setdefault(key, value)
             self.request.annotations = self._annotations
 
     def named(self) -> None:
-        """A generated name is known from now on."""
+        """Take the object's name after name generation."""
         if not self.name and self.obj is not None:
             self.name = self.obj["metadata"].get("name", "")
 
 
 def internal(why: str) -> ApiError:
-    """500 as a real server answers an error that it did not foresee."""
+    """Return kube-apiserver's 500 for an unexpected error."""
     return ApiError(500, "InternalError", f"Internal error occurred: {why}", {"causes": [{"message": why}]})

@@ -1,7 +1,7 @@
-"""Calls of webhooks over HTTPS: where a `clientConfig` leads, and what is said when nobody answers there.
+"""Calls of webhooks over HTTPS: the address of a `clientConfig`, and the errors of failed calls.
 
-`Transport` is the seam: a simulation answers for webhooks without sockets. The texts of failures are those of Go's
-net/http and crypto/tls, which a real server passes on.
+`Transport` is the interface that a simulation implements without sockets. Errors have the wording of Go's
+net/http and crypto/tls, which kube-apiserver passes on.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _MOST_REDIRECTS = 10
 
 
 class CallFailed(Exception):
-    """Nobody answered: why."""
+    """The call failed; the message is the reason."""
 
 
 class NoClient(Exception):
-    """A `clientConfig` by which nothing can be called: why."""
+    """The `clientConfig` is invalid; the message is the reason."""
 
 
 class Call(NamedTuple):
-    """A POST. `address` is where it is sent instead of the URL's host and port, which its certificate must name."""
+    """A POST. `address` replaces host and port of the URL, but the certificate must be for the URL's host."""
 
     url: str
     body: bytes
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 
 class Transport(Protocol):
-    """Sends calls and returns what is answered. Raises `CallFailed`; who calls bounds the time."""
+    """Sends calls. Raises `CallFailed`; the caller limits the time."""
 
     async def __call__(self, call: Call) -> Answer: ...
 
@@ -58,7 +58,7 @@ class Transport(Protocol):
 
 
 def call_of(registry: Registry, client: Object, *, body: bytes, seconds: int) -> Call:
-    """The call that a `clientConfig` asks for. Raises `CallFailed` for a service that is not there."""
+    """Return the call for a `clientConfig`. Raises `CallFailed` for a missing service."""
     authority = b64decode(client.get("caBundle") or "")
     if url := client.get("url"):
         parts = urlsplit(url)
@@ -76,12 +76,12 @@ def call_of(registry: Registry, client: Object, *, body: bytes, seconds: int) ->
 
 
 def _clean(path: str) -> str:
-    """A path as it is sent: with a slash before it and none after it."""
+    """Return the path with one leading slash and without a trailing one."""
     return "/" + path.strip("/")
 
 
 def _address(service: Object, url: str, port: int) -> str:
-    """Host and port of a service, as the resolver of cluster IPs has them."""
+    """Return host and port of a service, as kube-apiserver's resolver of cluster IPs does."""
     name, spec = service["metadata"]["name"], service.get("spec") or {}
     if spec.get("type") == "ExternalName":
         return f"{spec['externalName']}:{port}"
@@ -96,12 +96,15 @@ def _address(service: Object, url: str, port: int) -> str:
 
 @lru_cache(maxsize=256)
 def _context(authority: bytes) -> ssl.SSLContext:
-    """Raises `NoClient` for certificates that are none. Without any, those of the system are trusted."""
+    """Return a TLS context. Without `authority`, it trusts the system's certificates.
+
+    Raises `NoClient` for invalid PEM.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not authority:
         context.load_default_certs()
         return context
-    # Whatever stands in the bundle is trusted, though it may have been signed by somebody else.
+    # Every certificate of the bundle is a trust anchor, also if it is not self-signed.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=authority.decode("ascii"))
@@ -111,14 +114,14 @@ def _context(authority: bytes) -> ssl.SSLContext:
 
 
 class Https:
-    """The transport over sockets. Owner of one session, which is made in the loop of the first call."""
+    """The transport over sockets. It owns one session, created in the event loop of the first call."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, call: Call) -> Answer:
         context = _context(call.authority)
-        # Here, because most servers never call anybody, and the library takes long to load.
+        # Imported here because the library loads slowly and most servers never call a webhook.
         import aiohttp
 
         if self._session is None or self._session.closed:
@@ -147,7 +150,7 @@ class Https:
     async def _sent(
         self, method: str, url: str, body: bytes, call: Call, context: ssl.SSLContext
     ) -> tuple[Answer, str]:
-        """As `_once`, over a connection that is not one that the other side had closed already."""
+        """Send a request; retry if a reused connection turned out to be closed by the peer."""
         import aiohttp
 
         while True:
@@ -161,7 +164,10 @@ class Https:
     async def _once(
         self, method: str, url: str, body: bytes, call: Call, context: ssl.SSLContext, reused: list[bool]
     ) -> tuple[Answer, str]:
-        """What is answered, and where to go instead. `reused` gets an entry if it went over a kept connection."""
+        """Send a request once; return the answer and a redirect's target.
+
+        `reused` gets an item for a reused connection.
+        """
         assert self._session is not None
         parts = urlsplit(url)
         sent, headers, name = url, dict(_HEADERS), None
@@ -183,7 +189,7 @@ class Https:
             return found, response.headers.get("Location", "") if redirected else ""
 
     async def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close the session and its connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -194,13 +200,13 @@ async def _note_reuse(session: object, context: SimpleNamespace, parameters: obj
 
 
 def _authority(url: str) -> str:
-    """Host and port."""
+    """Return host and port."""
     parts = urlsplit(url)
     return parts.netloc if parts.port is not None else f"{parts.netloc}:443"
 
 
 def _why(error: Exception, url: str) -> str:
-    """What Go says of a call that failed so."""
+    """Return the error in Go's wording."""
     import aiohttp
 
     host = _authority(url)
@@ -218,13 +224,13 @@ def _why(error: Exception, url: str) -> str:
     return str(error)
 
 
-#: What OpenSSL calls it when a certificate was not signed by anybody trusted.
+#: OpenSSL's verification errors for a certificate without a trusted signer.
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
 _WRONG_TIME = (9, 10)
 
 
 async def _untrusted(error: Exception, host: str, where: str) -> str:
-    """What crypto/tls says of a certificate. `where` is asked for it once more if it is for other names."""
+    """Return crypto/tls's error about a certificate. For a wrong name, fetches the certificate again from `where`."""
     code = getattr(error, "verify_code", 0)
     if code in _UNKNOWN_AUTHORITY:
         why = "certificate signed by unknown authority"
@@ -236,7 +242,7 @@ async def _untrusted(error: Exception, host: str, where: str) -> str:
 
 
 def _misnamed(host: str, names: list[str], addresses: list[str]) -> str:
-    """As x509.HostnameError."""
+    """Return the message of x509.HostnameError."""
     try:
         ip_address(host)
     except ValueError:
@@ -249,7 +255,7 @@ def _misnamed(host: str, names: list[str], addresses: list[str]) -> str:
 
 
 async def _names(where: str) -> tuple[list[str], list[str]]:
-    """The names and addresses in the certificate that is shown there. None are known if that cannot be found out."""
+    """Return the names and addresses in a server's certificate; empty lists if it cannot be fetched."""
     from cryptography import x509
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -271,7 +277,7 @@ async def _names(where: str) -> tuple[list[str], list[str]]:
 
 
 async def send(transport: Transport, call: Call, *, seconds: float) -> Answer:
-    """Raises `CallFailed`, also when the time is up."""
+    """Send a call with a time limit. Raises `CallFailed`, also on timeout."""
     try:
         async with asyncio.timeout(seconds):
             return await transport(call)

@@ -1,7 +1,7 @@
-"""What configurations and policies ask for, kept at hand, and one write's way past all of them.
+"""The webhooks and policies of a server, parsed, and the run of a write through them.
 
-`Reviewers` follows its kinds by subscription to their tables. While none of them is stored, `Registry.reviewers` is
-None, and a write costs one look at that.
+`Reviewers` subscribes to the tables of their kinds. While there are none, `Registry.reviewers` is None, so
+that a write only checks for that.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _KINDS = frozenset({_MUTATING, _VALIDATING, *_POLICIES, *_POLICIES.values()})
 
 
 class Overtaken(Exception):
-    """What was read for a write is not what is stored any more: the request has to be carried out anew."""
+    """The object changed after the request read it, so the request has to start again."""
 
 
 def check_current(served: Served, old: Record) -> None:
-    """That a request may go on with what it read. Raises `Overtaken`."""
+    """Check that `old` is still the stored record. Raises `Overtaken`."""
     if served.table.records.get(old.key) is not old:
         raise Overtaken
 
 
 class Reviewers:
-    """Owner of the parsed configurations of one server; what they are read from is in the store."""
+    """Owns the parsed configurations of one server, which are derived from the store."""
 
     def __init__(self, registry: Registry, transport: Transport) -> None:
         self._registry = registry
@@ -86,18 +86,21 @@ class Reviewers:
         )
 
     def concerned(self, admission: Admission) -> bool:
-        """Whether anybody's rules are about this write."""
+        """Return whether any webhook's or policy's rules match this write."""
         return self.calls(admission) or any(
             policy.form(admission) is not None
             for policy in (*self.mutating_policies, *self.validating_policies)
         )
 
     def calls(self, admission: Admission) -> bool:
-        """Whether any webhook's rules are about this write."""
+        """Return whether any webhook's rules match this write."""
         return any(hook.form(admission) is not None for hook in (*self.mutating, *self.validating))
 
     async def mutate(self, admission: Admission, again: Callable[[Object], None] | None) -> None:
-        """All that may change the write. `again` is what else is asked once more when something did."""
+        """Run the mutating policies and webhooks.
+
+        `again` repeats the built-in admission if any of them made a change.
+        """
         by_policies, by_webhooks = webhooks.Round(), webhooks.Round()
         mutations.mutate(self.mutating_policies, admission, by_policies)
         after_policies = _snapshot(admission)
@@ -116,7 +119,7 @@ class Reviewers:
         await webhooks.mutate(self.mutating, admission, self._caller, by_webhooks)
 
     async def validate(self, admission: Admission) -> None:
-        """All that may only refuse the write."""
+        """Run the validating policies and webhooks."""
         admission.named()
         policies.validate(self.validating_policies, admission)
         await webhooks.validate(self.validating, admission, self._caller)
@@ -128,8 +131,10 @@ def _snapshot(admission: Admission) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Below:
-    """What is written below an object, if it is of a kind of its own: a Binding, a Scale. `resource`: where it is not
-    below the object."""
+    """The subresource that is written, and its kind if that differs from the object's: a Binding, a Scale.
+
+    `resource` is set if the path is not below the object's resource.
+    """
 
     subresource: str = ""
     kind: Kind | None = None
@@ -141,29 +146,29 @@ ITSELF = Below()
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A write that somebody is to be shown."""
+    """The run of one write through the reviewers."""
 
     reviewers: Reviewers
     admission: Admission
 
     async def mutate(self, again: Callable[[Object], None] | None = None) -> Object:
-        """The object as it comes out of what may change it. Raises `ApiError` for a refusal."""
+        """Return the object after mutation. Raises `ApiError` for a rejection."""
         await self.reviewers.mutate(self.admission, again)
         assert self.admission.obj is not None
         return self.admission.obj
 
     async def validate(self, obj: Object | None) -> None:
-        """Show what is to be stored. Raises `ApiError` for a refusal."""
+        """Validate the object to be stored. Raises `ApiError` for a rejection."""
         self.admission.obj = obj
         await self.reviewers.validate(self.admission)
 
     async def admit(self) -> None:
-        """Both, for a write that nothing is decided about in between."""
+        """Mutate and validate, for a write without further checks in between."""
         await self.reviewers.mutate(self.admission, None)
         await self.reviewers.validate(self.admission)
 
     def run(self, work: Coroutine[Any, Any, Response]) -> Answer:
-        """The answer of `work`, with what it is warned of; at once if nobody outside is called for it."""
+        """Return the answer of `work` with warnings. It is complete unless a webhook has to be called."""
         told = self._told(work)
         if self.reviewers.calls(self.admission):
             return told
@@ -198,9 +203,10 @@ def review_of(
     old: Object | None = None,
     below: Below = ITSELF,
 ) -> Review | None:
-    """The write on its way past `registry.reviewers`, if any of them is about it. Nobody is asked about what the server
-    writes itself. `options` is the kind of the options that the query has."""
+    """Return the review of a write by `registry.reviewers`; None if no reviewer's rules match.
 
+    Writes by the server itself are not reviewed. `options` is the kind of the options in the query.
+    """
     reviewers = registry.reviewers
     resource = served.resource
     if reviewers is None or request.user is SELF:
@@ -216,7 +222,7 @@ def review_of(
         operation=operation,
         forms=_forms(registry, served, below),
         subresource=below.subresource,
-        # A namespace is in itself.
+        # A Namespace's admission namespace is its own name.
         namespace=name if resource.plural == "namespaces" and not resource.group else namespace,
         name=name,
         dry=dry,
@@ -239,7 +245,7 @@ def _write_options(kind: str, request: Request) -> Object:
 
 
 def _forms(registry: Registry, served: Served, below: Below) -> tuple[Form, ...]:
-    """The form of the request, then those in which the same objects are served, too."""
+    """Return the request's form, followed by the other versions in which the same objects are served."""
     own = served.resource
     if below.kind is not None:
         place = Kind(own.group, own.version, below.resource or own.plural)

@@ -1,6 +1,6 @@
-"""What admission sees of a connection to a pod: its options, which stand in the query.
+"""The options object that admission sees for a connection to a pod, decoded from the query.
 
-Follows the conversions of url.Values in k8s.io/api/core/v1: fields that are not given are left out.
+Follows the conversions of url.Values in k8s.io/api/core/v1: absent fields are omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLAGS = ("stdin", "stdout", "stderr", "tty")
 
 
 def connect_options(subresource: str, query: str) -> Object:
-    """The options object of a connection."""
+    """Return the options object of a connection."""
     given = parse_qs(query, keep_blank_values=True)
     options: Object = {"kind": _NAMES[subresource], "apiVersion": "v1"}
     if subresource == "portforward":

@@ -1,4 +1,4 @@
-"""Which writes a webhook or a policy is for: rules, selectors, equivalent versions, match conditions.
+"""Matches writes to webhooks and policies: rules, selectors, equivalent versions and match conditions.
 
 Follows `rules.Matcher`, the matchers of namespaces and objects, and `matchconditions` of
 k8s.io/apiserver/pkg/admission/plugin/webhook.
@@ -16,7 +16,7 @@ from .attributes import Admission, Form, Kind
 
 
 def rule_matches(rule: Object, admission: Admission, resource: Kind) -> bool:
-    """Whether one of `rules` is about this write, were it one of `resource`."""
+    """Return whether a rule matches this write as a write of `resource`."""
     namespaced = bool(admission.namespace) and resource.name != "namespaces"
     scope = rule.get("scope") or "*"
     return (
@@ -43,9 +43,10 @@ def _named(names: Sequence[str] | None, admission: Admission) -> bool:
 
 
 def form_of(rules: Iterable[Object], policy: str, admission: Admission) -> Form | None:
-    """The form in which these rules want to see the write; None if they are not about it.
+    """Return the form in which the webhook or policy receives the write; None if no rule matches.
 
-    With the match policy Equivalent, a write by another version of the same kind counts; earlier rules go first.
+    With match policy Equivalent, a rule for another version of the kind matches as well. Earlier rules take
+    precedence.
     """
     own, *others = admission.forms
     if any(rule_matches(rule, admission, own.resource) for rule in rules):
@@ -59,14 +60,14 @@ def form_of(rules: Iterable[Object], policy: str, admission: Admission) -> Form 
 
 
 def selected(match: Object, admission: Admission) -> bool:
-    """Whether the selectors of a webhook or policy let the write through. Raises 404 for a namespace that is gone."""
+    """Return whether the selectors match the write. Raises 404 for a missing namespace."""
     return _object_selected(match.get("objectSelector"), admission) and _namespace_selected(
         match.get("namespaceSelector"), admission
     )
 
 
 def _object_selected(selector: Object | None, admission: Admission) -> bool:
-    """Either of the two objects will do."""
+    """Return whether the selector matches the new or the old object."""
     if not selector:
         return True
     return any(
@@ -86,7 +87,7 @@ def _namespace_selected(selector: Object | None, admission: Admission) -> bool:
 
 
 def labels_match(selector: Object, labels: Mapping[str, str]) -> bool:
-    """A LabelSelector that is valid."""
+    """Return whether a valid LabelSelector matches."""
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _expression_holds(expression, labels) for expression in selector.get("matchExpressions") or ()
@@ -103,15 +104,15 @@ def _expression_holds(expression: Object, labels: Mapping[str, str]) -> bool:
 
 
 class Unmatched(Exception):
-    """A match condition failed, and the failure policy says that the write must too: what is said."""
+    """A match condition failed and the failure policy is Fail; the message is the error."""
 
 
 def conditions_hold(
     conditions: Sequence[Object], variables: Mapping[str, Any], admission: Admission, *, fails: bool
 ) -> bool:
-    """Whether all match conditions are true. One that is false decides, whatever is wrong with others.
+    """Return whether all match conditions are true. A false one decides, even if others fail.
 
-    Raises `Unmatched` where one is in error, none is false and `fails` says so.
+    Raises `Unmatched` if `fails` is true, a condition failed and none is false.
     """
     errors: list[str] = []
     for condition in conditions:
@@ -126,7 +127,7 @@ def conditions_hold(
 
 
 def evaluate(expression: str, variables: Mapping[str, Any], admission: Admission) -> Any:
-    """Raises `CelError` that names the expression."""
+    """Evaluate an expression. Raises `CelError` that contains it."""
     try:
         return program(expression).evaluate(variables, admission.allowed)
     except CelError as error:

@@ -1,4 +1,4 @@
-"""MutatingAdmissionPolicies: their mutations, as a JSON patch or as a configuration that is applied.
+"""Mutations of MutatingAdmissionPolicies: JSON patches and apply configurations.
 
 Follows k8s.io/apiserver/pkg/admission/plugin/policy/mutating.
 """
@@ -23,12 +23,14 @@ from .webhooks import Round, take
 
 
 class _Unable(Exception):
-    """A mutation that cannot be carried out: why."""
+    """The mutation failed; the message is the reason."""
 
 
 def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> None:
-    """Carry out one after another those that the write is for. Raises 403 for what failed and counts, first of all for
-    policies and bindings that cannot be used."""
+    """Apply the matching policies in order.
+
+    Raises 403 for failures of policies with failure policy Fail; invalid policies and bindings fail first.
+    """
     every = list(asked(policies, admission))
     changed = False
     failed = [Failure(one, one.problem) for one in every if one.problem]
@@ -55,7 +57,7 @@ def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> 
         if one.policy.spec.get("reinvocationPolicy") == "IfNeeded":
             state.invoked.add(one.uid)
     if changed:
-        # Unlike a webhook, a policy is carried out once more after its own change, too.
+        # Unlike a webhook, a policy is reinvoked after its own change, too.
         state.note_change()
     failed = [failure for failure in failed if failure.one.policy.fails]
     if failed:
@@ -63,8 +65,11 @@ def mutate(policies: tuple[Policy, ...], admission: Admission, state: Round) -> 
 
 
 def _carry_out(mutation: Object, one: Asked, admission: Admission) -> bool:
-    """Whether the mutation changed the object. Raises `_Unable`, `CelError`, and 500 for what panics a real server."""
-    # Anew for each, as they see what those before have done.
+    """Apply one mutation; return whether it changed the object.
+
+    Raises `_Unable`, `CelError`, and 500 where kube-apiserver panics.
+    """
+    # Each mutation sees the changes of the earlier ones.
     scope = Scope(one, admission)
     before = one.form.shown(admission.obj)
     assert before is not None
@@ -78,7 +83,7 @@ def _carry_out(mutation: Object, one: Asked, admission: Admission) -> bool:
 
 
 def _patched(before: Object, found: list[Object]) -> Object | None:
-    """None where a test of the patch fails, by which it asks not to be applied."""
+    """Return the patched object; None if a `test` operation fails, with which a patch skips itself."""
     operations = [_operation(each) for each in found]
     try:
         return carried_out(orjson.loads(orjson.dumps(before)), operations)
@@ -89,7 +94,7 @@ def _patched(before: Object, found: list[Object]) -> Object | None:
 
 
 def _check_fields(changed: Object, one: Asked) -> None:
-    """A patched object may have no field that its kind does not know. Raises 500."""
+    """Check that a patched object has no unknown field. Raises 500."""
     served = one.form.served
     if served is None or served.resource.custom:
         return
@@ -98,7 +103,7 @@ def _check_fields(changed: Object, one: Asked) -> None:
     try:
         unknown = check_kind(group, version, name, copy)
     except ApiError:
-        # Told by who reads it.
+        # The decoding of the object reports it.
         return
     if unknown:
         raise internal(f"strict decoding error: {', '.join(unknown)}")
@@ -112,7 +117,7 @@ def _operation(patch: Object) -> Object:
     if isinstance(value, dict) and TYPE in value and (problem := misplaced(value, value[TYPE])):
         raise _Unable(f"type mismatch: {problem}")
     if any(_holds_objects(each) for each in inside):
-        # A real server converts no initializer inside of a list or a map, and panics.
+        # kube-apiserver panics, because it does not convert initializers inside lists and maps.
         raise internal("JSONPatch: a list or map of objects cannot be converted to a value")
     return plain(patch)  # type: ignore[no-any-return]
 

@@ -1,8 +1,8 @@
-"""Admission that needs other objects: is the namespace there, what do the pod's or claim's classes say.
+"""Admission that needs other objects: the namespace, and the classes of a pod or claim.
 
-Follows the admission plugins NamespaceLifecycle, Priority, DefaultStorageClass, StorageObjectInUseProtection and
-RuntimeClass, and
-what the registry of resource claims asks of their namespace. What a kind can decide alone is in its `Resource`.
+Follows the admission plugins NamespaceLifecycle, Priority, DefaultStorageClass, StorageObjectInUseProtection
+and RuntimeClass, and the checks of namespaces in the registry of resource claims. Checks of the object alone
+are in its `Resource`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from ..resource import Object
 
 PODS = ("", "pods")
 CLAIMS = ("", "persistentvolumeclaims")
-#: Where each of the kinds that ask for devices has what it asks.
+#: The path of the device requests in each kind that has them.
 _ASKS_FOR_DEVICES = {
     ("resource.k8s.io", "resourceclaims"): ("spec",),
     ("resource.k8s.io", "resourceclaimtemplates"): ("spec", "spec"),
 }
-#: Label, with the value `true`, of namespaces whose claims may have admin access to devices (KEP-5018).
+#: Label of namespaces whose claims may request admin access to devices (KEP-5018), with the value `true`.
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
-#: What is held while it is in use, and by which finalizer.
+#: The protected kinds, with the finalizer that protects an object while it is in use.
 _PROTECTED = {CLAIMS: storage.CLAIM_PROTECTION, ("", "persistentvolumes"): storage.VOLUME_PROTECTION}
 STORAGE_CLASSES = ("storage.k8s.io", "storageclasses")
 
 
 def admit_create(registry: Registry, served: Served, obj: Object, namespace: str) -> None:
-    """Raises 404 for a missing namespace, 403 for one that is being deleted or for a class that is not there or is
-    contradicted, 422 for admin access to devices from a namespace that is not for it. Completes a pod from its classes,
-    and a claim from the default storage class. `namespace` is the request's, empty for what is in none.
+    """Admit a create; complete a pod from its classes, and a claim from the default storage class.
+
+    `namespace` is the request's; empty for a cluster-scoped object. Raises 404 for a missing namespace; 403
+    for a terminating namespace, or a class that is missing or contradicts the pod; 422 for admin access in a
+    namespace without its label.
     """
     metadata = obj["metadata"]
     if namespace:
@@ -66,7 +68,7 @@ def admit_create(registry: Registry, served: Served, obj: Object, namespace: str
 
 
 def admit_update(served: Served, obj: Object, old: Object, subresource: str) -> None:
-    """What admission completes in an update before anybody else sees it: a pod's priority stays if it is left out."""
+    """Complete an update before webhooks see it: an omitted priority keeps its value."""
     if served.name == PODS and not subresource:
         keep_priority(obj, old)
 
@@ -88,7 +90,7 @@ def _admit_admin_access(registry: Registry, served: Served, obj: Object) -> None
 
 
 def admit_stored(registry: Registry, served: Served, obj: Object) -> None:
-    """What admission judges of an object that is valid. Raises 403 for a second default priority class."""
+    """Admit an object after validation. Raises 403 for a second default priority class."""
     if served.name != CLASSES or not obj.get("globalDefault"):
         return
     name, default = obj["metadata"]["name"], registry.default_class

@@ -1,7 +1,7 @@
-"""Admission policies in CEL: for which writes they are, with which parameters, and what they make of them.
+"""CEL admission policies: matching, parameters and evaluation.
 
-Follows k8s.io/apiserver/pkg/admission/plugin/policy. A policy does nothing without a binding; each of its bindings may
-narrow it down, and name objects of parameters, for each of which it is asked.
+Follows k8s.io/apiserver/pkg/admission/plugin/policy. A policy has no effect without a binding. A binding may
+restrict the policy, and name parameter objects; the policy is evaluated for each of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .matching import Unmatched, conditions_hold, form_of, labels_match, selecte
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy that has bindings: these are pairs of a name and a spec, by name."""
+    """A policy with its bindings, which are pairs of name and spec in order of names."""
 
     uid: str
     name: str
@@ -35,7 +35,7 @@ class Policy:
         return bool(self.spec.get("failurePolicy") != "Ignore")
 
     def form(self, admission: Admission) -> Form | None:
-        """As its constraints want to see the write, by their rules alone; None if they are not about it."""
+        """Return the form in which the policy receives the write; None if no rule of its constraints matches."""
         if not admission.for_policies:
             return None
         constraints = self.spec.get("matchConstraints") or {}
@@ -43,12 +43,14 @@ class Policy:
 
 
 class Misconfigured(Exception):
-    """Parameters that cannot be had: why."""
+    """The parameters cannot be resolved; the message is the reason."""
 
 
 class Asked(NamedTuple):
-    """A policy that is to be asked, by one binding and with one object of parameters, or none. `problem`: why it cannot
-    be; without a name of a binding, by none of them."""
+    """One evaluation of a policy: for one binding, with one parameter object or none.
+
+    `problem` is why it cannot be evaluated; without `binding`, that holds for all bindings.
+    """
 
     policy: Policy
     binding: str
@@ -68,7 +70,7 @@ def _policy_of(match: Object) -> str:
 
 
 def _matches(match: Object, admission: Admission) -> Form | None:
-    """In which form what a policy or binding is limited to covers the write; None if it does not."""
+    """Return the form in which a policy's constraints or a binding's match the write; None if they do not."""
     if not selected(match, admission):
         return None
     excluded = match.get("excludeResourceRules") or ()
@@ -79,7 +81,7 @@ def _matches(match: Object, admission: Admission) -> Form | None:
 
 
 def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Asked]:
-    """Whom to ask about the write, in order."""
+    """Yield the evaluations for the write, in order."""
     for policy in policies if admission.for_policies else ():
         form = _matches(policy.spec.get("matchConstraints") or {}, admission)
         if form is None:
@@ -105,7 +107,7 @@ def asked(policies: tuple[Policy, ...], admission: Admission) -> Iterator[Asked]
 
 
 def _params(kind: Object | None, reference: Object | None, admission: Admission) -> list[Object | None]:
-    """The objects of parameters; one None where the policy has none."""
+    """Return the parameter objects; a single None if the policy has no parameters."""
     if kind is None or reference is None:
         return [None]
     served = _served(admission.registry, kind)
@@ -137,23 +139,23 @@ def _served(registry: Registry, kind: Object) -> Served | None:
 
 
 class Scope:
-    """What the expressions of one policy may name, for one write and one object of parameters."""
+    """The variables of one evaluation of a policy for one write."""
 
     def __init__(self, one: Asked, admission: Admission) -> None:
         self._admission = admission
         namespace = None
         if admission.namespace and not admission.is_namespace:
             namespace = admission.registry.object(("", "namespaces"), admission.namespace)
-        #: What match conditions may name.
+        #: The variables of match conditions.
         self.names: Mapping[str, Any] = {
             **admission.variables(one.form),
             "params": one.params,
             "variables": {},
         }
         self._names: dict[str, Any] = {**self.names, "namespaceObject": namespace}
-        #: Variables that cannot be had: why. They are errors where they are used.
+        #: Errors of variables that failed, by name. An expression that uses one fails with its error.
         self._failed: dict[str, str] = {}
-        #: Variables of whose values JSON has none, with their expressions.
+        #: The expressions of variables whose values have no JSON form. They are inlined.
         self._inlined: dict[str, str] = {}
         for variable in one.policy.spec.get("variables") or ():
             name = variable["name"]
@@ -167,14 +169,17 @@ class Scope:
                 self._names["variables"] = {**self._names["variables"], name: value}
 
     def __call__(self, expression: str) -> Any:
-        """Raises `CelError` that names the expression."""
+        """Evaluate an expression. Raises `CelError` that contains it."""
         try:
             return self._evaluated(expression)
         except CelError as error:
             raise CelError(f"expression '{expression}' resulted in error: {error}") from None
 
     def _evaluated(self, expression: str, *, held: bool = False) -> Any:
-        """Raises `CelError` that names the variable that it comes from. `held`: as other expressions are given it."""
+        """Evaluate an expression. Raises `CelError` that names a failed variable.
+
+        With `held`, returns the value in the form that other expressions accept.
+        """
         try:
             compiled = program(inlined(expression, self._inlined) if self._inlined else expression)
             evaluate = compiled.held if held else compiled.evaluate
@@ -190,7 +195,7 @@ class Scope:
 
 
 class _Denied(NamedTuple):
-    """`place`: of the validation that failed. `always`: whatever the binding says is to be done."""
+    """A failed validation. `place` is its index. `always` denies regardless of the binding's actions."""
 
     one: Asked
     message: str
@@ -201,12 +206,12 @@ class _Denied(NamedTuple):
 
 _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
 _LONGEST_MESSAGE, _LONGEST_ANNOTATION = 5 * 1024, 10 * 1024
-#: Under which the audit log is told of failed validations.
+#: The audit annotation for failed validations.
 _FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 
 
 def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
-    """Ask validating policies. Raises the refusal of the first that denies; others may warn."""
+    """Evaluate the validating policies. Raises the error of the first that denies; others may add warnings."""
     denied: list[_Denied] = []
     failures: list[Object] = []
     published: dict[str, list[str]] = {}
@@ -233,7 +238,7 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
                     }
                 )
     if failures:
-        # A key is told once, so the first is the only one.
+        # An annotation is set once, so only the first failure is reported.
         admission.annotate(_FAILURE, orjson.dumps(failures[:1]).decode())
     for key, values in published.items():
         admission.annotate(key, ", ".join(values))
@@ -248,7 +253,7 @@ def validate(policies: tuple[Policy, ...], admission: Admission) -> None:
 
 
 def _decisions(one: Asked, admission: Admission, published: dict[str, list[str]]) -> Iterator[_Denied]:
-    """What is wrong with the write. What is to be told to the audit log is added to `published`, each value once."""
+    """Yield the failed validations. Adds audit annotations to `published`, each value once."""
     spec, fails = one.policy.spec, one.policy.fails
     if one.problem:
         if fails:
@@ -301,7 +306,7 @@ def _message(validation: Object, scope: Scope) -> str:
 
 
 class Failure(NamedTuple):
-    """Why a mutating policy could not be carried out."""
+    """The failed evaluation of a mutating policy."""
 
     one: Asked
     why: str
@@ -314,7 +319,7 @@ class Failure(NamedTuple):
 
 
 def denial(failures: list[Failure], admission: Admission) -> ApiError:
-    """What is answered when mutating policies could not be carried out: the first, with all as causes."""
+    """Return the error for failed mutating policies: the first as message, all as causes."""
     refused = admission.forbidden_object("")
     first = failures[0]
     refused.message = first.text

@@ -1,6 +1,6 @@
-"""AdmissionReviews: what a webhook is sent, and what its answer means.
+"""AdmissionReviews: the request to a webhook, and the verification of its response.
 
-Errors are those of a real server: of its REST client, of its decoder, and of `VerifyAdmissionResponse` in
+Errors are those of kube-apiserver's REST client, of its decoder, and of `VerifyAdmissionResponse` in
 k8s.io/apiserver/pkg/admission/plugin/webhook/request.
 """
 
@@ -25,11 +25,11 @@ _SCHEME = 'in scheme "k8s.io/apiserver/pkg/util/webhook/client.go:71"'
 
 
 class BadAnswer(Exception):
-    """What is wrong with a webhook's answer, for who wants to know why the call failed."""
+    """The webhook's response is invalid; the message is the reason."""
 
 
 class Verdict(NamedTuple):
-    """What a webhook said. `patch` is empty for none; `status` is its refusal's, as far as it gave one."""
+    """A webhook's verified response. `patch` is empty if there is none; `status` may be set for a rejection."""
 
     allowed: bool
     patch: bytes
@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
 
 
 def body(admission: Admission, form: Form, *, version: str, uid: str) -> bytes:
-    """The review of a write in this form."""
+    """Return the review of a write in this form."""
     asked = admission.asked(form)
     options, dry = asked.pop("options"), asked.pop("dryRun")
     request = {
@@ -55,7 +55,7 @@ def body(admission: Admission, form: Form, *, version: str, uid: str) -> bytes:
 
 
 def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Object:
-    """The body of an answer, if it is a review of the version that was sent. Raises `BadAnswer`."""
+    """Decode a response that has to be a review of the version that was sent. Raises `BadAnswer`."""
     if not 200 <= status <= 206:
         raise BadAnswer(_server_error(status, content_type, text))
     if not text:
@@ -82,7 +82,7 @@ def decoded(status: int, content_type: str, text: bytes, *, version: str) -> Obj
 
 
 def _parsed(text: bytes) -> Any:
-    """What does not begin as an object of JSON is read as YAML. Raises `BadAnswer`."""
+    """Parse the text as JSON if it begins like an object, otherwise as YAML. Raises `BadAnswer`."""
     try:
         if text.lstrip().startswith(b"{"):
             return orjson.loads(text)
@@ -107,7 +107,7 @@ _WANTED: tuple[tuple[str, str, type], ...] = (
 
 
 def _check_types(review: Object) -> None:
-    """As Go's decoder finds them; fields that it does not know it passes over."""
+    """Check field types in the order of Go's decoder, which ignores unknown fields. Raises `BadAnswer`."""
     response = review.get("response")
     if response is None:
         return
@@ -138,7 +138,7 @@ def _misplaced(value: Any, where: str, go: str) -> BadAnswer:
 
 
 def patch_of(review: Object) -> bytes:
-    """The decoded patch. Raises `BadAnswer`."""
+    """Return the decoded patch. Raises `BadAnswer`."""
     text: str = (review.get("response") or {}).get("patch") or ""
     try:
         return base64.b64decode(text, validate=True)
@@ -149,7 +149,7 @@ def patch_of(review: Object) -> bytes:
 
 
 def verified(review: Object, patch: bytes, *, version: str, uid: str, mutating: bool) -> Verdict:
-    """What a decoded answer says. Raises `BadAnswer` for one that does not fit what was asked."""
+    """Verify a decoded response against the request. Raises `BadAnswer`."""
     response = review.get("response")
     if response is None:
         raise BadAnswer("webhook response was absent")
@@ -189,7 +189,7 @@ def _check_patch(patch: bytes, kind: str | None, *, mutating: bool) -> None:
 
 
 def refusal(name: str, status: Object | None) -> ApiError:
-    """The Status that a client gets when a webhook refused. Without a code it is 400, and without a reason has none."""
+    """Return the error for a webhook's rejection. The code defaults to 400; the reason may be empty."""
     given = status or {}
     denied = f'admission webhook "{name}" denied the request'
     text = given.get("message") or given.get("reason") or ""
@@ -204,7 +204,7 @@ def refusal(name: str, status: Object | None) -> ApiError:
 
 
 def _details(given: Object) -> Object:
-    """The fields that StatusDetails has, without those that are empty."""
+    """Return the known fields of StatusDetails, without empty ones."""
     found = {name: given[name] for name in ("name", "group", "kind", "uid") if given.get(name)}
     if causes := [_cause(cause) for cause in given.get("causes") or () if isinstance(cause, dict)]:
         found["causes"] = causes
@@ -217,7 +217,7 @@ def _cause(given: Object) -> Object:
     return {name: given[name] for name in ("reason", "message", "field") if given.get(name)}
 
 
-#: What a client says of an answer that is no success, by its code, unless that is 500 or more.
+#: client-go's messages for failed requests by status code below 500.
 _SAID = {
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
@@ -233,7 +233,7 @@ _MOST_TEXT = 2048
 
 
 def _server_error(status: int, content_type: str, text: bytes) -> str:
-    """As `NewGenericServerResponse` of apimachinery, for a client that prefers a Status in the body."""
+    """Return the error of `NewGenericServerResponse` in apimachinery, or the message of a Status in the body."""
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,7 +1,7 @@
-"""Warning headers of one answer, within a real server's bounds.
+"""Warning headers of a response, with kube-apiserver's limits.
 
-Follows the recorder of k8s.io/apiserver/pkg/endpoints/filters/warning.go: each text once; when all are too long
-together, each is cut.
+Follows the recorder of k8s.io/apiserver/pkg/endpoints/filters/warning.go: duplicates are dropped, and texts
+are truncated if their total is too long.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import unicodedata
 
 Header = tuple[str, str]
 
-#: Characters: of all texts together, and of each where that is too much.
+#: Limits in characters: of all texts together, and of each text if that limit is exceeded.
 _TOGETHER, _EACH = 4096, 256
 
 
 class Warnings:
-    """What is to be told, in the order in which it was said first."""
+    """Collects warnings in order of first occurrence."""
 
     def __init__(self) -> None:
         self._texts: dict[str, None] = {}
 
     def add(self, text: str) -> None:
-        """One with control characters is not told."""
+        """Add a warning, unless it has control characters."""
         if text and not any(unicodedata.category(letter) == "Cc" for letter in text):
             self._texts.setdefault(text)
 
@@ -38,6 +38,6 @@ class Warnings:
 
 
 def warning(text: str) -> str:
-    """The value of a Warning header."""
+    """Return the value of a Warning header."""
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{quoted}"'

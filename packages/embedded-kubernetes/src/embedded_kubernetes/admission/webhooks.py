@@ -1,7 +1,7 @@
-"""Webhooks: which are called for a write, in which order, and what their answers do to it.
+"""Calls the matching webhooks of a write and applies their responses.
 
-Follows the dispatchers of k8s.io/apiserver/pkg/admission/plugin/webhook. Mutating ones run one after another, by their
-configuration's name and then as they are listed; validating ones side by side.
+Follows the dispatchers of k8s.io/apiserver/pkg/admission/plugin/webhook. Mutating webhooks run sequentially,
+ordered by their configuration's name and their position in it; validating webhooks run concurrently.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .matching import Unmatched, conditions_hold, form_of, selected
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One entry of a configuration. `uid` tells it from all others."""
+    """One webhook of a configuration. `uid` is unique among all webhooks."""
 
     uid: str
     name: str
@@ -39,13 +39,13 @@ class Webhook:
         return bool(self.spec.get("failurePolicy") == "Ignore")
 
     def form(self, admission: Admission) -> Form | None:
-        """As its rules want to see the write; None if they are not about it."""
+        """Return the form in which the webhook receives the write; None if no rule matches."""
         if not admission.for_webhooks:
             return None
         return form_of(self.spec.get("rules") or (), self.spec.get("matchPolicy") or "Equivalent", admission)
 
     def called_for(self, admission: Admission) -> Form | None:
-        """As `form`, after selectors and match conditions. Raises 403 for a condition that fails the write."""
+        """Return `form` if selectors and match conditions match, too. Raises 403 for a failed condition."""
         form = self.form(admission)
         if form is None or not selected(self.spec, admission):
             return None
@@ -61,20 +61,20 @@ class Webhook:
 
 
 class Failed(Exception):
-    """A call that did not bring an answer to go by: why. The failure policy says what comes of it."""
+    """The call failed, so the failure policy applies; the message is the reason."""
 
     def __init__(self, webhook: Webhook, why: str) -> None:
         super().__init__(f'failed calling webhook "{webhook.name}": {why}')
 
 
 class Caller(NamedTuple):
-    """How webhooks are called: by what, and with whose ids of reviews."""
+    """Calls webhooks over a transport. `uid` generates UIDs of reviews."""
 
     transport: Transport
     uid: Callable[[], str]
 
     async def ask(self, webhook: Webhook, admission: Admission, form: Form) -> review.Verdict:
-        """Send the review and read the answer. Raises `Failed`, and 400 where a dry run is not supported."""
+        """Send the review and verify the response. Raises `Failed`, and 400 for a dry run without support."""
         spec = webhook.spec
         if admission.dry and spec.get("sideEffects") not in ("None", "NoneOnDryRun"):
             why = f'admission webhook "{webhook.name}" does not support dry run'
@@ -109,9 +109,10 @@ class Caller(NamedTuple):
 
 
 class Round:
-    """What is remembered between the two rounds of mutation: whom to call again.
+    """State across the two rounds of mutation, which decides what is reinvoked.
 
-    `invoked` are those of policy IfNeeded that ran since the last change, `due` those after which something changed.
+    `invoked` are webhooks and policies with reinvocation policy IfNeeded that ran since the last change;
+    `due` are those after which something changed.
     """
 
     def __init__(self) -> None:
@@ -121,7 +122,7 @@ class Round:
         self.due: set[str] = set()
 
     def note_change(self) -> None:
-        """Those who ran before are to see what changed."""
+        """Record a change, after which everything invoked so far is due again."""
         self.changed = True
         self.due |= self.invoked
         self.invoked.clear()
@@ -131,7 +132,7 @@ class Round:
 
 
 async def mutate(webhooks: Sequence[Webhook], admission: Admission, caller: Caller, state: Round) -> None:
-    """Call one after another those that the write is for. Raises `ApiError` for a refusal or a failure that counts."""
+    """Call the matching webhooks in order. Raises `ApiError` for a rejection, or a failure that is not ignored."""
     for webhook in webhooks:
         form = webhook.called_for(admission)
         if form is None or not state.lets(webhook.uid):
@@ -148,7 +149,7 @@ async def mutate(webhooks: Sequence[Webhook], admission: Admission, caller: Call
 
 
 async def validate(webhooks: Sequence[Webhook], admission: Admission, caller: Caller) -> None:
-    """Call all that the write is for at once. Raises the first error that came."""
+    """Call all matching webhooks concurrently. Raises the first error."""
     forms = [(webhook, form) for webhook in webhooks if (form := webhook.called_for(admission)) is not None]
     if not forms:
         return
@@ -171,8 +172,11 @@ async def validate(webhooks: Sequence[Webhook], admission: Admission, caller: Ca
 
 
 def _patched(webhook: Webhook, admission: Admission, form: Form, verdict: review.Verdict) -> bool:
-    """Apply the patch of an answer; whether it changed the object. Raises `Failed` for what is no patch, and 500 for
-    one that does not apply, whatever the failure policy says."""
+    """Apply the patch of a response; return whether it changed the object.
+
+    Raises `Failed` for a malformed patch, and 500 for one that does not apply, regardless of the failure
+    policy.
+    """
     if not verdict.patch:
         return False
     operations = _operations(webhook, verdict.patch)
@@ -192,7 +196,10 @@ def _patched(webhook: Webhook, admission: Admission, form: Form, verdict: review
 
 
 def take(admission: Admission, form: Form, changed: Object, before: Object | None) -> bool:
-    """Go on with an object that was changed in this form; whether it differs. Raises 500 if it cannot be decoded."""
+    """Replace the admission's object with one changed in this form; return whether it differs.
+
+    Raises 500 if it cannot be decoded.
+    """
     same = changed == before
     try:
         admission.obj = form.read(changed)

@@ -1,7 +1,8 @@
-"""Tokens of service accounts: who one stands for, and whether it still does.
+"""Validation of service account tokens.
 
-After the claims and the validator of pkg/serviceaccount: the signature, issuer, audiences and times are the token's,
-and the account, and what the token is bound to, must still be there under the same UIDs. The subject is not looked at.
+Follows the claims and the validator of pkg/serviceaccount: the signature, issuer, audiences and times are
+checked, and the service account and the object that the token is bound to must still exist with the same
+UIDs. The subject claim is ignored.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from .quoting import quoted
 
 ACCOUNTS = ("", "serviceaccounts")
 _PODS, _SECRETS, _NODES = ("", "pods"), ("", "secrets"), ("", "nodes")
-#: Seconds by which clocks may differ, and for which what is being deleted still counts.
+#: Seconds of allowed clock skew, during which an object that is being deleted also still counts as existing.
 _LEEWAY = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Who issues and accepts tokens here: `name` is their `iss`; `audiences` are the API server's own."""
+    """The service account issuer. `name` is the `iss` of its tokens; `audiences` are the API server's own."""
 
     name: str
     audiences: tuple[str, ...]
@@ -49,15 +50,15 @@ class Issuer:
 
 
 class AccountTokens(NamedTuple):
-    """Finds the service account that a token stands for."""
+    """Authenticates service accounts by their tokens."""
 
     registry: Registry
     issuer: Issuer
 
     def user(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]] | None:
-        """Whose token it is, and which of `audiences` it is for; None if it is no token of this issuer.
+        """Return the token's user and the accepted ones of `audiences`; None for a token of another issuer.
 
-        Raises `TokenError` for one that is not accepted.
+        Raises `TokenError` for an invalid token.
         """
         found = jwt.claims(token)
         if found is None or found.get("iss") != self.issuer.name:
@@ -117,7 +118,7 @@ class AccountTokens(NamedTuple):
             )
 
     def _deleted(self, kind: tuple[str, str], record: Record, now: float) -> bool:
-        """Whether the object is being deleted, and has been for longer than clocks may differ."""
+        """Return whether the object was marked for deletion longer ago than the allowed clock skew."""
         if not record.deleting:
             return False
         obj = self.registry.stored(kind).stored.decode(record.data)
@@ -142,7 +143,7 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
 
 
 def _reference(private: dict[str, Any], kind: str) -> tuple[str, str] | None:
-    """Name and UID of an object that a token names."""
+    """Return the name and UID of an object that the token refers to."""
     found = private.get(kind)
     if not isinstance(found, dict):
         return None

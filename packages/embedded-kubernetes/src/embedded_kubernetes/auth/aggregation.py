@@ -1,7 +1,7 @@
-"""Fills the rules of ClusterRoles that gather those of others.
+"""Fills the rules of aggregated ClusterRoles.
 
-After pkg/controller/clusterroleaggregation: the rules of all that the selectors find, selector after selector and by
-name, each rule once; what somebody else wrote there is overwritten.
+Follows pkg/controller/clusterroleaggregation: the rules of the selected roles are concatenated, selector by
+selector and ordered by name, without duplicates. Rules that a user wrote are overwritten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .rbac import CLUSTER_ROLES
 
 
 class Aggregation(Controller):
-    """The gathered roles of one server."""
+    """The controller of aggregated ClusterRoles."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -33,12 +33,12 @@ class Aggregation(Controller):
         if self._due:
             self._due = False
             gather(self._registry)
-        # A role that was filled may be gathered by another in its turn.
+        # A role that was just filled may be selected by another aggregated role.
         return -inf if self._due else None
 
 
 def gather(registry: Registry) -> bool:
-    """Fill every gathering role once; says whether any changed."""
+    """Fill every aggregated role once; return whether any changed."""
     served = registry.stored(CLUSTER_ROLES)
     roles = {record.name: served.stored.decode(record.data) for record in served.table.scan("")}
     changed = False

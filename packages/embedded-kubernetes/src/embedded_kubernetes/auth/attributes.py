@@ -1,6 +1,6 @@
-"""What a request asks for, as authorizers see it: the rules of `RequestInfoFactory` of k8s.io/apiserver.
+"""The attributes of a request for authorizers, derived as `RequestInfoFactory` of k8s.io/apiserver does.
 
-All of it is told by method, path and query; the body is not read.
+They depend on the method, path and query only, never on the body.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
-#: Verbs that may stand in the path, before the kind.
+#: Verbs that a path may have before the resource.
 _IN_PATH = ("proxy", "watch")
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _NAME = "metadata.name"
@@ -30,13 +30,11 @@ _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class NoRequest(Exception):
-    """A path by which nothing is asked for."""
+    """The path cannot be resolved to a request."""
 
 
 class Attributes(NamedTuple):
-    """A question to an authorizer, without the user. With an empty `resource` and `of_resource` unset, it is about a
-    path.
-    """
+    """The input of an authorizer, without the user. If `of_resource` is false, the request is for `path`."""
 
     verb: str
     group: str = ""
@@ -50,17 +48,17 @@ class Attributes(NamedTuple):
 
     @property
     def combined(self) -> str:
-        """`pods`, or `pods/status`: what stands in a rule's `resources`."""
+        """The value in a rule's `resources` that matches: `pods` or `pods/status`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def of_path(verb: str, path: str) -> Attributes:
-    """A question about a path that is no resource's."""
+    """Return the attributes of a request for a non-resource path."""
     return Attributes(verb, path=path, of_resource=False)
 
 
 def attributes_of(method: str, path: str, parameters: Mapping[str, str]) -> Attributes:
-    """What a request with this method, encoded path and query asks for. Raises `NoRequest`."""
+    """Return the attributes of a request. `path` is percent-encoded. Raises `NoRequest`."""
     found = by_path(method, path)
     if not found.of_resource or found.name or found.verb not in ("get", "delete"):
         return found
@@ -73,7 +71,7 @@ def attributes_of(method: str, path: str, parameters: Mapping[str, str]) -> Attr
 
 @lru_cache(maxsize=4096)
 def by_path(method: str, path: str) -> Attributes:
-    """As far as method and encoded path alone tell. Raises `NoRequest`."""
+    """Return the attributes that depend on method and percent-encoded path only. Raises `NoRequest`."""
     if "%" in path:
         path = unquote(path)
     trimmed = path.strip("/")
@@ -98,7 +96,7 @@ def by_path(method: str, path: str) -> Attributes:
 
 
 def _selected(parameters: Mapping[str, str]) -> str:
-    """The one name that a list's field selector lets through; none if it names none, or if any option is malformed."""
+    """Return the name that a list's field selector selects; empty if it has none or if an option is malformed."""
     selector = parameters.get("fieldSelector", "")
     if _NAME not in selector:
         return ""

@@ -1,6 +1,6 @@
-"""What was asked of the server, and by whom: one event a request, as audit.k8s.io/v1 has them at level Metadata.
+"""The audit log: one event per request, in the form of audit.k8s.io/v1 at level Metadata.
 
-An observer is handed every request once its answer's status is known; for a watch, when it begins.
+An observer receives every request once the status of its response is known; a watch, when it begins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..times import micro_clock_text
 from .attributes import Attributes
 from .identity import User
 
-#: Annotation of an event that says what else the request needed permission for.
+#: Annotation of an event with the other permissions that the request required.
 FURTHER = "agent-scheduler.io/further"
 
 
@@ -25,12 +25,14 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Asked(NamedTuple):
-    """One request. `user` is who authenticated (None: nobody was accepted), `impersonated` in whose name it was made.
+    """One request.
 
-    `attributes` is what it asked for, `further` what it needed permission for besides: the `create` of an object that
-    a PUT or an apply makes, the `bind` of a role, the `resourceclaims/binding` of an allocation. `allowed` and `reason`
-    are the authorizer's; None where it was not asked. `at` is the store's clock, in seconds. `annotations` are what
-    webhooks and admission policies said.
+    `user` is who authenticated, or None if authentication failed; `impersonated` is the user that the request
+    acts as. `attributes` are those of the request. `further` are other permissions that it required: the
+    `create` of an object that a PUT or an apply creates, the `bind` of a role, the `resourceclaims/binding`
+    of an allocation. `allowed` and `reason` are the authorizer's decision; `allowed` is None if the
+    authorizer did not run. `at` is the store's clock, in seconds. `annotations` come from webhooks and
+    admission policies.
     """
 
     user: User | None
@@ -47,7 +49,7 @@ class Asked(NamedTuple):
 
     @property
     def by(self) -> str:
-        """The user name that rights were asked for; empty if nobody was accepted."""
+        """The name of the user whose permissions were checked; empty if authentication failed."""
         user = self.impersonated or self.user
         return user.name if user is not None else ""
 
@@ -57,7 +59,7 @@ Observer = Callable[[Asked], None]
 
 @dataclass(frozen=True, slots=True)
 class AuditLog:
-    """Writes each request as a line of JSON to an open file, at once."""
+    """Writes each request as a line of JSON to an open file and flushes it."""
 
     file: IO[bytes]
     uid: Callable[[], str]
@@ -68,7 +70,7 @@ class AuditLog:
 
 
 def event(asked: Asked, uid: str) -> dict[str, Any]:
-    """The request as an `Event` of audit.k8s.io/v1."""
+    """Return the request as an `Event` of audit.k8s.io/v1."""
     moment = micro_clock_text(asked.at)
     found: dict[str, Any] = {
         "kind": "Event",
@@ -100,7 +102,7 @@ def event(asked: Asked, uid: str) -> dict[str, Any]:
 
 
 def _text(asked: Attributes) -> str:
-    """Verb, resource and group, namespace and name: `create leases.coordination.k8s.io in default: mine`."""
+    """Return the attributes as text: `create leases.coordination.k8s.io in default: mine`."""
     where = f" in {asked.namespace}" if asked.namespace else ""
     named = f": {asked.name}" if asked.name else ""
     return f"{asked.verb} {qualified(asked.combined, asked.group)}{where}{named}"

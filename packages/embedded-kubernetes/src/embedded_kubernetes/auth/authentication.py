@@ -1,7 +1,7 @@
-"""Who makes a request: by a bearer token, or nobody.
+"""Authenticates requests by bearer token, or as anonymous.
 
-Tokens are looked for in the static token file and among those of service accounts, as the union of authenticators of
-kube-apiserver does it. A token that was accepted is accepted for 10 s more without being looked at again.
+A token is matched against the static token file, then validated as a service account token, as in
+kube-apiserver's union of authenticators. An accepted token is cached for 10 s.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from .account_tokens import AccountTokens
 from .identity import AUTHENTICATED, NOBODY, UNAUTHENTICATED, User
 from .jwt import TokenError, Unaccepted
 
-#: Seconds for which an accepted token stays accepted.
+#: Seconds for which an accepted token is cached.
 ACCEPTED_FOR = 10.0
 _MOST_ACCEPTED = 4096
 
 
 class Proof(NamedTuple):
-    """An accepted token: whose it is, and for which of the audiences that were asked for."""
+    """An accepted token: its user, and the requested audiences that it is valid for."""
 
     user: User
     audiences: tuple[str, ...]
 
 
 class Authenticator:
-    """The users of one server. `anonymous` says which paths may be asked for without a token: all, or those named."""
+    """The authenticator of one server.
+
+    `anonymous` is whether requests may lack a token, or the paths where they may.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,10 @@ class Authenticator:
         self._accepted: dict[tuple[str, tuple[str, ...]], tuple[float, Proof]] = {}
 
     def user(self, authorization: str | None, path: str) -> User | None:
-        """Who asks; None for a token that is not accepted, or where there has to be one."""
+        """Return the user.
+
+        None for an invalid token, or for a missing token where anonymous requests are not allowed.
+        """
         token = bearer_token(authorization)
         if token:
             try:
@@ -62,7 +68,7 @@ class Authenticator:
         return None
 
     def review(self, token: str, audiences: Sequence[str]) -> Proof:
-        """Whose token it is, for these audiences or, without any, for the API server's. Raises `Unaccepted`."""
+        """Validate a token for these audiences; without any, for the API server's. Raises `Unaccepted`."""
         wanted = tuple(audiences) or self._audiences
         now, key = self._clock(), (token, wanted)
         known = self._accepted.get(key)
@@ -90,19 +96,19 @@ class Authenticator:
 
 
 def warns_of_space(authorization: str | None) -> bool:
-    """Whether an Authorization header has more than one space before its token, which is then ignored."""
+    """Return whether an Authorization header has extra spaces before its token; such a token is ignored."""
     words = (authorization or "").strip().split(" ", 2)
     return len(words) == 3 and words[0].lower() == "bearer" and not words[1]
 
 
 def bearer_token(authorization: str | None) -> str:
-    """The token of an Authorization header; none if it is another kind of header."""
+    """Return the token of an Authorization header; empty if the scheme is not Bearer."""
     words = (authorization or "").strip().split(" ", 2)
     return words[1] if len(words) > 1 and words[0].lower() == "bearer" else ""
 
 
 def read_tokens(text: str) -> dict[str, User]:
-    """Users by token, from the content of a static token file: `token,user,uid[,"group1,group2"]`.
+    """Parse a static token file with lines `token,user,uid[,"group1,group2"]`; return users by token.
 
     Raises ValueError that names the line.
     """

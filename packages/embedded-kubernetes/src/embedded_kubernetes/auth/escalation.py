@@ -1,7 +1,8 @@
-"""Who writes roles and bindings grants no more than they have, unless they may `escalate` or `bind`.
+"""Privilege escalation prevention: writes of roles and bindings grant only permissions that their user has.
 
-After the policybased storage of pkg/registry/rbac: the check is made of the whole new object, before it is validated,
-and also where only its labels change. A role may be deleted by who could not have made it.
+Exempt are users with the verb `escalate` or `bind`. Follows the policybased storage of pkg/registry/rbac: the
+check covers the whole new object, runs before validation, and also runs if only labels change. A user may
+delete a role without having its permissions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .rules import EVERYTHING, Rule, compact, missing, rules_of
 
 _ROLES = (ROLES, CLUSTER_ROLES)
 GUARDED = frozenset({*_ROLES, BINDINGS, CLUSTER_BINDINGS})
-#: What a write may change without a look at the rules: it lets the object be collected.
+#: Metadata that may change without a check, because garbage collection writes it.
 _COLLECTED = ("ownerReferences", "finalizers", "managedFields")
 
 
@@ -36,9 +37,10 @@ def check_write(
     new: Object,
     old: Object | None,
 ) -> None:
-    """Raises 403 for a role or binding beyond the rights of `user`, 404 for a binding to a role that is missing.
+    """Check a write of a role or binding.
 
-    `kind` is one of `GUARDED`, `name` that of the path: empty for a create. `old` is the object as it is stored.
+    Raises 403 if it grants permissions that `user` lacks, and 404 if a binding refers to a missing role.
+    `kind` is one of `GUARDED`; `name` is that of the path, empty for a create; `old` is the stored object.
     """
     authorizer = access.authorizer
     if not isinstance(authorizer, Rbac) or MASTERS in user.groups:
@@ -54,7 +56,7 @@ def check_write(
 
 @dataclass(slots=True)
 class _Guard:
-    """`kind` is what is written, `shown` the name that refusals show."""
+    """The check of one write. `kind` is that of the written object, `shown` its name in errors."""
 
     access: Access
     authorizer: Rbac

@@ -1,7 +1,7 @@
-"""What every request passes: authentication, impersonation, authorization, in a real server's order.
+"""The steps before every request: authentication, impersonation and authorization, in kube-apiserver's order.
 
-403 comes before anything is looked up and before the body is read. A server without a gate lets everybody do
-everything.
+A forbidden request gets 403 before any object is read and before its body is read. A server without a gate
+allows every request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from .quoting import quote
 from .rbac import AlwaysAllow, Authorizer, Rbac
 from .refusals import forbidden, unauthorized
 
-#: What the request under way has asked for, beyond what its method and path say; None where nobody is told.
+#: Other permissions that the current request required, besides those of its method and path. None if no
+#: observer records them.
 FURTHER: ContextVar[list[Attributes] | None] = ContextVar("further", default=None)
 
 _NO_ATTRIBUTES = Attributes("")
@@ -36,36 +37,36 @@ _SPACE = (
 
 @dataclass(slots=True)
 class Access:
-    """Who is who and who may what, for those who have to ask: reviews, and writes that need a second permission."""
+    """Authentication and authorization for reviews and for writes that require a second permission."""
 
     authorizer: Authorizer
     issuer: Issuer
-    #: The present second in RFC 3339.
+    #: Returns the current second as RFC 3339.
     now: Callable[[], str]
-    #: None: the server asks nobody who they are.
+    #: None if the server does not authenticate.
     authenticator: Authenticator | None = None
 
     @classmethod
     def of(cls, registry: Registry) -> Access:
-        """What decides about access to the objects of this registry."""
+        """Return the access control of this registry's objects."""
         found: Access = registry.attached[cls]
         return found
 
     def allows(self, user: User, asked: Attributes) -> bool:
-        """Whether this user may do this, too."""
+        """Return whether the user has this further permission, and record it for the audit log."""
         further = FURTHER.get()
         if further is not None:
             further.append(asked)
         return self.authorizer.authorize(user, asked).allowed
 
     def require(self, user: User, asked: Attributes) -> None:
-        """Raises 403 unless this user may do this, too."""
+        """Check a further permission of the user. Raises 403."""
         if not self.allows(user, asked):
             raise forbidden(user, asked, self.authorizer.authorize(user, asked).reason)
 
 
 def attach(registry: Registry, options: Options) -> Access:
-    """Let the server's flags decide about access to the objects of a registry."""
+    """Configure access to the objects of a registry by the server's flags."""
     registry.attached[Access] = access = _access(registry, options)
     return access
 
@@ -99,7 +100,7 @@ def _no_request(uri: str) -> Response:
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What has been found out about a request, as far as that went."""
+    """The state of a request on its way through the gate."""
 
     attributes: Attributes = _NO_ATTRIBUTES
     user: User | None = None
@@ -110,7 +111,7 @@ class _Known:
 
 
 class Gate:
-    """Lets requests through to the verbs, as the user that they are made by."""
+    """Authenticates and authorizes requests and passes them to the handlers."""
 
     def __init__(self, registry: Registry, access: Access, observer: Observer | None) -> None:
         self._clock = registry.store.clock
@@ -120,7 +121,7 @@ class Gate:
         self._impersonator = Impersonator(access.authorizer, self._clock)
 
     def handle(self, request: Request, answer: Callable[[Request], Answer | Stream]) -> Answer | Stream:
-        """What `answer` says to the request, or why it is refused; the observer is told either way."""
+        """Return the response of `answer`, or the refusal. The observer receives the request in both cases."""
         known = _Known()
         token = FURTHER.set(known.further) if self._observer is not None else None
         result: Answer | Stream
@@ -163,7 +164,7 @@ class Gate:
 
     def _told(self, request: Request, known: _Known, result: Response | Stream) -> Response | Stream:
         if known.user is NOBODY and warns_of_space(request.authorization) and isinstance(result, Response):
-            # Answers may be shared.
+            # Responses may be shared between requests, so this makes a copy.
             result = Response(result.status, result.body, result.content_type, (*result.headers, _SPACE))
         if self._observer is not None:
             watches = isinstance(result, Stream)

@@ -1,4 +1,4 @@
-"""Users, as authentication finds them and as rules name them."""
+"""Users and groups, as authentication finds them and as rules name them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES = "system:nodes"
 
 _ACCOUNT, _NODE = "system:serviceaccount:", "system:node:"
 
-#: Keys of what a user's `extra` says about a service account's token.
+#: Keys of a user's `extra` that come from a service account token.
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 NODE_UID = "authentication.kubernetes.io/node-uid"
@@ -25,7 +25,7 @@ POD_UID = "authentication.kubernetes.io/pod-uid"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Name, UID and groups of who asks; `extra` has more that an authenticator knows, by its key."""
+    """An authenticated user. `extra` has further information from the authenticator, by key."""
 
     name: str
     uid: str = ""
@@ -33,11 +33,11 @@ class User:
     extra: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
 
     def in_group(self, group: str) -> User:
-        """The same user, in this group too."""
+        """Return the same user with this group added."""
         return self if group in self.groups else replace(self, groups=(*self.groups, group))
 
     def info(self) -> dict[str, Any]:
-        """The `UserInfo` of authentication.k8s.io: what is empty is left out."""
+        """Return the `UserInfo` of authentication.k8s.io, without empty fields."""
         found: dict[str, Any] = {}
         if self.name:
             found["username"] = self.name
@@ -51,24 +51,24 @@ class User:
 
 
 NOBODY = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
-#: The server itself, when it makes objects of its own.
+#: The user of objects that the server itself creates.
 SELF = User("system:apiserver", groups=(MASTERS, AUTHENTICATED))
-#: Everybody, on a server that asks nobody who they are.
+#: The user of every request on a server that does not authenticate.
 EVERYBODY = User("system:admin", groups=(MASTERS, AUTHENTICATED))
 
 
 def account_name(namespace: str, name: str) -> str:
-    """The user name of a service account."""
+    """Return the user name of a service account."""
     return f"{_ACCOUNT}{namespace}:{name}"
 
 
 def account_groups(namespace: str) -> tuple[str, ...]:
-    """The groups that a service account is in because of its namespace."""
+    """Return the groups that a service account has by its namespace."""
     return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
 
 
 def as_account(username: str) -> tuple[str, str] | None:
-    """Namespace and name of the service account with this user name; None for any other user."""
+    """Return the namespace and name of the service account with this user name; None for any other user."""
     if not username.startswith(_ACCOUNT):
         return None
     namespace, separator, name = username.removeprefix(_ACCOUNT).partition(":")
@@ -78,7 +78,7 @@ def as_account(username: str) -> tuple[str, str] | None:
 
 
 def as_node(username: str) -> str | None:
-    """The node with this user name; None for any other user."""
+    """Return the name of the node with this user name; None for any other user."""
     if not username.startswith(_NODE):
         return None
     name = username.removeprefix(_NODE)
@@ -86,5 +86,5 @@ def as_node(username: str) -> str | None:
 
 
 def is_subdomain(name: str) -> bool:
-    """Whether this is a DNS subdomain (RFC 1123), as most objects' names have to be."""
+    """Return whether the name is a DNS subdomain (RFC 1123), as most object names must be."""
     return not names.subdomain(name)

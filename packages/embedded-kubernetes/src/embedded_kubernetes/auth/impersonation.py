@@ -1,9 +1,9 @@
-"""Requests in the name of another user, by the `Impersonate-` headers (KEP-5284).
+"""Impersonation by the `Impersonate-` headers, including constrained impersonation (KEP-5284).
 
-Constrained modes are tried first: each is for one sort of user, and asks whether the requester may do this request as
-such a user (`impersonate-on:MODE:VERB`) and may be that user (`impersonate:MODE`). The older way, which asks for the
-verb `impersonate` alone, is the last mode. The mode that let a requester through last is tried first, and the first
-refusal is the one that is told.
+Constrained modes are tried first. Each is for one type of user and requires two permissions: to make this
+request as such a user (`impersonate-on:MODE:VERB`) and to impersonate the user (`impersonate:MODE`). The last
+mode is the legacy one, which requires the verb `impersonate` only. The mode that succeeded last for a user is
+tried before the others. If all fail, the error is the first one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from .refusals import forbidden
 PREFIX = "impersonate-"
 _EXTRA = "impersonate-extra-"
 _AUTHENTICATION = "authentication.k8s.io"
-#: From so many groups or extras on, a constrained mode asks for all of them at once before it asks for each.
+#: With this number of groups or extras, a constrained mode first checks a wildcard permission for all of
+#: them.
 _MANY = 4
-#: Seconds for which a constrained mode lets the same through again.
+#: Seconds for which a constrained mode's decision is cached.
 _REMEMBERED = 10.0
 _MOST_REMEMBERED = 4096
 
@@ -52,7 +53,10 @@ class _Mode(NamedTuple):
 
 
 def wanted_user(headers: Iterable[tuple[str, str]]) -> User | None:
-    """The user that the headers (names in lower case) ask to be; None without any. Raises 400 if it has no name."""
+    """Return the user that the headers (names in lower case) request; None without headers.
+
+    Raises 400 without a name.
+    """
     name = uid = ""
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
@@ -73,7 +77,7 @@ def wanted_user(headers: Iterable[tuple[str, str]]) -> User | None:
 
 
 def _printed(uid: str, groups: list[str], extra: Mapping[str, list[str]]) -> str:
-    """The user as a real server prints its own value of it."""
+    """Return the user in the format of Go's `%#v`, as kube-apiserver prints it."""
 
     def strings(values: list[str]) -> str:
         return "[]string{" + ", ".join(map(quote, values)) + "}" if values else "[]string(nil)"
@@ -108,17 +112,17 @@ _MODES = (
 
 
 class Impersonator:
-    """Decides who may be whom, by one authorizer. `clock` is in seconds."""
+    """Decides on impersonation by one authorizer. `clock` returns seconds."""
 
     def __init__(self, authorizer: Authorizer, clock: Callable[[], float]) -> None:
         self._authorizer = authorizer
         self._clock = clock
-        #: User name -> the mode that let that user through last.
+        #: The mode that succeeded last, by name of the requesting user.
         self._last: dict[str, _Mode] = {}
         self._passed: dict[object, tuple[float, User]] = {}
 
     def user(self, requester: User, wanted: User, asked: Attributes) -> User:
-        """The user in whose name the request is made. Raises 403."""
+        """Return the user as which the request runs. Raises 403."""
         last = self._last.get(requester.name)
         modes = _MODES if last is None else (last, *(mode for mode in _MODES if mode is not last))
         refused: ApiError | None = None
@@ -134,7 +138,7 @@ class Impersonator:
                 self._last.clear()
             self._last[requester.name] = mode
             return found
-        assert refused is not None  # the last mode fits everybody
+        assert refused is not None  # the last mode fits every user
         raise refused
 
     def _by_mode(self, mode: _Mode, requester: User, wanted: User, asked: Attributes) -> User:
@@ -167,7 +171,7 @@ class Impersonator:
             raise forbidden(requester, asked, decision.reason)
 
     def _become(self, mode: _Mode, requester: User, wanted: User) -> User:
-        """The wanted user with its groups, once each part of it has been asked for."""
+        """Check the permission for each part of the wanted user; return that user with its groups."""
         constrained = bool(mode.name)
         group = _AUTHENTICATION if constrained else ""
         groups = wanted.groups
@@ -221,7 +225,7 @@ class Impersonator:
 
 
 def _extra_problem(key: str, value: str) -> str:
-    """What a constrained mode says against an entry of `extra`; nothing if it will do."""
+    """Return why a constrained mode rejects an entry of `extra`; empty if it is accepted."""
     if not key:
         return "impersonating the empty string key in extra is not allowed"
     domain, _, path = key.partition("/")

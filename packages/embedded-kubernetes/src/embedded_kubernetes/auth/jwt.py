@@ -1,6 +1,6 @@
-"""JSON Web Tokens of service accounts: RS256 (RFC 7515, 7518) with one key pair.
+"""JSON Web Tokens of service accounts, signed by RS256 (RFC 7515, 7518) with one key pair.
 
-Errors carry the words of a real server, where a TokenReview shows them.
+Errors that a TokenReview includes have kube-apiserver's wording.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _PADDING, _HASH = padding.PKCS1v15(), hashes.SHA256()
 
 
 class TokenError(Exception):
-    """A token of ours that is not accepted; the text says why."""
+    """A token of this issuer that is invalid; the message is the reason."""
 
 
 class Unaccepted(Exception):
-    """No authenticator accepts the token; the text is what a TokenReview says about it."""
+    """No authenticator accepts the token; the message is the error of a TokenReview."""
 
 
 class Keys:
-    """The key pair that signs tokens and verifies them. Without `private`, one is made when it is first needed."""
+    """The key pair that signs and verifies tokens. Without `private`, it is generated at the first use."""
 
     def __init__(self, private: rsa.RSAPrivateKey | None = None) -> None:
         self._given = private
 
     @classmethod
     def read(cls, pem: bytes) -> Keys:
-        """From a PEM file's content. Raises ValueError if it holds no RSA private key."""
+        """Read a PEM file's content. Raises ValueError if it has no RSA private key."""
         key = serialization.load_pem_private_key(pem, password=None)
         if not isinstance(key, rsa.RSAPrivateKey):
             raise ValueError("not an RSA private key")
@@ -49,20 +49,20 @@ class Keys:
 
     @cached_property
     def identifier(self) -> str:
-        """The key's `kid`: a digest of the public key, as a real server derives it."""
+        """The key's `kid`, a digest of the public key that is derived as in kube-apiserver."""
         der = self._private.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         return _encoded(sha256(der).digest())
 
     def sign(self, claims: dict[str, Any], *, named: bool = True) -> str:
-        """The token with these claims; its header names the key unless `named` is false."""
+        """Return a token with these claims; its header has the key's `kid` unless `named` is false."""
         header = {"alg": ALGORITHM, **({"kid": self.identifier} if named else {})}
         signed = f"{_encoded(orjson.dumps(header))}.{_encoded(orjson.dumps(claims))}"
         return f"{signed}.{_encoded(self._private.sign(signed.encode(), _PADDING, _HASH))}"
 
     def verify(self, token: str) -> None:
-        """Raises `TokenError` unless this key has signed the token, of which `claims` must have been read before."""
+        """Verify the signature of a token that `claims` has parsed. Raises `TokenError`."""
         signed, _, signature = token.rpartition(".")
         kid = _object(signed.partition(".")[0]).get("kid")
         if kid and kid != self.identifier:
@@ -73,7 +73,7 @@ class Keys:
             raise TokenError("go-jose/go-jose: error in cryptographic primitive") from None
 
     def document(self) -> dict[str, Any]:
-        """The public key as a JSON Web Key Set (RFC 7517)."""
+        """Return the public key as a JSON Web Key Set (RFC 7517)."""
         numbers = self._private.public_key().public_numbers()
         key = {
             "use": "sig",
@@ -87,7 +87,7 @@ class Keys:
 
 
 def claims(token: str) -> dict[str, Any] | None:
-    """The claims of a token, which may lie; None if this is no token by RS256."""
+    """Return the unverified claims of a token; None if it is not a JWT with RS256."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -1,4 +1,4 @@
-"""How a server authenticates and authorizes: what kube-apiserver takes as flags."""
+"""Options of authentication and authorization, which kube-apiserver has as flags."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from .jwt import Keys
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 MODES = ("AlwaysAllow", "RBAC")
 
-#: What is open on a server that asks everybody for one token.
+#: Paths that need no token on a server with a single token.
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 ADMIN = User("kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`tokens` are users by static token. `anonymous`: may be without one, everywhere or at these paths.
+    """Configures how a server authenticates and authorizes.
 
-    `issuer` and `keys` are of the tokens of service accounts; `audiences`, the API server's own, are the issuer if none
-    are given. With `rbac`, roles and bindings decide, otherwise everybody may do everything. Without `asks`, nobody is
-    asked who they are: every request is an administrator's.
+    `tokens` are users by static token. `anonymous` is whether requests may lack a token, or the paths where
+    they may. `issuer` and `keys` are those of service account tokens; `audiences` are the API server's own
+    and default to the issuer. If `rbac` is false, every request is allowed. If `asks` is false, the server
+    does not authenticate, and every request is an administrator's.
     """
 
     asks: bool = True
@@ -35,10 +36,10 @@ class Options:
 
     @classmethod
     def one_token(cls, token: str) -> Options:
-        """Everybody who has this token may do everything; others see health and version."""
+        """Return options that allow every request with this token; others may only read health and version."""
         return cls(tokens={token: ADMIN}, anonymous=OPEN_PATHS)
 
 
 def open_to_all() -> Options:
-    """Everybody may do everything, and nobody is asked."""
+    """Return options that allow every request without authentication."""
     return Options(asks=False)

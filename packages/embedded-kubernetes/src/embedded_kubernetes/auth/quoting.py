@@ -1,4 +1,4 @@
-"""Strings, lists of them and errors as Go prints them: what messages about users and rules are made of."""
+"""Strings, lists and errors in Go's formats, for messages about users and rules."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SHORT = {
 
 
 def quote(text: str) -> str:
-    """By `%q`: in quotes, with what does not print escaped."""
+    """Return the text in the format of Go's `%q`."""
     return '"' + "".join(_SHORT.get(letter) or _shown(letter) for letter in text) + '"'
 
 
 def quoted(values: Iterable[str]) -> str:
-    """A list of strings by `%q`."""
+    """Return a list of strings in the format of Go's `%q`."""
     return "[" + " ".join(quote(value) for value in values) + "]"
 
 
 def aggregate(errors: Iterable[str]) -> str:
-    """Several errors as one text, each of them once."""
+    """Return several errors as one text, without duplicates."""
     texts = list(dict.fromkeys(errors))
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
 

@@ -1,8 +1,8 @@
-"""The RBAC authorizer: what roles and bindings, as they are stored now, allow to whom.
+"""The RBAC authorizer, which decides by the stored roles and bindings.
 
-After `DefaultRuleResolver` and `RBACAuthorizer` of Kubernetes: cluster bindings first, then those of the namespace; the
-first rule that allows is the reason, and a binding whose role is missing is told where nothing allowed. What a user may
-in a namespace is found once, and again after any role or binding has changed.
+Follows `DefaultRuleResolver` and `RBACAuthorizer` of Kubernetes: cluster bindings come first, then those of
+the namespace. The first rule that allows the request is the reason; if none does, the reason has the bindings
+with missing roles. A user's rules are cached until any role or binding changes.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ GROUP = "rbac.authorization.k8s.io"
 ROLES, CLUSTER_ROLES = (GROUP, "roles"), (GROUP, "clusterroles")
 BINDINGS, CLUSTER_BINDINGS = (GROUP, "rolebindings"), (GROUP, "clusterrolebindings")
 
-#: Answers that are remembered, of each kind. All are forgotten at once when there are more.
+#: The capacity of each cache, which is cleared when it is full.
 _MOST = 16_384
 
 
 class Decision(NamedTuple):
-    """Whether a request is allowed, and what the authorizer says about it; `reason` may be empty."""
+    """The authorizer's decision. `reason` may be empty."""
 
     allowed: bool
     reason: str = ""
 
 
 class Granted(NamedTuple):
-    """A rule that a binding grants, and which binding that is, as reasons name it."""
+    """A rule with the binding that grants it, in the wording of reasons."""
 
     rule: Rule
     source: str
 
 
 class Grants(NamedTuple):
-    """All that is granted to a user in a namespace. `errors` tell of bindings whose role is missing."""
+    """All rules of a user in a namespace. `errors` are about bindings whose role is missing."""
 
     rules: tuple[Granted, ...]
     errors: tuple[str, ...]
@@ -53,12 +53,13 @@ class _Binding(NamedTuple):
     role: dict[str, Any]
 
 
-#: What a user may do with one kind by one verb: names (none: any) and the reason, in the order of the rules.
+#: How a user is allowed a verb on a resource: names (empty for any) and the reason, in the order of the
+#: rules.
 _Ways = tuple[tuple[tuple[str, ...], str], ...]
 
 
 class AlwaysAllow:
-    """Everybody may do everything."""
+    """Allows every request."""
 
     def authorize(self, user: User, asked: Attributes) -> Decision:
         return Decision(True)
@@ -82,7 +83,7 @@ class Rbac:
         self._ways.clear()
 
     def authorize(self, user: User, asked: Attributes) -> Decision:
-        """May this user do this?"""
+        """Decide whether the user may make this request."""
         if MASTERS in user.groups:
             return Decision(True)
         if not asked.of_resource:
@@ -126,7 +127,7 @@ class Rbac:
         return tuple(found)
 
     def grants(self, user: User, namespace: str) -> Grants:
-        """What this user may do in a namespace; without one, in the whole cluster."""
+        """Return the user's rules in a namespace; for an empty namespace, those in the whole cluster."""
         key = (user.name, user.groups, namespace)
         found = self._grants.get(key)
         if found is None:
@@ -154,7 +155,7 @@ class Rbac:
         return Grants(tuple(rules), tuple(errors))
 
     def role_rules(self, role: dict[str, Any], namespace: str) -> tuple[Rule, ...] | None:
-        """The rules of the role that a binding in this namespace refers to; None if it is not there."""
+        """Return the rules of the role that a binding in this namespace refers to; None if the role is missing."""
         kind, name = role.get("kind", ""), role.get("name", "")
         if kind == "Role":
             found = self._registry.object(ROLES, f"{namespace}/{name}")
@@ -200,7 +201,7 @@ def _describe(binding: _Binding, subject: dict[str, Any]) -> str:
 
 
 def not_there(role: dict[str, Any]) -> str:
-    """What is said of a reference to a role that is missing."""
+    """Return the error about a reference to a missing role."""
     kind = role.get("kind", "")
     if kind not in ("Role", "ClusterRole"):
         return f"unsupported role reference kind: {quote(kind)}"

@@ -1,4 +1,4 @@
-"""How a request is refused that its user may not make."""
+"""Errors of authentication and authorization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def unauthorized() -> ApiError:
 
 
 def forbidden(user: User, asked: Attributes, reason: str = "") -> ApiError:
-    """403 for what was asked. `reason` is the authorizer's, if it has one."""
+    """Return 403 for these attributes. `reason` is the authorizer's; it may be empty."""
     why = _why(user, asked)
     if reason:
         why = f"{why}: {reason}"
@@ -23,7 +23,7 @@ def forbidden(user: User, asked: Attributes, reason: str = "") -> ApiError:
 
 
 def refused(resource: str, group: str, name: str, why: str) -> ApiError:
-    """403 about a resource, or about the object of this name."""
+    """Return 403 about a resource, or about the object with this name."""
     shown = qualified(resource, group)
     if name:
         shown = f"{shown} {quote(name)}"

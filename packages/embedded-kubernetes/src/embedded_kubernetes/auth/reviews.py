@@ -1,6 +1,6 @@
-"""Reviews: questions about access that are put as objects, and answered by what decides about requests.
+"""Answers reviews, such as SubjectAccessReview, by the code that decides about requests.
 
-What makes one invalid is said where its kind is.
+The modules of their kinds validate them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RESOURCE, _PATH = "resourceAttributes", "nonResourceAttributes"
 
 
 def _subject_access(review: Object, user: User, access: Access) -> Object:
-    """Answer a SubjectAccessReview, or a local one."""
+    """Answer a SubjectAccessReview or LocalSubjectAccessReview."""
     spec = review.get("spec") or {}
     extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
     subject = User(spec.get("user") or "", spec.get("uid") or "", tuple(spec.get("groups") or ()), extra)
@@ -91,7 +91,7 @@ def _decided(review: Object, subject: User, access: Access) -> Object:
 
 
 def _ignored(asked: Object) -> list[str]:
-    """What is said of selectors that authorizers cannot go by."""
+    """Return warnings about malformed selectors, which authorizers ignore."""
     said = []
     for name, text_fits, fits in (
         ("fieldSelector", field_terms, _fits_field),
@@ -153,5 +153,5 @@ _ANSWERS: dict[str, Callable[[Object, User, Access], Object]] = {
 
 
 def answer(kind: str, review: Object, user: User, access: Access) -> Object:
-    """The review with its status, for who asks. Raises 400 for one that asks nothing."""
+    """Return the review with its status. Raises 400 for a review without a question."""
     return _ANSWERS[kind](review, user, access)

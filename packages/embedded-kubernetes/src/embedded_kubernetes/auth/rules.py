@@ -1,7 +1,7 @@
-"""Policy rules of RBAC: does one allow a request, and do some cover others. Pure, over the objects' own JSON.
+"""RBAC policy rules: whether a rule allows a request, and whether rules cover other rules. Pure.
 
-After `RuleAllows` of the RBAC authorizer and `Covers` of k8s.io/component-helpers: a rule allows only what it names,
-wildcards have one meaning each, and rules only add up.
+Follows `RuleAllows` of the RBAC authorizer and `Covers` of k8s.io/component-helpers. Rules only add
+permissions; each field has its own wildcard.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rule:
     urls: tuple[str, ...] = ()
 
     def allows(self, asked: Attributes) -> bool:
-        """Whether this rule lets the request through."""
+        """Return whether this rule allows the request."""
         if asked.verb not in self.verbs and ALL not in self.verbs:
             return False
         if not asked.of_resource:
@@ -44,7 +44,7 @@ class Rule:
         )
 
     def covers(self, other: Rule) -> bool:
-        """Whether all that `other` allows is allowed by this rule alone."""
+        """Return whether this rule alone allows everything that `other` allows."""
         return (
             (ALL in self.verbs or _has_all(self.verbs, other.verbs))
             and (ALL in self.groups or _has_all(self.groups, other.groups))
@@ -70,12 +70,12 @@ class Rule:
         return "{" + ", ".join(f"{name}:{quoted(values)}" for name, values in parts if values) + "}"
 
 
-#: All that there is to be allowed: what a role that gathers other roles may come to grant.
+#: Rules that allow everything, which an aggregated role may come to grant.
 EVERYTHING = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), urls=(ALL,)))
 
 
 def rules_of(role: dict[str, Any]) -> tuple[Rule, ...]:
-    """The rules of a Role or ClusterRole."""
+    """Return the rules of a Role or ClusterRole."""
     return tuple(
         Rule(
             tuple(rule.get("verbs") or ()),
@@ -89,13 +89,13 @@ def rules_of(role: dict[str, Any]) -> tuple[Rule, ...]:
 
 
 def missing(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """What of `wanted` is not covered by `owned`, in its smallest parts."""
+    """Return what `owned` does not cover of `wanted`, as rules with one verb, resource and name each."""
     parts = (part for rule in wanted for part in _broken_down(rule))
     return [part for part in parts if not any(rule.covers(part) for rule in owned)]
 
 
 def compact(rules: Iterable[Rule]) -> list[Rule]:
-    """The same rules with the verbs put together of those that are about one resource, or one object."""
+    """Merge rules about the same resource or object into one rule with all their verbs."""
     found: dict[tuple[Any, ...], Rule] = {}
     others: list[Rule] = []
     for rule in rules:

@@ -1,9 +1,9 @@
-"""What a write needs permission for besides being let in: by what it makes, and by the parts that it changes.
+"""Permissions that a write requires beyond the request's own, by the object it creates or the fields it changes.
 
-Who may say what in the status of a ResourceClaim is DRAResourceClaimGranularStatusAuthorization (on since 1.36). Beside
-the status itself, allocation and reservations ask for `resourceclaims/binding` in the whole cluster, and what drivers
-report of devices for `resourceclaims/driver` under the driver's name, by verbs for the own node or any. After
-pkg/registry/resource: what is missing is a cause of a 422.
+The status of a ResourceClaim is guarded by DRAResourceClaimGranularStatusAuthorization (enabled since 1.36).
+Changes of allocation and reservations require `resourceclaims/binding` in the whole cluster. Changes of a
+device's status require `resourceclaims/driver` under the driver's name, with a verb for the user's own node
+or for any node. As in pkg/registry/resource, a missing permission is a cause of a 422.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ CLAIMS = ("resource.k8s.io", "resourceclaims")
 def _status_causes(
     access: Access, user: User, asked: Attributes, *, new: Object, old: Object
 ) -> Iterator[Cause]:
-    """Why `user` may not change the status of a claim so. `asked` is the request, `old` the claim as it is stored."""
+    """Yield why `user` may not make this change of a claim's status.
+
+    `asked` are the request's attributes, `old` is the stored claim.
+    """
     status, was = new.get("status") or {}, old.get("status") or {}
     if any(
         (status.get(field) or None) != (was.get(field) or None) for field in ("allocation", "reservedFor")
@@ -55,7 +58,7 @@ def _cause(what: str, user: User, asked: Attributes) -> Cause:
 
 
 def _changed_drivers(status: dict[str, Any], was: dict[str, Any]) -> set[str]:
-    """Drivers of which an entry in `devices` was added, removed or changed."""
+    """Return the drivers whose entries in `devices` were added, removed or changed."""
     after, before = (
         {
             tuple(entry.get(field) for field in ("driver", "pool", "device", "shareID")): entry
@@ -67,7 +70,7 @@ def _changed_drivers(status: dict[str, Any], was: dict[str, Any]) -> set[str]:
 
 
 def _driver_verbs(user: User, verb: str, node: str) -> list[str]:
-    """The verbs of which one suffices to report about devices that were allocated on this node."""
+    """Return the verbs one of which is required to report on devices allocated on this node."""
     own = tuple(user.extra.get(NODE_NAME, ()))
     arbitrary = f"arbitrary-node:{verb}"
     if node and own == (node,) and is_subdomain(node) and as_account(user.name) is not None:
@@ -76,7 +79,7 @@ def _driver_verbs(user: User, verb: str, node: str) -> list[str]:
 
 
 def _node(allocation: dict[str, Any] | None) -> str:
-    """The one node that an allocation is for; empty if it is for more, or says it in another way."""
+    """Return the one node that an allocation is for; empty if its selector has another form."""
     terms = ((allocation or {}).get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if len(terms) != 1 or terms[0].get("matchExpressions") or len(terms[0].get("matchFields") or []) != 1:
         return ""
@@ -88,14 +91,17 @@ def _node(allocation: dict[str, Any] | None) -> str:
 
 
 def creation(request: Request) -> Attributes:
-    """What a request is that creates an object by its name: an update or a patch that asks for a create as well."""
+    """Return the attributes of the create that an update or a patch implies."""
     return attributes_of(request.method, request.path, request.parameters)._replace(verb="create")
 
 
 def check_creation(
     registry: Registry, served: Served, obj: Object, request: Request, asked: Attributes | None
 ) -> None:
-    """Raises 403 for a role or binding beyond its user's rights. `asked` is `creation` of a request that is no POST."""
+    """Check the creation of an object. Raises 403 if a role or binding grants permissions that its user lacks.
+
+    `asked` is the result of `creation`; None if the request is a POST.
+    """
     if served.name in GUARDED:
         namespace = obj["metadata"].get("namespace", "")
         name = "" if asked is None else asked.name
@@ -105,7 +111,7 @@ def check_creation(
 def check_change(
     registry: Registry, served: Served, old: Record, new: Object, request: Request, *, subresource: str
 ) -> list[Cause]:
-    """What of a change its user may not make. Raises 403 for a role or binding beyond the user's rights."""
+    """Return why the user may not make this change. Raises 403 as `check_creation` does."""
     access, user, name = Access.of(registry), request.user, served.name
     if name in GUARDED:
         before = served.stored.decode(old.data)

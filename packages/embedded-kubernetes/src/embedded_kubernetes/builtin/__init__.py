@@ -1,11 +1,11 @@
-"""The built-in kinds, a `Resource` each: data (`data/kinds.json`), and here the logic of those that have some.
+"""The built-in kinds, each as a `Resource` made of data (`data/kinds.json`) and the logic in this package.
 
-A module says what the defaults of a kind are beyond its data, what makes an object of it invalid, and what an update
-may not change. Everything here is a pure function over plain JSON objects.
+A module has the defaults of its kinds beyond the data, their validation, and their immutable fields. All of it is
+pure functions on plain JSON objects.
 
-Kinds of a real server that are not here: APIServices (nothing is aggregated), Ingresses, IPAddresses and ServiceCIDRs,
-CertificateSigningRequests, ComponentStatuses. Below pods, proxy is missing, and exec, attach, log and portforward only
-say that there is nothing to reach: nothing runs in a simulated pod.
+Kinds of kube-apiserver that are missing: APIServices (there is no aggregation), Ingresses, IPAddresses, ServiceCIDRs,
+CertificateSigningRequests and ComponentStatuses. The subresource `proxy` of pods is missing; exec, attach, log and
+portforward always fail, because simulated pods run nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODULES = (
 _LOGIC = {kind: logic for module in _MODULES for kind, logic in module.LOGIC.items()}
 
 _DECLARED: tuple[Resource, ...] = tuple(
-    # Of a kind in several versions, one has logic that is its own.
+    # Logic for one version of a kind takes precedence over logic for all of them.
     resource(
         kind, _LOGIC.get((f"{kind.group}/{kind.version}", kind.kind)) or _LOGIC.get((kind.group, kind.kind))
     )
@@ -48,9 +48,9 @@ _DECLARED: tuple[Resource, ...] = tuple(
 )
 
 BUILTIN: tuple[Resource, ...] = tuple(kind for kind in _DECLARED if "alpha" not in kind.version)
-#: Kinds that a real server has only where their version is asked for (`--runtime-config`).
+#: Kinds that kube-apiserver serves only if their version is enabled by `--runtime-config`.
 ALPHA: tuple[Resource, ...] = tuple(kind for kind in _DECLARED if "alpha" in kind.version)
-#: Their groups and versions, as in `scheduling.k8s.io/v1alpha2`.
+#: Their group versions, such as `scheduling.k8s.io/v1alpha2`.
 OFF_BY_DEFAULT: frozenset[str] = frozenset(f"{kind.group}/{kind.version}" for kind in ALPHA)
 
 __all__ = ["ALPHA", "BUILTIN", "OFF_BY_DEFAULT"]

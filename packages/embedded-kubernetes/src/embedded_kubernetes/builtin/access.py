@@ -1,7 +1,7 @@
-"""Who may do what: RBAC objects, and the reviews, which ask about it.
+"""RBAC objects and access reviews.
 
-Checks follow pkg/apis/rbac/validation and pkg/apis/authorization/validation, in their order. What the objects come to,
-and the answers to reviews, are in `auth`.
+Validation follows pkg/apis/rbac/validation and pkg/apis/authorization/validation, in their order. The package `auth`
+evaluates the objects and answers the reviews.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _check_spec(review: Object) -> list[Cause]:
     spec = review.get("spec") or {}
     causes = list(_check_attributes(review))
     if not spec.get("user") and not spec.get("groups"):
-        # Before what is wrong inside the attributes.
+        # kube-apiserver reports it before errors inside the attributes.
         at = next((i for i, cause in enumerate(causes) if "elector" in cause.field), len(causes))
         causes.insert(at, invalid("spec.user", "", "at least one of user or group must be specified"))
     return causes

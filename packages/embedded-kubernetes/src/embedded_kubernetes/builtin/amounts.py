@@ -1,4 +1,4 @@
-"""Checks of resource lists: which names may stand where, amounts that are not negative, requests within limits."""
+"""Validation of resource lists: names, amounts, and requests within limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTEGER = frozenset(
     {"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"}
     | {"persistentvolumeclaims", "services.nodeports", "services.loadbalancers"}
 )
-#: Names without a domain that mean something, if not in a container.
+#: Valid names without a domain, outside of containers.
 _KNOWN = _STANDARD | _INTEGER | {"storage", "requests.storage"}
 _KNOWN |= {f"{kind}.{name}" for kind in ("requests", "limits") for name in _STANDARD}
 
@@ -27,7 +27,7 @@ def is_native(name: str) -> bool:
 
 
 def is_extended(name: str) -> bool:
-    """A countable resource of a device plugin or the like, `example.com/gpu`."""
+    """Return whether the name is that of an extended resource, such as `example.com/gpu`."""
     return not is_native(name) and not name.startswith("requests.")
 
 
@@ -36,7 +36,7 @@ def can_overcommit(name: str) -> bool:
 
 
 def check_amount(name: str, amount: object, path: str) -> Iterator[Cause]:
-    """Not negative, and whole where the resource is counted in pieces. The amount is a canonical quantity by then."""
+    """Check that the amount is not negative, and whole for countable resources. It is a canonical quantity."""
     if type(amount) is not str:
         return
     if amount.startswith("-"):
@@ -46,7 +46,7 @@ def check_amount(name: str, amount: object, path: str) -> Iterator[Cause]:
 
 
 def check_resource_name(name: str, path: str) -> Iterator[Cause]:
-    """A name that a quota, a limit range or a container can count."""
+    """Check a resource name in a quota, a limit range or a container."""
     if problems := names.qualified(name):
         yield from (invalid(path, name, problem) for problem in problems)
         return
@@ -63,7 +63,7 @@ def check_quota_name(name: str, path: str) -> Iterator[Cause]:
 
 
 def check_container_resource(name: str, path: str) -> Iterator[Cause]:
-    """A name that a container can ask for."""
+    """Check a resource name in a container."""
     yield from check_resource_name(name, path)
     if "/" not in name:
         if name not in _STANDARD and not name.startswith(_HUGE):
@@ -75,7 +75,7 @@ def check_container_resource(name: str, path: str) -> Iterator[Cause]:
 def check_requirements(
     resources: dict[str, Any], path: str, claims: frozenset[str] = frozenset()
 ) -> Iterator[Cause]:
-    """`resources` of a container; `claims` are the names in the pod's `spec.resourceClaims`."""
+    """Check `resources` of a container; `claims` are the names in the pod's `spec.resourceClaims`."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for name, amount in limits.items():
         yield from _check_counted(name, amount, f"{path}.limits")
@@ -112,7 +112,7 @@ def _is_divisible(amount: str, page: str) -> bool:
 
 
 def _check_within(name: str, amount: Any, limit: Any, path: str) -> Iterator[Cause]:
-    """A request is at most the limit, and the same where a resource cannot be overcommitted."""
+    """Check that a request is within the limit, and equal to it for resources without overcommit."""
     if limit is None:
         if can_overcommit(name):
             return

@@ -1,6 +1,6 @@
-"""HorizontalPodAutoscalers: v2 is what is stored, v1 has one target, a percentage of CPU, and no room for more.
+"""HorizontalPodAutoscalers: v2 is stored; v1 has a single target, a percentage of CPU.
 
-Fields are converted as in pkg/apis/autoscaling/v1. What v1 cannot say is kept in annotations, in the form of v2.
+Conversion follows pkg/apis/autoscaling/v1. Fields that v1 lacks are kept in annotations, in the form of v2.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .causes import check_name, invalid
 from .kind import Logic
 
 _GROUP, _KIND = "autoscaling", "HorizontalPodAutoscaler"
-#: Percent of the requested CPU where no target is given.
+#: The default target, in percent of the requested CPU.
 _USUAL = 80
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
-#: Fields of v2 by the annotations that keep them in v1: of the spec, and of the status.
+#: Fields of v2 in spec and status, with the annotations that keep them in v1.
 _KEPT = {
     "spec": {"metrics": "metrics", "behavior": "behavior"},
     "status": {"currentMetrics": "current-metrics", "conditions": "conditions"},
@@ -33,7 +33,7 @@ def _cpu(percent: int) -> Object:
 
 
 def _percent(metric: Object) -> int | None:
-    """What v1 says of this metric; None if it cannot."""
+    """Return the percentage by which v1 expresses this metric; None if v1 cannot."""
     resource = metric.get("resource") or {}
     found: int | None = (resource.get("target") or {}).get("averageUtilization")
     return found if resource.get("name") == "cpu" else None

@@ -1,7 +1,7 @@
-"""The causes of a 422, worded as apimachinery's `field` errors are.
+"""Causes of a 422, with the wording of apimachinery's `field` errors.
 
-One constructor for each type of field error. They are called only for what is wrong, so a valid object never
-pays for a message. Paths are texts such as `spec.containers[0].image`.
+There is one constructor per type of field error. Only errors call them, so valid objects cost no formatting. Paths
+are texts such as `spec.containers[0].image`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PERCENT = re.compile(r"[0-9]+%")
 
 
 def shown(value: object) -> str:
-    """A value as messages quote it: strings in double quotes, everything else as JSON."""
+    """Return a value as messages quote it: strings in double quotes, everything else as JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -65,17 +65,17 @@ def immutable(path: str, value: object) -> Cause:
 
 
 def check_format(path: str, text: str, rule: Callable[[str], names.Problems]) -> list[Cause]:
-    """A text that has to be as a rule of `names` says."""
+    """Check a text by a rule of `names`."""
     return [invalid(path, text, problem) for problem in rule(text)]
 
 
 def check_name(path: str, name: str, rule: Callable[[str], names.Problems]) -> list[Cause]:
-    """Required, and as a rule of `names` says."""
+    """Check a required text by a rule of `names`."""
     return check_format(path, name, rule) if name else [required(path)]
 
 
 def check_range(path: str, value: object, *, low: int, high: int) -> list[Cause]:
-    """A whole number within [low, high]."""
+    """Check that a value is an integer within [low, high]."""
     if isinstance(value, int) and low <= value <= high:
         return []
     return [invalid(path, value, f"must be between {low} and {high}, inclusive")]
@@ -86,26 +86,26 @@ def check_not_negative(path: str, value: int) -> list[Cause]:
 
 
 def check_one_of(path: str, value: str | None, allowed: tuple[str, ...]) -> list[Cause]:
-    """Required, and one of `allowed`, which is listed in this order."""
+    """Check a required value against `allowed`, which errors list in this order."""
     if value in allowed:
         return []
     return [unsupported(path, value, allowed) if value else required(path)]
 
 
 def check_choice(path: str, value: str | None, allowed: tuple[str, ...]) -> list[Cause]:
-    """Not set, or one of `allowed`, which is listed in this order."""
+    """Check an optional value against `allowed`, which errors list in this order."""
     return [] if value is None or value in allowed else [unsupported(path, value, allowed)]
 
 
 def check_port(port: int | str, path: str) -> list[Cause]:
-    """A port number or the name of one."""
+    """Check a port number or port name."""
     if isinstance(port, int):
         return check_range(path, port, low=1, high=65535)
     return [invalid(path, port, problem) for problem in names.port_name(port)]
 
 
 def check_driver_name(driver: str, at: str) -> list[Cause]:
-    """The name of a CSI driver."""
+    """Check the name of a CSI driver."""
     if len(driver) > 63:
         return [too_long(at, 63)]
     return [invalid(at, driver, problem) for problem in names.subdomain(driver.lower())]
@@ -121,14 +121,14 @@ def check_no_backsteps(path: str, at: str) -> list[Cause]:
 
 
 def check_descending(path: str, at: str) -> list[Cause]:
-    """A relative path that stays below where it starts."""
+    """Check that a path is relative and does not leave its root."""
     if path.startswith("/"):
         return [invalid(at, path, "must be a relative path")]
     return check_no_backsteps(path, at)
 
 
 def check_int_or_percent(value: int | str, path: str) -> list[Cause]:
-    """A whole number that is not negative, or a percentage."""
+    """Check a non-negative integer or a percentage."""
     if isinstance(value, int):
         return check_not_negative(path, value)
     if not _PERCENT.fullmatch(value):

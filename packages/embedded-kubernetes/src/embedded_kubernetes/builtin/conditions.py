@@ -1,4 +1,4 @@
-"""The `conditions` of a status, as far as their type says what is valid: those of metav1.Condition."""
+"""Validation of `conditions` with the type metav1.Condition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_REASON, _LONGEST_MESSAGE = 1024, 32 * 1024
 
 
 def check_conditions(conditions: Sequence[Object], at: str) -> Iterator[Cause]:
-    """Each is complete, and there is one of a type."""
+    """Check that each condition is complete and each type unique."""
     seen: set[str] = set()
     for index, condition in enumerate(conditions):
         where, kind = f"{at}[{index}]", condition.get("type", "")

@@ -1,4 +1,4 @@
-"""ConfigMaps, Secrets, ServiceAccounts, and the limits of namespaces, which are stored but not enforced."""
+"""ConfigMaps, Secrets, ServiceAccounts, LimitRanges and ResourceQuotas. Limits and quotas are not enforced."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .kind import Logic
 
 _MAX_DATA = 1024 * 1024
 _OPAQUE = "Opaque"
-#: What a limit range limits.
+#: The standard types of a limit range.
 _LIMITED = frozenset({"Pod", "Container", "PersistentVolumeClaim"})
-#: Keys that a secret of a type must have.
+#: Required keys by type of secret.
 _SECRET_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
@@ -104,7 +104,7 @@ def _check_json(text: str, path: str) -> Iterator[Cause]:
 
 
 def _default_limits(limits: Object) -> None:
-    """A container's default limit is the maximum, its default request the default limit or the minimum."""
+    """Default a container's limit to the maximum, and its request to the default limit or the minimum."""
     for item in (limits.get("spec") or {}).get("limits") or ():
         if item.get("type") == "Container":
             most, least = item.get("max") or {}, item.get("min") or {}
@@ -149,7 +149,7 @@ def _check_limit_names(item: dict[str, Any], at: str) -> Iterator[Cause]:
 
 
 def _check_limit_amounts(item: dict[str, Any], at: str) -> Iterator[Cause]:
-    """That the bounds of each resource are in order."""
+    """Check the order of the bounds of each resource."""
     fields = ("min", "max", "default", "defaultRequest")
     bounds = {field: item.get(field) or {} for field in fields}
     if item.get("type") == "Pod":

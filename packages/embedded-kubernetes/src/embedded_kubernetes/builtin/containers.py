@@ -1,4 +1,4 @@
-"""Checks of containers: names, images, ports, environment, mounts, probes, amounts, security context."""
+"""Validation of containers: names, images, ports, environment, mounts, probes, resources and security context."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .rules import check_part
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
-#: What an ephemeral container may not have: it is for debugging, not for a part of the workload.
+#: Fields that an ephemeral container may not have.
 _NOT_EPHEMERAL = (
     "ports",
     "resources",
@@ -34,7 +34,7 @@ _NOT_EPHEMERAL = (
 )
 
 Container = dict[str, Any]
-#: The fields of a container after defaulting that `_check_common` and nothing else looks at.
+#: Fields of a defaulted container that only `_check_common` validates.
 _PLAIN = frozenset(
     {
         "name",
@@ -54,7 +54,7 @@ _PLAIN = frozenset(
 
 
 class PodParts:
-    """What containers refer to in their pod: its volumes, claims, grace period and restart policy."""
+    """The parts of a pod that its containers refer to: volumes, claims, grace period and restart policy."""
 
     def __init__(self, spec: dict[str, Any], volumes: dict[str, dict[str, Any]], *, is_pod: bool) -> None:
         self.volumes = volumes
@@ -67,7 +67,7 @@ class PodParts:
 
 
 def check_containers(containers: list[Container], path: str, parts: PodParts) -> Iterator[Cause]:
-    """The regular containers of a pod: at least one, names unique, host ports without conflict."""
+    """Check the regular containers of a pod: at least one, unique names, and host ports without conflicts."""
     if not containers:
         yield required(path)
         return
@@ -90,7 +90,7 @@ def check_containers(containers: list[Container], path: str, parts: PodParts) ->
 
 
 def check_image_spaces(containers: list[Container], path: str) -> Iterator[Cause]:
-    """What a pod's images may not have, but a template's may."""
+    """Check images of a pod for surrounding whitespace, which a template's images may have."""
     for index, container in enumerate(containers):
         image = container.get("image") or ""
         if image != image.strip():
@@ -110,7 +110,7 @@ def check_init_containers(
             yield duplicate(f"{at}.name", name)
         elif name:
             seen.add(name)
-        # Each is checked alone, so it is the first of its kind in the path.
+        # kube-apiserver checks each one separately, so the path has index 0.
         yield from _check_host_ports(container, f"{path}[0]", set())
         if container.get("restartPolicy") == "Always":
             yield from _check_runtime(container, at, parts)
@@ -149,7 +149,7 @@ def check_ephemeral_containers(
 
 
 def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool = False) -> Iterator[Cause]:
-    """What holds for every kind of container."""
+    """Check the fields that all kinds of containers have."""
     name, image = container.get("name"), container.get("image")
     yield from check_name(f"{at}.name", name or "", names.label)
     if not image:
@@ -172,7 +172,7 @@ def _check_common(container: Container, at: str, parts: PodParts, *, plain: bool
 
 
 def _check_inside(container: Container, at: str, parts: PodParts) -> Iterator[Cause]:
-    """What a container finds inside: ports, environment, volumes."""
+    """Check ports, environment and volumes."""
     if ports := container.get("ports"):
         yield from check_part("containerPorts", {"ports": ports}, at)
     if env := container.get("env"):
@@ -208,7 +208,7 @@ def _check_resize(policies: list[dict[str, Any]], path: str, restart: str) -> It
 
 
 def _check_runtime(container: Container, at: str, parts: PodParts) -> Iterator[Cause]:
-    """Lifecycle hooks and probes: of regular containers and of init containers that stay."""
+    """Check lifecycle hooks and probes, of regular containers and of restartable init containers."""
     for name in ("postStart", "preStop"):
         if (hook := (container.get("lifecycle") or {}).get(name)) is not None:
             yield from _check_handler(hook, f"{at}.lifecycle.{name}", parts.grace)

@@ -11,7 +11,7 @@ from .causes import check_format, check_one_of, forbidden
 from .kind import Logic
 from .runtime import rejected
 
-#: The largest value that a class of a user may have; those above are the system's.
+#: The largest value of a user's priority class; larger values are reserved for the system.
 HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
@@ -19,7 +19,7 @@ def _check_lease(lease: Object, old: Object | None) -> Iterator[Cause]:
     spec = lease.get("spec") or {}
     strategy = spec.get("strategy")
     if strategy is not None:
-        # The path doubles its last part, as a real server's does.
+        # kube-apiserver's path repeats the last part.
         if "/" not in strategy:
             yield from check_one_of("spec.strategy.strategy", strategy, ("OldestEmulationVersion",))
         else:
@@ -44,7 +44,7 @@ def _check_priority_class(priority_class: Object, old: Object | None) -> Iterato
             yield forbidden("value", detail)
 
 
-#: Classes that every cluster has (`data/bootstrap.json`).
+#: Priority classes that every cluster has (`data/bootstrap.json`).
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
@@ -59,8 +59,8 @@ def admit_priority(
 ) -> None:
     """Set `priority`, `priorityClassName` and `preemptionPolicy` of a new pod.
 
-    `find(name)` gives a class; `default()` the one with globalDefault, the lowest if there are several. Raises 403
-    for a class that is not there, and for a priority or policy that is not the class's.
+    `find(name)` returns a class; `default()` returns the class with globalDefault, the lowest if there are several.
+    Raises 403 for a missing class, and for a priority or policy that differs from the class's.
     """
     spec = pod["spec"]
     class_name = spec.get("priorityClassName")

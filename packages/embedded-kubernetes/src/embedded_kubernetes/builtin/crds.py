@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions as objects: defaults and when they count as changed. `crd` knows what they mean."""
+"""CustomResourceDefinitions as objects: defaults and initial status. The module `crd` interprets them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _on_create(definition: Object) -> None:
 
 
 def _check(definition: Object, old: Object | None) -> list[Cause]:
-    from ..crd import validate  # which needs this package's names and metadata, so it cannot come first
+    # `crd` imports this package's names and metadata, so this cannot be at the top.
+    from ..crd import validate
 
     return validate(definition, old)
 

@@ -1,4 +1,4 @@
-"""Defaults that a kind states as data (`data/kinds.json`): by path, a value."""
+"""Defaults of a kind that are data (`data/kinds.json`): values by path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .paths import EMPTY, Step, steps_of, where_set
 
 
 def compile_defaults(defaults: Mapping[str, Any]) -> Callable[[Object], None]:
-    """A function that fills in what an object leaves out, in place; what lies on the way is made."""
+    """Return a function that sets absent fields in place, and creates the objects on their paths."""
     entries = [(where_set(path), steps_of(path), value) for path, value in defaults.items()]
 
     def fill(obj: Object) -> None:
@@ -25,7 +25,7 @@ def compile_defaults(defaults: Mapping[str, Any]) -> Callable[[Object], None]:
 
 
 def default_part(name: str, value: Any) -> None:
-    """Fill in what a part leaves out, by its defaults in `data/defaults.json`."""
+    """Set absent fields of a part by its defaults in `data/defaults.json`."""
     _part_defaults(name)(value)
 
 

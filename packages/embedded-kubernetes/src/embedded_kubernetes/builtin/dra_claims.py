@@ -1,5 +1,4 @@
-"""Resource claims and their templates (resource.k8s.io/v1, KEP-4381): how they are defaulted, what they may ask for,
-and what may change in them."""
+"""Resource claims and their templates (resource.k8s.io/v1, KEP-4381): defaults, validation and immutable fields."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from .rules import check_part
 from .selectors import check_node_selector
 
 _MAX_RESULTS = 32
-#: Of a class and of a claim.
+#: The configuration of a class and that of a claim together.
 _MAX_CONFIG = 2 * 32
 
 
@@ -48,7 +47,7 @@ def default_devices(spec: dict[str, Any]) -> None:
 
 
 def admin_access(spec: dict[str, Any], path: str) -> list[str]:
-    """Paths of what asks for admin access."""
+    """Return the paths of requests for admin access."""
     return [
         f"{path}.devices.requests[{index}].exactly.adminAccess"
         for index, request in enumerate((spec.get("devices") or {}).get("requests") or ())
@@ -57,7 +56,7 @@ def admin_access(spec: dict[str, Any], path: str) -> list[str]:
 
 
 def request_names(spec: dict[str, Any]) -> set[str]:
-    """What a claim's constraints, configuration and results may refer to: its requests, and the choices within one."""
+    """Return the names that constraints, configuration and results may refer to: requests and their subrequests."""
     known: set[str] = set()
     for request in (spec.get("devices") or {}).get("requests") or ():
         name = request.get("name", "")
@@ -95,7 +94,7 @@ def check_request_names(listed: Any, path: str, known: set[str]) -> list[Cause]:
 
 
 def check_request_name(name: str, path: str, known: set[str]) -> Iterator[Cause]:
-    """A reference to a request of the claim, or to a choice within one."""
+    """Check a reference to a request of the claim or to a subrequest."""
     if name in known:
         return
     detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
@@ -114,7 +113,7 @@ def _check_full_attribute(name: str, path: str) -> Iterator[Cause]:
 
 
 def forget_devices(claim: Object, old: Object) -> None:
-    """What drivers said of devices goes with the allocation, whoever clears that."""
+    """Remove drivers' device statuses when the allocation is cleared."""
     status = claim.get("status") or {}
     if _allocated(old) and not status.get("allocation"):
         status.pop("devices", None)
@@ -126,12 +125,12 @@ def _allocated(claim: Object) -> set[tuple[str, ...]]:
 
 
 def _device(named: dict[str, Any]) -> tuple[str, ...]:
-    """The device that a result of an allocation, or a driver's report, is about."""
+    """Return the key of the device in an allocation result or a device status."""
     return tuple(named.get(field) or "" for field in ("driver", "pool", "device", "shareID"))
 
 
 def check_claim_status(claim: Object, old: Object) -> Iterator[Cause]:
-    """Allocation once given stays as it is while it is used; reservations need an allocation."""
+    """Check that an allocation in use does not change and that reservations have an allocation."""
     status, before = claim.get("status") or {}, old.get("status") or {}
     allocation, was = status.get("allocation"), before.get("allocation")
     reserved = status.get("reservedFor") or []
@@ -181,7 +180,7 @@ def _check_config(configs: list[dict[str, Any]], at: str, known: set[str]) -> It
 
 
 def _check_reports(reports: list[dict[str, Any]], allocated: set[tuple[str, ...]]) -> Iterator[Cause]:
-    """Drivers speak of each allocated device once, and of no others."""
+    """Check that each device status is unique and refers to an allocated device."""
     seen: set[tuple[str, ...]] = set()
     for index, report in enumerate(reports):
         at, device = f"status.devices[{index}]", _device(report)
@@ -193,7 +192,7 @@ def _check_reports(reports: list[dict[str, Any]], allocated: set[tuple[str, ...]
 
 
 def _check_spec(where: tuple[str, ...], obj: Object, old: Object | None) -> Iterable[Cause]:
-    """`where` in the object what is claimed stands. Its whole spec is fixed."""
+    """Check a claim or template. `where` is the path of the claim's spec, which is immutable."""
     spec = obj.get("spec") or {}
     if old is not None:
         return [] if spec == (old.get("spec") or {}) else [immutable("spec", spec)]

@@ -1,4 +1,4 @@
-"""Device classes and resource slices (KEP-4381): what a driver offers, and where."""
+"""Device classes and resource slices (KEP-4381)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SEMVER = re.compile(
 
 
 def date_taints(slice_: Object) -> None:
-    """Taints that do not say since when they are there came with the slice."""
+    """Set `timeAdded` of taints that lack it to the slice's creation time."""
     for device in (slice_.get("spec") or {}).get("devices") or ():
         for taint in device.get("taints") or ():
             if not taint.get("timeAdded"):
@@ -88,7 +88,7 @@ def _check_device(device: dict[str, Any], at: str) -> Iterator[Cause]:
 
 
 def _check_device_nodes(device: dict[str, Any], at: str, *, on: bool) -> Iterator[Cause]:
-    """Where a single device is usable, which only slices that say so may tell."""
+    """Check a device's node selection, which is allowed only with `perDeviceNodeSelection`."""
     given = [field for field in ("nodeName", "nodeSelector", "allNodes") if device.get(field) is not None]
     if not on:
         detail = (

@@ -1,4 +1,4 @@
-"""Checks of what a container has of its pod: its environment, volume mounts and block devices."""
+"""Validation of a container's environment, volume mounts and block devices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _RESOURCE_FIELDS = tuple(
 
 
 def _check_sources(at: str, variable: Any, was: Any) -> list[Cause]:
-    """That a variable which takes its value from elsewhere takes it from one place."""
+    """Check that `valueFrom` has exactly one source and no `value`."""
     source = variable.get("valueFrom")
     if source is None:
         return []
@@ -58,7 +58,7 @@ def _check_sources(at: str, variable: Any, was: Any) -> list[Cause]:
 
 
 def _check_field_ref(field: dict[str, Any], at: str) -> list[Cause]:
-    """A reference to one of the pod's own fields."""
+    """Check a reference to a field of the pod."""
     path = field.get("fieldPath", "")
     if not path:
         return [required(f"{at}.fieldPath")]
@@ -74,7 +74,7 @@ def _check_field_ref(field: dict[str, Any], at: str) -> list[Cause]:
 
 
 def _check_resource_field_ref(field: dict[str, Any], at: str) -> list[Cause]:
-    """A reference to a container's request or limit."""
+    """Check a reference to a container's request or limit."""
     name = field.get("resource", "")
     if not name:
         return [required(f"{at}.resource")]

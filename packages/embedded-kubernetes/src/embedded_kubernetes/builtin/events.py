@@ -1,7 +1,7 @@
-"""Events: one storage, two shapes. Core v1 events are what is stored; events.k8s.io/v1 is the newer form.
+"""Events: stored as core v1, also served as events.k8s.io/v1.
 
 Field pairs are those of the conversions in pkg/apis/events/v1: regarding is involvedObject, note is message,
-reportingController is reportingComponent, and what the new form calls deprecated is what the old one counts with.
+reportingController is reportingComponent, and the deprecated fields are core v1's counters.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from . import names
 from .causes import check_format, immutable, invalid, required
 from .kind import Logic
 
-#: Characters that an event's message has at most.
+#: The limit of an event's message, in characters.
 LONGEST_NOTE = 1024
-#: (core v1, events.k8s.io/v1) names of one field.
+#: Names of one field in core v1 and events.k8s.io/v1.
 _PAIRS = (
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -29,7 +29,7 @@ _PAIRS = (
 )
 _TO_STORED = {new: old for old, new in _PAIRS}
 _FROM_STORED = dict(_PAIRS)
-#: What each form always writes, and how when unset.
+#: Fields that each version always has, with the constructors of their defaults.
 _ALWAYS: dict[str, Any] = {
     "involvedObject": dict,
     "source": dict,
@@ -82,7 +82,7 @@ def _default(event: Object) -> None:
 
 
 def _check_common(event: Object) -> Iterator[Cause]:
-    """What holds for both forms. Events about cluster-wide objects live in the namespace default."""
+    """Check the rules of both versions. Events about cluster-scoped objects are in the namespace default."""
     namespace = event["metadata"].get("namespace", "")
     about = (event.get("involvedObject") or {}).get("namespace", "")
     detail = "does not match event.namespace"

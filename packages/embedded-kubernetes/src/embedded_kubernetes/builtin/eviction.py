@@ -1,4 +1,4 @@
-"""Disruption budgets: whether a pod may be evicted, and what a budget's status says.
+"""PodDisruptionBudgets: the decision on an eviction, and a budget's status.
 
 `decide` follows the eviction subresource of pkg/registry/core/pod, `budget_status` the disruption controller.
 """
@@ -16,12 +16,12 @@ from .causes import check_not_negative
 from .kind import Logic
 
 _NOT_NOW = "Cannot evict pod as it would violate the pod's disruption budget."
-#: More entries than this mean that nobody syncs the budget.
+#: With more entries, the disruption controller does not process the budget.
 _MAX_DISRUPTED = 2000
 
 
 def matches(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
-    """Whether a LabelSelector selects: none selects nothing, an empty one everything."""
+    """Return whether a LabelSelector matches. None matches nothing, an empty selector everything."""
     if selector is None:
         return False
     for key, value in (selector.get("matchLabels") or {}).items():
@@ -34,7 +34,7 @@ def matches(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
 
 
 def requirement_holds(requirement: dict[str, Any], value: str | None) -> bool:
-    """Whether a label, a node's field, or its absence is as a requirement of a selector wants it."""
+    """Return whether a selector's requirement holds for a label or node field; `value` is None if it is absent."""
     operator, values = requirement.get("operator"), requirement.get("values") or ()
     if operator in ("In", "NotIn"):
         return (value in values) is (operator == "In")
@@ -42,10 +42,10 @@ def requirement_holds(requirement: dict[str, Any], value: str | None) -> bool:
 
 
 def decide(pod: Object, budgets: list[Object], *, now: str) -> Object | None:
-    """Whether `pod` may be evicted: the budget with its status changed, or None where no budget pays for it.
+    """Decide whether the pod may be evicted; return the budget with its new status, or None if no budget covers it.
 
-    `budgets` are those of the pod's namespace. Raises 429 while the budget has no room, 500 where more than one
-    budget covers the pod.
+    `budgets` are those of the pod's namespace. Raises 429 if the budget allows no disruption, and 500 if several
+    budgets cover the pod.
     """
     phase = (pod.get("status") or {}).get("phase")
     if phase in ("Pending", "Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]:
@@ -105,7 +105,7 @@ def _too_many(cause: str, *, retry: int) -> ApiError:
 
 
 def scaled(amount: int | str | None, total: int) -> int:
-    """An int-or-percentage of `total`, rounded up as the disruption controller does."""
+    """Return an int-or-percentage of `total`, rounded up as in the disruption controller."""
     if amount is None:
         return 0
     if isinstance(amount, int):
@@ -117,9 +117,9 @@ def scaled(amount: int | str | None, total: int) -> int:
 def budget_status(
     budget: Object, *, expected: int, healthy: int, disrupted: dict[str, str], now: str
 ) -> dict[str, Any]:
-    """The status of a budget that covers `expected` pods, of which `healthy` are ready and stay.
+    """Return the status of a budget that covers `expected` pods, `healthy` of which are ready and not being disrupted.
 
-    `disrupted` are the pods (name -> time) that were evicted and are not being deleted yet. `now` is RFC 3339.
+    `disrupted` has the time of eviction of pods whose deletion has not been observed, by name. `now` is RFC 3339.
     """
     spec, status = budget["spec"], dict(budget.get("status") or {})
     if spec.get("maxUnavailable") is not None:

@@ -1,7 +1,7 @@
-"""How a built-in kind is put together from what it declares, its own logic and the rules that all kinds share.
+"""Builds the resource of a built-in kind from its data, its logic and the rules that all kinds share.
 
-`Kind` is data, an entry of `data/kinds.json`; a kind that is no more than that needs no code. `Logic` is what data
-cannot say. Metadata, the carrying over of what an update may not touch, and the generation are handled here.
+`Kind` is data, an entry of `data/kinds.json`, and is enough for many kinds. `Logic` has what data cannot express.
+This module handles metadata, immutable parts and the generation.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Prepare = Callable[[Object, Object], None]
 class Kind(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A built-in kind as data.
 
-    `name_rule` is a function of `names`; `rechecks` says what the kind's own rules repeat of metadata on an update.
-    With `generation`, a create starts at 1 and a change of one of the `counted` top-level fields adds 1.
-    `first_status` is the status of a new object whatever the client sent. A status write keeps all but status and
-    metadata of the stored object; with `status_keeps_labels` also labels, annotations and the like. `fields` may be
-    selected by, each with what an object has that does not set it. `defaults` and `rules` are in `rules`' form,
-    `columns` in `tables`'; `row` names the function that makes whole rows, if cells cannot be made one by one. The
-    other fields are those of `Resource`.
+    `name_rule` is a function of `names`. `rechecks` selects the metadata checks that the kind's own rules repeat on
+    an update. With `generation`, it starts at 1 and increases when one of the `counted` top-level fields changes.
+    `first_status` replaces the status of a new object. A status write keeps everything but status and metadata; with
+    `status_keeps_labels` also labels, annotations and the like. `fields` are the field selectors, each with the value
+    of an object that lacks the field. `defaults` and `rules` have the form of `rules`, `columns` that of `tables`;
+    `row` is the function that builds whole rows, if cells cannot be built separately. The other fields are those of
+    `Resource`.
     """
 
     group: str = ""
@@ -70,10 +70,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logic:
-    """What a kind does beyond its data; each is called after what the data says.
+    """The code of a kind; each function runs after the corresponding data.
 
-    `fields` gives what selectors may name of an object, `field_names` all that they may. `direct` replaces what was
-    composed here.
+    `fields` returns an object's values of the field selectors `field_names`. `direct` replaces the composed resource.
     """
 
     default: Default | None = None
@@ -90,20 +89,20 @@ class Logic:
 
 
 def declared() -> list[Kind]:
-    """The kinds that a real server has from the start, as far as this one serves them."""
+    """Return the kinds that this server has from the start."""
     text = (files(__package__) / ".." / "data" / "kinds.json").read_bytes()
     return msgspec.json.decode(text, type=list[Kind])
 
 
-#: What a resource is told as the kind has it.
+#: Fields that `Resource` takes from the kind unchanged.
 _SAME = frozenset(field.name for field in fields(Resource)) - {"singular", "fields"}
 
 
 def resource(kind: Kind, logic: Logic | None = None) -> Resource:
-    """The resource of a kind."""
+    """Return the resource of a kind."""
     logic = logic or Logic()
     rules = _Rules(kind, logic)
-    # Kinds without fields of their own take both names, the others only those that they have.
+    # Kinds without field selectors of their own accept both names; others only those that apply.
     own = (*kind.fields, *logic.field_names)
     same = {name: getattr(kind, name) for name in kind.__struct_fields__ if name in _SAME}
     made = Resource(
@@ -176,7 +175,7 @@ class _Rules:
             changes = metadata.check_update(obj["metadata"], old["metadata"], rechecks=kind.rechecks)
             return chain(changes, self.check(obj, old))
         if kind.rechecks == "neither":
-            # Only the generic layer looks at the metadata of these, after their own rules have passed.
+            # For these kinds only the generic layer checks metadata, after their own rules have passed.
             return list(self.check(obj, None)) or metadata.check(
                 obj["metadata"], namespaced=kind.namespaced, name_rule=names.path_segment, custom=True
             )
@@ -202,14 +201,14 @@ class _Rules:
 
 
 def _composed(kind: Kind, logic: Logic) -> Check:
-    """A kind's own rules: those of its data, then those of its logic."""
+    """Return a kind's validation: the rules in its data, then those of its logic."""
     own, more = compile_rules(kind.rules) if kind.rules else None, logic.check
     if own is None:
         return more or (lambda obj, old: ())
     return own if more is None else lambda obj, old: chain(own(obj, old), more(obj, old))
 
 
-#: What a write to the status subresource sets.
+#: Fields that a write to the status subresource sets.
 _WRITTEN = frozenset({"metadata", "status", "apiVersion", "kind"})
 
 

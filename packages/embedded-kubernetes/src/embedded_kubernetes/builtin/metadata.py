@@ -1,7 +1,7 @@
-"""Metadata rules that all built-in kinds share, as apimachinery's `ValidateObjectMeta` has them.
+"""Validation of metadata for all built-in kinds, after apimachinery's `ValidateObjectMeta`.
 
-On an update a real server checks metadata in its generic layer and again in the kind's own strategy, so a cause
-is answered once for each time that it is found; `check_update` does the same.
+On an update kube-apiserver checks metadata in its generic layer and again in the kind's strategy, and reports an
+error for each. `check_update` does the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .causes import check_format, forbidden, immutable, invalid, required, too_l
 
 _MAX_ANNOTATIONS = 256 * 1024
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-#: What no write may change, in the order in which a real server compares it.
+#: Immutable fields, in the order of kube-apiserver's comparison.
 _IMMUTABLE = (
     "name",
     "namespace",
@@ -25,21 +25,21 @@ _IMMUTABLE = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-#: What has rules of its own.
+#: Fields with further rules.
 _CHECKED = frozenset({"labels", "annotations", "ownerReferences", "finalizers"})
-#: What an update that leaves it out keeps.
+#: Fields that an update keeps if it omits them.
 _CARRIED = ("uid", "deletionGracePeriodSeconds")
-#: What an update cannot change, whatever it says.
+#: Fields that an update never changes.
 _KEPT = ("creationTimestamp", "deletionTimestamp")
 
 NameRule = Callable[[str], names.Problems]
-#: What a kind's own strategy checks of an update's metadata: that only what may change did ("change"), that it is
-#: valid as if it were new ("whole"), both, or neither.
+#: The checks of an update's metadata in a kind's strategy: immutable fields ("change"), full validation ("whole"),
+#: both, or neither.
 Rechecks = Literal["change", "whole", "both", "neither"]
 
 
 def carry_over(obj: Object, old: Object) -> None:
-    """Fill in what an update need not repeat. Generation is the server's alone: it is always the stored one."""
+    """Copy fields that an update may omit. The generation is always the stored one."""
     metadata, stored = obj["metadata"], old["metadata"]
     for field in _CARRIED:
         if field in stored and not metadata.get(field):
@@ -50,12 +50,12 @@ def carry_over(obj: Object, old: Object) -> None:
     restore(metadata, stored, ("generation",))
 
 
-#: What users say of an object besides its name.
+#: Metadata that belongs to users, besides the name.
 USERS = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 def restore(obj: Object, old: Object, fields: tuple[str, ...]) -> None:
-    """Give fields back what they were, or take them out if they were not there."""
+    """Set the fields to their old values; remove those that did not exist."""
     for field in fields:
         if field in old:
             obj[field] = old[field]
@@ -81,7 +81,7 @@ def check_annotations(annotations: dict[str, Any], path: str) -> Iterator[Cause]
         if problems := names.qualified(key.lower()):
             yield from (invalid(path, key, problem) for problem in problems)
         total += len(key) + len(value)
-    # The limit is in bytes; only texts that may exceed it are encoded to count them.
+    # The limit is in bytes; only texts that may exceed it are encoded.
     if total * 4 > _MAX_ANNOTATIONS:
         total = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
         if total > _MAX_ANNOTATIONS:
@@ -91,7 +91,7 @@ def check_annotations(annotations: dict[str, Any], path: str) -> Iterator[Cause]
 def _check_owners(owners: list[dict[str, Any]], path: str) -> Iterator[Cause]:
     controller = ""
     for owner in owners:
-        # No index in these paths; a real server has none.
+        # kube-apiserver's paths have no index here.
         version = owner.get("apiVersion", "")
         if not version.rpartition("/")[2]:
             yield invalid(f"{path}.apiVersion", version, "version must not be empty")
@@ -113,7 +113,7 @@ def _check_owners(owners: list[dict[str, Any]], path: str) -> Iterator[Cause]:
 
 
 def _check_finalizers(finalizers: list[str], *, custom: bool) -> Iterator[Cause]:
-    """Built-in kinds know the few finalizers without a domain; custom kinds take any."""
+    """Check finalizers. Built-in kinds accept only a few without a domain; custom kinds accept any."""
     path = "metadata.finalizers"
     for finalizer in finalizers:
         yield from check_format(path, finalizer, names.qualified)
@@ -147,7 +147,7 @@ def check(
     name_rule: NameRule = names.subdomain,
     custom: bool = False,
 ) -> Iterator[Cause]:
-    """Metadata of a new object, name included."""
+    """Check the metadata of a new object, including its name."""
     name = metadata.get("name") or ""
     if base := metadata.get("generateName"):
         yield from (invalid("metadata.generateName", base, text) for text in name_rule(_as_prefix(base)))
@@ -166,16 +166,16 @@ def check(
 
 
 def _as_prefix(base: str) -> str:
-    """A generateName as the beginning of a name: what ends in a hyphen is judged as if more followed."""
+    """Return a generateName in the form that name rules accept: a trailing hyphen does not count as the end."""
     return base[:-1] + "a" if len(base) > 1 and base.endswith("-") else base
 
 
 def check_update(
     metadata: dict[str, Any], old: dict[str, Any], *, rechecks: Rechecks = "both", custom: bool = False
 ) -> Iterator[Cause]:
-    """Metadata of a changed object against the stored one: the generic layer's causes, then the kind's own.
+    """Check a changed object's metadata against the stored one: in the generic layer, then in the kind's strategy.
 
-    What is as it was stored passed these rules when it was.
+    Unchanged fields are not checked again.
     """
     changed = list(_check_change(metadata, old))
     news = {

@@ -1,8 +1,8 @@
-"""The formats of names, label keys and values: patterns, and what is said of a text that does not match.
+"""Formats of names, label keys and label values.
 
-The rules are apimachinery's `util/validation` (RFC 1123 subdomains and labels, RFC 1035 labels, qualified
-names, label values, port names). Each function returns the problems of a text, an empty tuple if there are none;
-the texts are those that a real server answers.
+The rules are those of apimachinery's `util/validation`: RFC 1123 subdomains and labels, RFC 1035 labels, qualified
+names, label values and port names. Each function returns the problems of a text in kube-apiserver's wording; an empty
+tuple if there are none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def _longer(limit: int) -> str:
 
 
 def _matching(pattern: str, limit: int | None, what: str, *examples: str) -> Callable[[str], Problems]:
-    """The rule that a text of at most so many characters matches a pattern, of which is said `what` that means."""
+    """Return the rule that a text matches a pattern and has at most `limit` characters.
+
+    `what` describes the pattern.
+    """
     match = re.compile(pattern).fullmatch
     shown = ",  or ".join(f"'{example}'" for example in examples)
     problem = f"{what} (e.g. {shown}, regex used for validation is '{pattern}')"
@@ -43,7 +46,7 @@ _ALPHANUMERIC = (
     "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-#: RFC 1123 label: a namespace's or a container's name.
+#: RFC 1123 label: the name of a namespace or a container.
 label = _matching(
     _LABEL,
     63,
@@ -59,7 +62,7 @@ subdomain = _matching(
     "start and end with an alphanumeric character",
     "example.com",
 )
-#: RFC 1035 label: a service's name.
+#: RFC 1035 label: the name of a service.
 label_1035 = _matching(
     "[a-z]([-a-z0-9]*[a-z0-9])?",
     63,
@@ -94,7 +97,7 @@ c_identifier = _matching(
 
 
 def path_segment(text: str) -> Problems:
-    """What can stand in a URL path: the name of a role, say."""
+    """Check a name that occurs in a URL path, such as that of a role."""
     if text in (".", ".."):
         return (f"may not be '{text}'",)
     return tuple(f"may not contain '{char}'" for char in "/%" if char in text)
@@ -102,7 +105,7 @@ def path_segment(text: str) -> Problems:
 
 @lru_cache(maxsize=8192)
 def qualified(text: str) -> Problems:
-    """`name` or `prefix/name`: label and annotation keys, gates, finalizers, extended resources."""
+    """Check a qualified name, `name` or `prefix/name`: label and annotation keys, gates, finalizers, resources."""
     prefix, slash, name = text.rpartition("/")
     problems: list[str] = []
     if "/" in prefix:
@@ -123,7 +126,7 @@ def qualified(text: str) -> Problems:
 
 
 def config_key(text: str) -> Problems:
-    """A key of a ConfigMap or a Secret."""
+    """Check a key of a ConfigMap or Secret."""
     if len(text) > 253:
         return (_longer(253),)
     if problems := _key_letters(text):
@@ -134,7 +137,7 @@ def config_key(text: str) -> Problems:
 
 
 def port_name(text: str) -> Problems:
-    """An IANA service name."""
+    """Check an IANA service name."""
     problems: list[str] = []
     if len(text) > 15:
         problems.append("must be no more than 15 bytes")
@@ -150,7 +153,7 @@ def port_name(text: str) -> Problems:
 
 
 def env_name(text: str) -> Problems:
-    """Any printable ASCII but '=' (KEP-4369)."""
+    """Check that the text is printable ASCII without '=' (KEP-4369)."""
     if _ENV_NAME.fullmatch(text):
         return ()
     return (
@@ -159,7 +162,7 @@ def env_name(text: str) -> Problems:
 
 
 def _parsed(parse: Callable[[str], object], problem: str) -> Callable[[str], Problems]:
-    """The rule that a text can be parsed."""
+    """Return the rule that `parse` accepts a text."""
 
     def problems_of(text: str) -> Problems:
         try:

@@ -1,4 +1,4 @@
-"""Namespaces: a label of their own name, and the finalizer that keeps them until they are empty."""
+"""Namespaces: the label with their name, and the finalizer that keeps them until they are empty."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _on_create(namespace: Object) -> None:
     finalizers = namespace["spec"].setdefault("finalizers", [])
     if "kubernetes" not in finalizers:
         finalizers.append("kubernetes")
-    # A generated name was not known when defaults were set.
+    # Defaulting runs before a generated name is set.
     _default(namespace)
 
 
 def _on_update(namespace: Object, old: Object) -> None:
-    # Only the finalize subresource may change them.
+    # Only the subresource finalize may change the finalizers.
     namespace["spec"] = {**namespace.get("spec", {}), **old.get("spec", {})}
 
 

@@ -1,4 +1,4 @@
-"""Nodes."""
+"""Nodes: defaults and validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .placement import check_taints
 
 def _default(node: Object) -> None:
     spec = node.setdefault("spec", {})
-    # Two forms of one field: the first of the list is also answered alone.
+    # `podCIDR` is the first item of `podCIDRs`.
     if cidr := spec.get("podCIDR"):
         if not spec.get("podCIDRs"):
             spec["podCIDRs"] = [cidr]

@@ -1,10 +1,10 @@
-"""Paths to fields, as kinds state checks and defaults by them: `rules` has how they are written."""
+"""Field paths in the checks and defaults of kinds. The module `rules` describes their syntax."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: A field that has one of these is not set.
+#: Values that count as unset.
 EMPTY = (None, "")
 
 
@@ -26,6 +26,6 @@ def steps_of(path: str) -> tuple[Step, ...]:
 
 
 def where_set(path: str) -> str | None:
-    """The field without which nothing lies at a path, if its first is one: most objects have few of those."""
+    """Return the path's first field if nothing can exist at the path without it, so that most objects skip the path."""
     first, *_ = steps_of(path)
     return first.name if first.each or first.optional else None

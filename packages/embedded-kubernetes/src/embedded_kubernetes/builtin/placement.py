@@ -1,4 +1,4 @@
-"""Checks of what tells the scheduler where a pod may go: affinity, tolerations, spread constraints, gates."""
+"""Validation of a pod's placement: affinity, tolerations, spread constraints and scheduling gates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .selectors import (
 )
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-#: What the DefaultTolerationSeconds admission plugin gives: five minutes on a node that is lost.
+#: The tolerations of the DefaultTolerationSeconds admission plugin: five minutes on an unreachable node.
 DEFAULT_TOLERATIONS = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -115,7 +115,7 @@ def _check_label_keys(keys: Any, path: str, holder: dict[str, Any]) -> Iterator[
 
 
 def check_spread(constraints: list[dict[str, Any]], path: str) -> Iterator[Cause]:
-    """Topology spread constraints (KEP-895, KEP-3022, KEP-3094, KEP-3243)."""
+    """Check topology spread constraints (KEP-895, KEP-3022, KEP-3094, KEP-3243)."""
     seen: set[tuple[str, str]] = set()
     for index, constraint in enumerate(constraints):
         at = f"{path}[{index}]"
@@ -155,7 +155,7 @@ def check_gates(gates: list[dict[str, Any]], path: str) -> Iterator[Cause]:
 
 
 def check_taints(taints: list[dict[str, Any]]) -> Iterator[Cause]:
-    """A node's taints. The path says metadata for a field of the spec; so does a real server."""
+    """Check a node's taints. As in kube-apiserver, the path has metadata instead of spec."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         at = f"metadata.taints[{index}]"
@@ -170,7 +170,7 @@ def check_taints(taints: list[dict[str, Any]]) -> Iterator[Cause]:
 
 
 def merge_label_keys(pod: dict[str, Any]) -> None:
-    """Write `matchLabelKeys` out as label selector expressions, once, when the pod is created (KEP-3633, KEP-3243)."""
+    """Add `matchLabelKeys` to the label selectors of a new pod as expressions (KEP-3633, KEP-3243)."""
     spec, labels = pod["spec"], pod["metadata"].get("labels") or {}
     for constraint in spec.get("topologySpreadConstraints") or ():
         if constraint.get("matchLabelKeys"):

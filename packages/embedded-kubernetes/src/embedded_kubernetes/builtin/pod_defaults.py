@@ -1,7 +1,7 @@
-"""Defaults of a pod and of the pod specs inside templates, as the API's `v1` defaulting sets them.
+"""Defaults of pods and pod templates, as in the API's `v1` defaulting.
 
-Only what a client left out is filled in. `default_pod` adds what holds for pods alone: requests from limits,
-service links, and the two tolerations that the DefaultTolerationSeconds admission plugin gives.
+Only absent fields are set. `default_pod` adds the defaults of pods alone: requests from limits, service links, and
+the two tolerations of the DefaultTolerationSeconds admission plugin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .defaults import default_part
 from .placement import DEFAULT_TOLERATIONS
 from .pod_resources import container_requests
 
-#: A repository name below an optional registry host, as image references have it.
+#: A repository name after an optional registry host in an image reference.
 _REPOSITORY = re.compile(
     r"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
     r"(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
@@ -25,7 +25,10 @@ _CONTAINERS = ("containers", "initContainers")
 
 @lru_cache(maxsize=4096)
 def pull_policy(image: str) -> str:
-    """`Always` for the tag latest, given or implied; else `IfNotPresent`, also for what is no reference."""
+    """Return `Always` for the tag latest, explicit or implied.
+
+    Otherwise, and for an invalid reference, `IfNotPresent`.
+    """
     name, _, digest = image.partition("@")
     head, colon, tag = name.rpartition(":")
     if not colon or "/" in tag:
@@ -43,7 +46,7 @@ def _default_container(container: dict[str, Any]) -> None:
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = pull_policy(container.get("image") or "")
     if len(container) == 6 and "name" in container and "image" in container:
-        return  # name, image and what was just set: nothing below can be there
+        return  # name, image and the four fields above: nothing else can be set
     default_part("container", container)
 
 
@@ -58,7 +61,7 @@ def _default_volume(volume: dict[str, Any]) -> None:
 
 
 def default_pod_spec(spec: dict[str, Any]) -> None:
-    """What holds for every pod spec, in a pod or in a template."""
+    """Set the defaults of a pod spec, in a pod or in a template."""
     for group in (*_CONTAINERS, "ephemeralContainers"):
         for container in spec.get(group) or ():
             _default_container(container)
@@ -74,7 +77,7 @@ def default_pod_spec(spec: dict[str, Any]) -> None:
         spec["securityContext"] = {}
     if not spec.get("schedulerName"):
         spec["schedulerName"] = "default-scheduler"
-    # Two names of one field; the deprecated one is answered too.
+    # `serviceAccount` is the deprecated name of `serviceAccountName`; both are set.
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec["serviceAccountName"] = spec["serviceAccount"] = account
 
@@ -101,7 +104,7 @@ def _default_tolerations(spec: dict[str, Any]) -> None:
 
 
 def _default_status(status: dict[str, Any]) -> None:
-    """The pod's address in both its forms."""
+    """Set the pod's address in both of its fields."""
     ips = status.get("podIPs")
     if ip := status.get("podIP"):
         if not ips or ips[0].get("ip") != ip:
@@ -111,7 +114,7 @@ def _default_status(status: dict[str, Any]) -> None:
 
 
 def default_pod(pod: Object) -> None:
-    """Fill in every default of a pod, in place."""
+    """Set every default of a pod, in place."""
     spec = pod.get("spec")
     if spec is None:
         spec = pod["spec"] = {}
@@ -135,7 +138,7 @@ def default_pod(pod: Object) -> None:
 
 
 def _default_pod_requests(spec: dict[str, Any], resources: dict[str, Any], limits: dict[str, Any]) -> None:
-    """Pod-level requests that a client left out (KEP-2837): the containers' own if they have any, else the limit."""
+    """Default pod-level requests (KEP-2837) to those of the containers, or else to the limit."""
     requests = resources.setdefault("requests", {})
     for name, amount in container_requests(spec).items():
         if name in ("cpu", "memory"):

@@ -1,7 +1,6 @@
-"""What a pod's containers ask for together, and the quality of service that follows from it.
+"""Total requests of a pod's containers, and the pod's QoS class.
 
-Shapes and rules: KEP-753 for restartable init containers, KEP-2837 for pod-level resources, and the QoS classes of
-`pkg/apis/core/v1/helper/qos`.
+Follows KEP-753 for restartable init containers, KEP-2837 for pod-level resources, and `pkg/apis/core/v1/helper/qos`.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 
 def peak_requests(spec: dict[str, Any], amount_of: Callable[[str, Any], int]) -> dict[str, int]:
-    """Requests of the containers together: the sum of those that run side by side, or the largest that an init
-    container needs while it runs. `amount_of` reads the quantity of a resource.
+    """Return the requests of the containers at their peak.
+
+    That is the sum of containers that run concurrently, or the requirement of an init container if that is larger.
+    `amount_of` parses the quantity of a resource.
     """
 
     def requests(container: dict[str, Any]) -> dict[str, int]:
@@ -56,13 +57,13 @@ def peak_requests(spec: dict[str, Any], amount_of: Callable[[str, Any], int]) ->
 
 
 def container_requests(spec: dict[str, Any]) -> dict[str, str]:
-    """Requests of the containers together, as quantities."""
+    """Return the peak requests of the containers as quantities."""
     together = peak_requests(spec, lambda _, quantity: milli_value(quantity))
     return {name: _text(milli) for name, milli in together.items()}
 
 
 def qos_class(spec: dict[str, Any]) -> str:
-    """`Guaranteed`, `Burstable` or `BestEffort`; requests must have been defaulted from limits."""
+    """Return `Guaranteed`, `Burstable` or `BestEffort`. Requests must have been defaulted from limits."""
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     guaranteed = True
@@ -75,7 +76,7 @@ def qos_class(spec: dict[str, Any]) -> str:
         resources = holder.get("resources") or {}
         asked, limited = resources.get("requests"), resources.get("limits")
         if not limited:
-            # Cannot be Guaranteed, and Burstable at the first thing asked for.
+            # Without limits it is not Guaranteed; any request makes it Burstable.
             guaranteed = False
             if asked and any(name in asked and milli_value(asked[name]) > 0 for name in _COMPUTE):
                 return "Burstable"

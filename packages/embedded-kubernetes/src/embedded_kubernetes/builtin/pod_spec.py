@@ -1,4 +1,4 @@
-"""Checks of a pod spec, in a pod or in a template. The order is a real server's, so causes come in its order."""
+"""Validation of a pod spec, in a pod or in a template. Errors have the order of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .volumes import check_volumes
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
-#: The fields that every pod has after defaulting; one with no other needs only the checks of these.
+#: Fields of every defaulted pod. A spec with no others skips the remaining checks.
 _PLAIN = frozenset(
     {
         "containers",
@@ -50,7 +50,7 @@ _PLAIN = frozenset(
 
 
 def check_pod_spec(spec: dict[str, Any], path: str, *, is_pod: bool) -> Iterator[Cause]:
-    """`is_pod`: the spec is of a pod, not of a template; a pod's is checked a little more strictly."""
+    """Check a pod spec. `is_pod` is false for a template, for which fewer checks apply."""
     listed = spec.get("volumes") or []
     if listed:
         yield from check_volumes(listed, f"{path}.volumes")
@@ -102,7 +102,7 @@ def check_pod_spec(spec: dict[str, Any], path: str, *, is_pod: bool) -> Iterator
 
 
 def _check_placement(spec: dict[str, Any], path: str) -> Iterator[Cause]:
-    """Where the pod may run and how it finds others."""
+    """Check where the pod may run and its network settings."""
     if affinity := spec.get("affinity"):
         yield from check_affinity(affinity, f"{path}.affinity")
     yield from check_part("podReach", spec, path)
@@ -111,7 +111,7 @@ def _check_placement(spec: dict[str, Any], path: str) -> Iterator[Cause]:
     if constraints := spec.get("topologySpreadConstraints"):
         yield from check_spread(constraints, f"{path}.topologySpreadConstraints")
     if spec.get("hostUsers") is False:
-        # Two of these paths name the Go fields; so do a real server's.
+        # As in kube-apiserver, two of these paths contain names of Go fields.
         detail = "when `hostUsers` is false"
         yield from (
             forbidden(f"{path}.{shown}", detail)
@@ -135,7 +135,7 @@ def _check_overhead_and_system(spec: dict[str, Any], path: str) -> Iterator[Caus
 
 
 def _check_pod_resources(spec: dict[str, Any], resources: dict[str, Any], path: str) -> Iterator[Cause]:
-    """Pod-level resources are at least what the containers ask for together (KEP-2837)."""
+    """Check that pod-level resources are at least the total of the containers (KEP-2837)."""
     if resources.get("claims"):
         yield forbidden(f"{path}.claims", "claims cannot be set for Resources at pod-level")
     amounts = {key: value for key, value in resources.items() if key != "claims"}
@@ -175,7 +175,7 @@ def _check_tokens(volumes: list[dict[str, Any]], path: str) -> list[Cause]:
 
 
 def _check_security(context: dict[str, Any], path: str, spec: dict[str, Any]) -> Iterator[Cause]:
-    """A pod's `securityContext`, and the host namespaces that the spec asks for."""
+    """Check a pod's `securityContext` and its host namespaces."""
     yield from check_part("podIds", context, path)
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"

@@ -1,9 +1,9 @@
-"""What an update may change in a pod: images, the deadline, more tolerations, fewer gates, and while gates hold
-the pod also tighter node selection (KEP-3521, KEP-3838). By `resize`, cpu and memory of containers (KEP-1287), and of
-the pod as a whole (KEP-5419).
+"""Mutable fields of a pod.
 
-Resizes follow `ValidatePodResize` and `dropNonResizeUpdates` of kube-apiserver 1.36. What becomes of one
-its kubelet says.
+An update may change images and the deadline, add tolerations and remove gates. While the pod is gated, it may also
+tighten node selection (KEP-3521, KEP-3838). The subresource resize changes cpu and memory of containers (KEP-1287)
+and of the pod (KEP-5419). It follows `ValidatePodResize` and `dropNonResizeUpdates` of kube-apiserver 1.36; the
+kubelet reports its progress.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _ALLOWED = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-#: Compared on their own, with rules of their own.
+#: Fields that are compared separately.
 _JUDGED_APART = ("containers", "initContainers", "activeDeadlineSeconds", "schedulingGates", "tolerations")
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Equal as Go's semantic equality is: absent, null and empty lists or maps are all the same."""
+    """Return whether values are semantically equal as in Go: absent, null and empty lists or maps are equal."""
     return left == right or (not left and not right and not isinstance(left or right, bool | int | str))
 
 
 def check_spec_update(spec: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
-    """Both specs are complete. A spec that did not change passes at once."""
+    """Check the update of a defaulted spec."""
     if spec == old:
         return
     for field in ("containers", "initContainers"):
@@ -126,7 +126,7 @@ def _check_node_selector(now: dict[str, Any], before: dict[str, Any]) -> Iterato
 
 
 def _check_node_affinity(now: dict[str, Any] | None, before: dict[str, Any] | None) -> Iterator[Cause]:
-    """Required terms may only become narrower: as many terms, each with what it had and more."""
+    """Check that required terms only become narrower: as many terms, each with its old requirements at least."""
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}"
     required_now, required_before = (now or {}).get(_REQUIRED), (before or {}).get(_REQUIRED)
     if not required_before:
@@ -155,7 +155,7 @@ def _check_node_affinity(now: dict[str, Any] | None, before: dict[str, Any] | No
 
 
 def check_pod_status(pod: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
-    """A write to the status subresource."""
+    """Check a write to the subresource status."""
     status, before = pod.get("status") or {}, old.get("status") or {}
     for index, condition in enumerate(status.get("conditions") or ()):
         kind = condition.get("type", "")
@@ -198,7 +198,7 @@ def _check_transitions(
     restart: str | None,
     stays: set[Any],
 ) -> Iterator[Cause]:
-    """A container that ended for good does not run again."""
+    """Check that terminated containers that may not restart are not reported as running."""
     if restart == "Always":
         return
     by_name = {container.get("name"): container for container in now}
@@ -228,7 +228,7 @@ def _check_claim_statuses(statuses: list[dict[str, Any]], spec: dict[str, Any]) 
 
 
 def _check_extended_claim(status: dict[str, Any], spec: dict[str, Any]) -> Iterator[Cause]:
-    """The claim for a pod's extended resources, and which container's requests it answers (KEP-5004)."""
+    """Check the claim for a pod's extended resources and its mapping to containers' requests (KEP-5004)."""
     at = "status.extendedResourceClaimStatus"
     asked = {
         container.get("name"): (container.get("resources") or {}).get("requests") or {}
@@ -263,8 +263,10 @@ _MUTABLE = ("cpu", "memory")
 
 
 def resized(spec: Spec, before: Spec) -> Spec:
-    """`before` with the amounts of `spec`; all other changes are dropped, but for a change of the containers
-    themselves, which stays for `check_resize` to refuse."""
+    """Return `before` with the resources of `spec`, without other changes.
+
+    A change of the list of containers is kept, so that `check_resize` reports it.
+    """
     result = dict(before)
     for group in _GROUPS:
         now, was = spec.get(group) or [], before.get(group) or []
@@ -288,7 +290,7 @@ def _with_amounts(old: Spec, new: Spec) -> Spec:
 
 
 def check_resize(spec: Spec, before: Spec, qos: str | None) -> Iterator[Cause]:
-    """`spec` is what `resized` made; `qos` is the pod's class, which a resize may not change."""
+    """Check a resize. `spec` is the result of `resized`; `qos` is the pod's class, which may not change."""
     ordering = [cause for group in _GROUPS for cause in _check_order(spec, before, group)]
     if ordering:
         yield from ordering
@@ -335,7 +337,7 @@ def _check_removed(container: Spec, old: Spec, at: str) -> list[Cause]:
 
 
 def _without_mutable(container: Spec) -> Spec:
-    """A container less its cpu and memory, and less what is empty then."""
+    """Return the container without cpu and memory, and without maps that are then empty."""
     found = dict(container)
     amounts = dict(found.pop("resources", None) or {})
     for field in ("requests", "limits"):

@@ -1,4 +1,4 @@
-"""Pods: how they are prepared, checked, selected and deleted."""
+"""Pods: preparation, validation, field selectors and grace periods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .pod_update import check_pod_status, check_resize, check_spec_update, resiz
 
 
 def _prepare_create(pod: Object) -> None:
-    """A new pod is Pending, whatever the client sent; one with gates says so (KEP-3521)."""
+    """Set the initial status: Pending, and for a gated pod the condition SchedulingGated (KEP-3521)."""
     metadata, spec = pod["metadata"], pod["spec"]
     metadata["generation"] = 1
     status: dict[str, Any] = {"phase": "Pending"}
@@ -67,7 +67,7 @@ def _prepare_update(pod: Object, old: Object, subresource: str) -> None:
 
 
 def keep_priority(pod: Object, old: Object) -> None:
-    """The Priority admission plugin set it once; an update that leaves it out means no change."""
+    """Keep the priority that the Priority admission plugin set, if an update omits it."""
     spec, before = pod["spec"], old["spec"]
     for field in ("priority", "preemptionPolicy"):
         if spec.get(field) is None and field in before:
@@ -104,7 +104,7 @@ def _validate(pod: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def _validate_ephemeral(pod: Object, old: Object) -> Iterator[Cause]:
-    """A write to the subresource, to which `_prepare_update` has given all the rest of the stored spec."""
+    """Check a write to ephemeralcontainers. `_prepare_update` has copied the rest of the stored spec."""
     spec, before = pod["spec"], old["spec"]
     yield from check_update(pod["metadata"], old["metadata"])
     if spec != before:
@@ -113,7 +113,7 @@ def _validate_ephemeral(pod: Object, old: Object) -> Iterator[Cause]:
 
 
 def _check_ephemeral_update(spec: dict[str, Any], before: dict[str, Any]) -> Iterator[Cause]:
-    """Ephemeral containers are only ever added."""
+    """Check that ephemeral containers are only added."""
     now = {container.get("name"): container for container in spec.get("ephemeralContainers") or ()}
     for container in before.get("ephemeralContainers") or ():
         name = container.get("name")
@@ -153,24 +153,24 @@ def _fields(pod: Object) -> dict[str, str]:
     }
 
 
-#: Names and namespaces can be told of all kinds.
+#: `metadata.name` and `metadata.namespace` are selectable for all kinds.
 _FIELDS = tuple(_fields({"metadata": {"name": ""}, "spec": {}}))[2:]
 
 
 def grace(pod: Object) -> int:
-    """Seconds that a delete without gracePeriodSeconds waits; nobody waits for a pod that does not run."""
+    """Return the grace period in seconds of a delete without gracePeriodSeconds; 0 for a pod that is not running."""
     return effective_grace(pod, pod["spec"].get("terminationGracePeriodSeconds", 0))
 
 
 def effective_grace(pod: Object, seconds: int) -> int:
-    """`seconds`, but 0 for a pod that is not on a node or has ended, and 1 for a negative number."""
+    """Return `seconds`; 0 for a pod that is unscheduled or has ended, and 1 for a negative number."""
     if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return 0
     return seconds if seconds >= 0 else 1
 
 
 def _direct(resource: Resource) -> Resource:
-    """Pods are written far more often than all else together, so their rules are not composed but direct."""
+    """Return the resource with direct functions, because pods are written far more often than all other kinds."""
     return replace(
         resource,
         default=default_pod,

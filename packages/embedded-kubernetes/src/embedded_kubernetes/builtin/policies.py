@@ -1,6 +1,6 @@
-"""Admission policies in CEL and their bindings: what makes one invalid.
+"""Validation of CEL admission policies and their bindings.
 
-Checks follow pkg/apis/admissionregistration/validation, in their order.
+Follows pkg/apis/admissionregistration/validation, in its order.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _FAILURES, _MATCHES = ("Fail", "Ignore"), ("Equivalent", "Exact")
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _NOT_FOUND = ("Deny", "Allow")
-#: What a mutating policy can be for: there is nothing to change in what is deleted.
+#: Operations of mutating policies. A deleted object cannot be changed.
 _MUTABLE = ("*", "CONNECT", "CREATE", "UPDATE")
 _MOST_ANNOTATIONS = 20
 _LONGEST_ANNOTATION = 5 * 1024
-#: By type of patch: its field, and what its expression evaluates to.
+#: For each type of patch, its field and the type of its expression.
 _PATCHES = {
     "ApplyConfiguration": ("applyConfiguration", "Object"),
     "JSONPatch": ("jsonPatch", "list(JSONPatch)"),
@@ -49,7 +49,7 @@ _reserved = re.compile(
 
 
 def _check_common(spec: Object, *, mutating: bool) -> Iterator[Cause]:
-    """What both kinds of policy have, up to their variables."""
+    """Check the fields that both kinds of policy have, up to their variables."""
     yield from check_one_of("spec.failurePolicy", spec.get("failurePolicy"), _FAILURES)
     if spec.get("paramKind") is not None:
         yield from _check_param_kind(spec["paramKind"])
@@ -79,7 +79,7 @@ def _check_common(spec: Object, *, mutating: bool) -> Iterator[Cause]:
 
 
 def _known(spec: Object, *, patches: bool) -> Iterator[Names]:
-    """What the expression of each variable may name, and at last what those that come after all of them may."""
+    """Yield the names that each variable's expression may use, then those of the expressions after all variables."""
     variables: dict[str, str] = {}
     params = spec.get("paramKind") is not None
     for variable in (*(spec.get("variables") or ()), None):
@@ -90,13 +90,13 @@ def _known(spec: Object, *, patches: bool) -> Iterator[Names]:
 
 
 def _names(spec: Object, *, patches: bool = False) -> Names:
-    """What the expressions of a policy may name that are evaluated after its match conditions."""
+    """Return the names that a policy's expressions after the match conditions may use."""
     *_, known = _known(spec, patches=patches)
     return known
 
 
 def _type_of(variable: Object, known: Names) -> str:
-    """The signature of a variable's type; of one that does not compile, it is any."""
+    """Return the type signature of a variable; `dyn` if it does not compile."""
     try:
         return variable_type(checked(variable.get("expression", ""), known))
     except CelError:
@@ -104,7 +104,7 @@ def _type_of(variable: Object, known: Names) -> str:
 
 
 def _check_text(text: str, at: str, results: tuple[str, ...], known: Names) -> list[Cause]:
-    """An expression as it was written: places in what is said of it count the space before it."""
+    """Check an expression without stripping it, so that positions in errors include leading space."""
     return check_expression(text, at, results, known) if text.strip() else [required(at, _UNSPECIFIED)]
 
 
@@ -183,7 +183,7 @@ def _check_validating(policy: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def _check_value(written: str, at: str, known: Names) -> Iterator[Cause]:
-    """The value of an audit annotation. It is compiled without the space around it and shown with it."""
+    """Check the value of an audit annotation. It is compiled stripped and quoted unstripped."""
     text = written.strip()
     if not text:
         yield required(at, "valueExpression is not specified")
@@ -199,7 +199,7 @@ def _check_validation(validation: Object, at: str, known: Names) -> Iterator[Cau
     if told and not told.strip():
         yield invalid(f"{at}.messageExpression", told, "must be non-empty if specified")
     elif told:
-        # A message is not to ask who may do what.
+        # A message expression has no authorizer.
         less = known._replace(authorizer=False)
         yield from check_expression(told, f"{at}.messageExpression", ("string",), less)
     if message and not message.strip():

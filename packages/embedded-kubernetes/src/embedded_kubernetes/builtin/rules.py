@@ -1,15 +1,16 @@
-"""Checks that a kind states as data (`data/kinds.json`): by path, a list of rules.
+"""Validation rules that are data (`data/kinds.json`): a list of rules by path.
 
-A path names fields, `spec.drivers[*].name`; `[*]` is each item of a list, and a name that ends
-in `?` ends the path where the field is not set. Causes come in the order of the paths, and below `[*]` item by item. A
-rule is a name, a name with arguments (`["range", 1, 65535]`), an object of rules for the fields below, a list of rules,
-or `#` and the name of a part (`data/parts.json`). One with `@create` after its name holds for new objects only. Where a
-required value is missing, the rules after that are not asked; of `["first", RULES...]`, none after the first that has
-causes.
+A path names fields, `spec.drivers[*].name`. `[*]` stands for each item of a list. A name that ends in `?` ends the
+path if the field is unset. Causes are in the order of paths, and below `[*]` in the order of items.
 
-`["when", CONDITION, RULES, OTHERS]` asks the rules if the condition holds, else the others, which may be left out. A
-condition has fields, several with `|` between them for any of them, and of each the values that it may have, or whether
-it is set: `{"kind": ["User", "Group"], "name": true}`.
+A rule is one of: a name; a name with arguments, `["range", 1, 65535]`; an object of rules for the fields below; a
+list of rules; `#` and the name of a part (`data/parts.json`). The suffix `@create` limits a rule to new objects.
+After a missing required value, the remaining rules of a list are skipped; in `["first", RULES...]`, they are skipped
+after the first rule with a cause.
+
+`["when", CONDITION, RULES, OTHERS]` applies the rules if the condition holds, otherwise the optional others. A
+condition has fields, with `|` between alternatives, each with its allowed values or whether it is set: `{"kind":
+["User", "Group"], "name": true}`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ from .selectors import check_label_selector
 
 
 class _New:
-    """What stands for the stored value where there is none: of a new object, and of what lies in a list, by the steps
-    to it from the item at `place`. `held` is what all items have at the end of steps; those of one list share it."""
+    """The stored value of something new: of a new object, or of an item in a list.
+
+    `steps` lead to the value from the item at `place`. `held` caches the values of all items by steps; the values of
+    one list share it.
+    """
 
     __slots__ = ("held", "items", "place", "steps")
 
@@ -49,7 +53,7 @@ class _New:
         return _New(self.items, self.place, (*self.steps, name), self.held) if self.items else self
 
     def earlier(self) -> list[Any]:
-        """What the items before this one have in its place."""
+        """Return the values of the preceding items in the same place."""
         found = self.held.get(self.steps)
         if found is None:
             found = list(self.items)
@@ -60,19 +64,19 @@ class _New:
 
 
 NEW: Any = _New()
-#: The causes of a value at a path, which was stored as the last argument.
+#: Returns the causes of a value at a path; the last argument is the stored value.
 Rule = Callable[[str, Any, Any], Iterable[Cause]]
 Check = Callable[[Object, Object | None], Iterable[Cause]]
 
 
 def compile_rules(rules: Mapping[str, Any]) -> Check:
-    """The check of an object, against the stored one if there is one."""
+    """Return the check of an object against the stored one, if any."""
     below = _below(rules)
     return lambda obj, old: below("", obj, NEW if old is None else old)
 
 
 def check_part(name: str, value: Any, at: str) -> Iterable[Cause]:
-    """The causes of a part that several kinds hold, by its rules in `data/parts.json`."""
+    """Return the causes of a part of several kinds, by its rules in `data/parts.json`."""
     return _part(name)(at, value, NEW)
 
 
@@ -115,7 +119,7 @@ def _chain(written: Sequence[Any], *, first: bool = False) -> Rule:
 
 
 def _reached(steps: tuple[Step, ...], rule: Rule) -> Rule:
-    """The rule, of what is found by these steps."""
+    """Return the rule applied to the values that the steps lead to."""
     if not steps:
         return rule
     name, each, optional = steps[0]
@@ -183,7 +187,7 @@ def _not_negative(at: str, value: Any) -> list[Cause]:
 
 
 def _fixed(at: str, value: Any, was: Any, detail: str = "") -> list[Cause]:
-    """What an update may not change. With a text, that is what is said."""
+    """Check an immutable field. `detail` replaces the standard message."""
     if isinstance(was, _New) or (value or None) == (was or None):
         return []
     return [causes.forbidden(at, detail) if detail else causes.immutable(at, value)]
@@ -195,13 +199,13 @@ def _exactly_one_of(at: str, value: Any, detail: str, *fields: str) -> list[Caus
 
 
 def _needs(at: str, value: Any, field: str, wanted: str, other: str, detail: str) -> list[Cause]:
-    """With this value in one field, another has to be set."""
+    """Check that if one field has this value, another is set."""
     missing = value.get(field) == wanted and value.get(other) is None
     return [causes.required(f"{at}.{other}", detail)] if missing else []
 
 
 def _one_kind(none: str, more: str, kinds: Mapping[str, Sequence[Any]]) -> Rule:
-    """Of these fields one is set, the first of which is judged by its rules."""
+    """Return the rule that exactly one of these fields is set; the first one set is checked by its rules."""
     known = {kind: _chain(rules) for kind, rules in kinds.items()}
 
     def check(at: str, value: Any, was: Any) -> list[Cause]:
@@ -216,7 +220,7 @@ def _one_kind(none: str, more: str, kinds: Mapping[str, Sequence[Any]]) -> Rule:
 
 
 def _once_as(at: str, value: Any, was: Any, fields: tuple[str, ...]) -> list[Cause]:
-    """As "once by", and shown is no more than these fields."""
+    """Check for duplicates in these fields, and quote only them."""
     held = {field: value.get(field) for field in fields}
     again = any(held == {field: one.get(field) for field in fields} for one in was.earlier())
     return [causes.duplicate(at, held)] if again else []
@@ -226,8 +230,7 @@ def _named(rule: Callable[[str], names.Problems]) -> Callable[..., list[Cause]]:
     return lambda at, value, was: causes.check_format(at, value or "", rule)
 
 
-#: By name: from where a value is, what it is and was, and the rule's arguments, to the causes. Modules whose checks
-#: data names add theirs.
+#: The rules by name. A rule takes the path, the value, the stored value and its arguments. Other modules add theirs.
 RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "required": lambda at, value, was, detail="": [] if value else [causes.required(at, detail)],
     "present": lambda at, value, was, detail="": [] if value is not None else [causes.required(at, detail)],
@@ -249,7 +252,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "at least": lambda at, value, was, low, detail: (
         [] if (value or 0) >= low else [causes.invalid(at, value or 0, detail)]
     ),
-    # How many items a list has.
+    # The number of items in a list.
     "at most": lambda at, value, was, most, detail: (
         [] if len(value or ()) <= most else [causes.invalid(at, value, detail)]
     ),
@@ -259,7 +262,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "too many": lambda at, value, was, most: (
         [] if len(value or ()) <= most else [causes.too_many(at, len(value or ()), most)]
     ),
-    # One or more DNS subdomains, with slashes between them (KEP-4381).
+    # One or more DNS subdomains, separated by slashes (KEP-4381).
     "pool name": lambda at, value, was: [
         causes.invalid(at, value, problem)
         for part in (value or "").split("/")
@@ -284,9 +287,9 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     ),
     "exactly one of": lambda at, value, was, *given: _exactly_one_of(at, value, *given),
     "needs": lambda at, value, was, *given: _needs(at, value, *given),
-    # Of an item of a list or of what lies in it: no item before has the same.
+    # Uniqueness among the items of a list.
     "once": lambda at, value, was: [causes.duplicate(at, value)] if value in was.earlier() else [],
-    # Of a container's security context.
+    # A container's security context.
     "no administrator": lambda at, value, was, detail: [
         causes.invalid(at, value, detail)
         for capability in (value.get("capabilities") or {}).get("add") or ()
@@ -295,7 +298,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "is": lambda at, value, was, wanted, detail: (
         [] if value == wanted else [causes.invalid(at, value, detail)]
     ),
-    # A field of each item of a list, told without the item's place.
+    # A field of each item of a list; the path has no index.
     "each": lambda at, value, was, field, pattern, detail: [
         causes.invalid(at, item.get(field, ""), detail)
         for item in value or ()
@@ -309,7 +312,7 @@ RULES: dict[str, Callable[..., Iterable[Cause]]] = {
     "external name": lambda at, value, was: causes.check_format(
         at, (value or "").rstrip("."), names.subdomain
     ),
-    # As "once", of what an item has in these fields together.
+    # Uniqueness of several fields together.
     "once by": lambda at, value, was, *fields: (
         [causes.duplicate(at, value)]
         if any(all((one.get(key) or "") == (value.get(key) or "") for key in fields) for one in was.earlier())

@@ -1,7 +1,7 @@
-"""RuntimeClasses (node.k8s.io/v1), and the admission that makes a pod of one carry its overhead (KEP-688, KEP-585).
+"""RuntimeClasses (node.k8s.io/v1), and the admission that completes pods from them (KEP-688, KEP-585).
 
-`admit` follows plugin/pkg/admission/runtimeclass: the class's overhead becomes the pod's, and what the class says
-of scheduling is merged into the pod's node selector and tolerations, so that a scheduler sees all of it.
+`admit` follows plugin/pkg/admission/runtimeclass: the pod gets the class's overhead, and the class's scheduling is
+merged into its node selector and tolerations, so that schedulers see all constraints in the pod.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def _check(runtime_class: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def admit(pod: Object, find: Callable[[str], Object | None]) -> None:
-    """Complete a new pod from its RuntimeClass, in place; `find(name)` gives a class.
+    """Complete a new pod from its RuntimeClass, in place. `find(name)` returns a class.
 
-    Raises 403 for a class that is not there, for an overhead or a node selector that contradicts the class, and
-    for an overhead that no class defines.
+    Raises 403 for a missing class, an overhead or node selector that contradicts the class, and an overhead without
+    class.
     """
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
@@ -85,7 +85,7 @@ def _merge_scheduling(pod: Object, scheduling: dict[str, Any]) -> None:
 
 
 def merge_tolerations(first: list[Toleration], second: list[Toleration]) -> list[Toleration]:
-    """Both lists in order, without those that another one of them covers; of equal ones the first stays."""
+    """Concatenate the lists without tolerations that another one covers; the first of equal ones stays."""
     everything = [*first, *second]
     merged: list[Toleration] = []
     for index, toleration in enumerate(everything):
@@ -98,7 +98,7 @@ def merge_tolerations(first: list[Toleration], second: list[Toleration]) -> list
 
 
 def covers(wide: Toleration, narrow: Toleration) -> bool:
-    """Whether `wide` tolerates every taint that `narrow` does, for as long."""
+    """Return whether `wide` tolerates every taint that `narrow` does, for at least the same time."""
     if wide == narrow:
         return True
     operator = wide.get("operator") or "Equal"

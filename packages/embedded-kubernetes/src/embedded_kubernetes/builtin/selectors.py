@@ -1,4 +1,4 @@
-"""Selectors inside objects: label selectors, node selectors, and what they must look like."""
+"""Validation of label selectors and node selectors in objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORBIDS_VALUES = "may not be specified when `operator` is 'Exists' or 'DoesNotE
 
 
 def check_label_selector(selector: dict[str, Any] | None, path: str) -> Iterator[Cause]:
-    """A `LabelSelector`; None selects nothing and is fine."""
+    """Check a `LabelSelector`. None is valid and selects nothing."""
     if not selector:
         return
     yield from check_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
@@ -28,7 +28,7 @@ def check_label_selector(selector: dict[str, Any] | None, path: str) -> Iterator
 
 
 def _check_expression(expression: dict[str, Any], at: str, *, numeric: bool = False) -> Iterator[Cause]:
-    """Operator and key, and whether there are as many values as the operator takes; `numeric` allows Gt and Lt."""
+    """Check key and operator, and the number of values for that operator; `numeric` allows Gt and Lt."""
     operator, values = expression.get("operator", ""), expression.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
@@ -53,7 +53,10 @@ def _check_values(values: list[str], path: str) -> list[Cause]:
 
 
 def check_node_selector_term(term: dict[str, Any], path: str, *, values_too: bool = True) -> Iterator[Cause]:
-    """One `NodeSelectorTerm`; preferred terms (`values_too` False) may hold values that no label can have."""
+    """Check a `NodeSelectorTerm`.
+
+    Preferred terms (`values_too` is false) may have values that are invalid as labels.
+    """
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{index}]"
         yield from _check_expression(expression, at, numeric=True)
@@ -79,7 +82,7 @@ def _check_match_field(expression: dict[str, Any], at: str) -> Iterator[Cause]:
 
 
 def check_node_selector(selector: dict[str, Any], path: str) -> Iterator[Cause]:
-    """A required `NodeSelector`: at least one term."""
+    """Check a required `NodeSelector`: it has at least one term."""
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
         yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")

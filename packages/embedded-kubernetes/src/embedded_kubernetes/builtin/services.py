@@ -1,8 +1,7 @@
-"""Services, EndpointSlices and NetworkPolicies. Nothing routes traffic here; services get addresses and node ports so
-that manifests apply.
+"""Services, EndpointSlices and NetworkPolicies.
 
-A cluster IP is drawn from the object's uid, not from an allocator: with few services two never meet, and a
-service of which that must not be so can name its own.
+No traffic is routed. Services get addresses and node ports so that manifests apply. A cluster IP is a hash of the
+service's UID, so collisions are possible but unlikely; a service can specify its own address.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ def _default_service(service: Object) -> None:
 
 
 def _allocate(service: Object) -> None:
-    """Cluster IP, families and node ports of a service that named none."""
+    """Set the cluster IP, IP families and node ports of a service that does not specify them."""
     spec = service["spec"]
     if spec.get("type") == "ExternalName":
         return
     number = crc32(str(service["metadata"].get("uid", "")).encode())
     if not spec.get("clusterIP"):
-        # 10.96.0.0/12, the first sixteen left to those that choose their own.
+        # 10.96.0.0/12 without its first 16 addresses, which are for services that specify their own.
         host = 16 + number % (2**20 - 32)
         spec["clusterIP"] = f"10.{96 + (host >> 16)}.{(host >> 8) & 255}.{host & 255}"
     spec.setdefault("clusterIPs", [spec["clusterIP"]])
     family = "IPv6" if ":" in spec["clusterIP"] else "IPv4"
     spec.setdefault("ipFamilies", [family])
     if spec["clusterIP"] == "None" and not spec.get("selector"):
-        # Whoever lists the endpoints of these may list both families.
+        # Endpoints of a headless service without selector may be of both families.
         policy, families = spec.setdefault("ipFamilyPolicy", "RequireDualStack"), spec["ipFamilies"]
         if policy != "SingleStack" and len(families) == 1:
             spec["ipFamilies"] = [*families, "IPv6" if families[0] == "IPv4" else "IPv4"]

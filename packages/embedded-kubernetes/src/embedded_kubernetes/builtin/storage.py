@@ -1,4 +1,4 @@
-"""Volumes and what provides them: claims, volumes, storage classes, CSI drivers and nodes, attachments."""
+"""Storage kinds: claims, volumes, storage classes, CSI drivers, CSI nodes and volume attachments."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .volumes import (
     check_claim_spec,
 )
 
-#: Annotations: the class of a claim in its first form, and that a class is the default one.
+#: Annotations: the beta form of a claim's class, and the mark of the default class.
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _DEFAULT_CLASS = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
-#: The finalizers that hold a claim and a volume while they are in use.
+#: Finalizers of claims and volumes while they are in use.
 CLAIM_PROTECTION = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION = "kubernetes.io/pv-protection"
-#: Fields of a PersistentVolume's spec that are not its source.
+#: Fields of a PersistentVolume's spec other than its source.
 _NOT_SOURCES = frozenset(
     {
         "accessModes",
@@ -48,7 +48,7 @@ _NOT_SOURCES = frozenset(
 
 def _default_claim(claim: Object) -> None:
     spec = claim["spec"]
-    # Two names of one reference: a data source inside the namespace is answered under both.
+    # A data source in the claim's own namespace has two field names; both are set.
     source, ref = spec.get("dataSource"), spec.get("dataSourceRef")
     if source and not ref:
         spec["dataSourceRef"] = dict(source)
@@ -57,7 +57,7 @@ def _default_claim(claim: Object) -> None:
 
 
 def protect(finalizer: str, obj: Object) -> None:
-    """The StorageObjectInUseProtection admission plugin."""
+    """Add the finalizer, as the StorageObjectInUseProtection admission plugin does."""
     finalizers = obj["metadata"].setdefault("finalizers", [])
     if finalizer not in finalizers:
         finalizers.append(finalizer)
@@ -66,7 +66,7 @@ def protect(finalizer: str, obj: Object) -> None:
 def _check_claim(claim: Object, old: Object | None) -> Iterator[Cause]:
     spec = claim.get("spec") or {}
     yield from list(check_claim_spec(spec, "spec"))
-    # The strategy and the check of the update both judge the whole spec.
+    # On an update both the strategy and the update check validate the whole spec.
     if old is not None:
         yield from _check_claim_update(claim, old)
 
@@ -102,14 +102,17 @@ def _requested(spec: dict[str, Any]) -> str:
 
 
 def wants_default_class(claim: Object) -> bool:
-    """Whether a new claim leaves its class open. An empty name is a choice: no class."""
+    """Return whether a new claim has no class. An empty name means that it wants none."""
     annotations = claim["metadata"].get("annotations") or {}
     return claim["spec"].get("storageClassName") is None and _BETA_CLASS not in annotations
 
 
 def use_default_class(claim: Object, classes: Iterable[Object]) -> None:
-    """The DefaultStorageClass admission plugin: of several defaults the newest counts, of equal age the first
-    by name. Without any the claim stays open until one is made."""
+    """Set the default class as the DefaultStorageClass admission plugin does.
+
+    The newest of several defaults is used, or the first by name if they are equally old. Without a default, the claim
+    stays without class until one is created.
+    """
     defaults = [
         found
         for found in classes
@@ -142,7 +145,7 @@ def _update_volume_status(volume: Object, old: Object) -> None:
 def _check_volume(volume: Object, old: Object | None) -> Iterator[Cause]:
     spec = volume.get("spec") or {}
     yield from list(_check_volume_spec(spec))
-    # The strategy and the check of the update both judge the whole spec.
+    # On an update both the strategy and the update check validate the whole spec.
     if old is not None:
         yield from _check_volume_update(spec, old.get("spec") or {})
 

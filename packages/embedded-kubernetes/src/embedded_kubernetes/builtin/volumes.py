@@ -1,4 +1,4 @@
-"""Checks of a pod's volumes: a name each, exactly one source, and what the common sources need."""
+"""Validation of a pod's volumes: unique names, exactly one source, and the fields of common sources."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_volumes(volumes: list[dict[str, Any]], path: str) -> Iterator[Cause]:
 
 
 def check_claim_spec(spec: dict[str, Any], path: str) -> Iterator[Cause]:
-    """The spec of a PersistentVolumeClaim, stand-alone or inside an ephemeral volume."""
+    """Check the spec of a PersistentVolumeClaim, stand-alone or in an ephemeral volume."""
     modes = spec.get("accessModes") or []
     if not modes:
         yield required(f"{path}.accessModes", "at least 1 access mode is required")
@@ -87,7 +87,7 @@ def _check_data_source(source: dict[str, Any], at: str) -> Iterator[Cause]:
 
 
 def check_access_modes(modes: list[str]) -> Iterator[Cause]:
-    """The access modes of a PersistentVolume."""
+    """Check the access modes of a PersistentVolume."""
     path = "spec.accessModes"
     if not modes:
         yield required(path)

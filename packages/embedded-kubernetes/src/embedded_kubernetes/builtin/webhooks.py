@@ -1,7 +1,6 @@
-"""MutatingWebhookConfigurations and ValidatingWebhookConfigurations, and what policies have in common with them.
+"""Webhook configurations, and the validation that admission policies share with them.
 
-Checks follow pkg/apis/admissionregistration/validation, in their order. What the webhooks are called for, and what
-comes of it, is in `admission`.
+Follows pkg/apis/admissionregistration/validation, in its order. The package `admission` evaluates the configurations.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from .kind import Logic
 from .selectors import check_label_selector
 
 GROUP = "admissionregistration.k8s.io"
-#: Versions of AdmissionReview that this server speaks, in the order of its own preference.
+#: Supported versions of AdmissionReview, in order of preference.
 REVIEW_VERSIONS = ("v1", "v1beta1")
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -40,7 +39,7 @@ _FAILURES, _MATCHES = ("Fail", "Ignore"), ("Equivalent", "Exact")
 REINVOCATIONS = ("IfNeeded", "Never")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _MOST_CONDITIONS = 64
-#: Match conditions of a webhook know of no parameters and variables.
+#: Match conditions of a webhook have no parameters or variables.
 _NAMES = Names()
 _FORM = "; desired format: https://host[/path]"
 
@@ -115,7 +114,7 @@ def _check_client(client: Object, at: str) -> Iterator[Cause]:
 
 
 def _unparsed(url: str) -> str:
-    """Why Go's net/url cannot parse it; empty if it can."""
+    """Return why Go's net/url cannot parse the URL; empty if it can."""
     if re.search(r"[\x00-\x1f\x7f]", url):
         return "net/url: invalid control character in URL"
     if url.startswith(":"):
@@ -185,7 +184,7 @@ def _check_service(service: Object, at: str) -> Iterator[Cause]:
 
 
 def check_rule(rule: Object, at: str) -> Iterator[Cause]:
-    """One of `rules`, or of a policy's `resourceRules`."""
+    """Check a webhook's rule or a policy's resource rule."""
     operations = rule.get("operations") or []
     yield from _check_wildcard(operations, f"{at}.operations", "operations")
     for index, operation in enumerate(operations):
@@ -229,7 +228,7 @@ def _check_resources(resources: list[str], at: str) -> Iterator[Cause]:
             of_any.add(below)
     if len(resources) > 1 and "*/*" in resources:
         yield invalid(at, resources, "if '*/*' is present, must not specify other resources")
-    # As the real check does, which goes by the last resource without a slash.
+    # As in kube-apiserver, the last resource without a slash decides.
     last = next((text for text in reversed(resources) if text and "/" not in text), "*")
     if "*" in resources and last != "*":
         why = "if '*' is present, must not specify other resources without subresources"
@@ -237,7 +236,7 @@ def _check_resources(resources: list[str], at: str) -> Iterator[Cause]:
 
 
 def check_match_conditions(conditions: Sequence[Object], at: str, known: Names = _NAMES) -> Iterator[Cause]:
-    """The `matchConditions` of a webhook or policy."""
+    """Check the `matchConditions` of a webhook or policy."""
     if len(conditions) > _MOST_CONDITIONS:
         yield too_many(at, len(conditions), _MOST_CONDITIONS)
     seen: set[str] = set()
@@ -260,8 +259,10 @@ def check_match_conditions(conditions: Sequence[Object], at: str, known: Names =
 def check_expression(
     text: str, at: str, results: tuple[str, ...], known: Names, *, written: str = ""
 ) -> list[Cause]:
-    """That an expression compiles, to one of these types; none stands for any. `written` is how it is shown, if that is
-    not as it is compiled."""
+    """Check that an expression compiles to one of these types, or to any if there are none.
+
+    `written` is the quoted form, if that differs from the compiled text.
+    """
     try:
         found = checked(text, known)
     except NotInstantiated as error:

@@ -1,9 +1,8 @@
-"""Controllers' kinds: Deployments, ReplicaSets, StatefulSets, DaemonSets and their revisions,
-ReplicationControllers, PodTemplates, Jobs and CronJobs.
+"""Workload kinds: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs and related kinds.
 
-They are stored, defaulted and checked as a real server does. Controllers act on Deployments, ReplicaSets and Jobs
-(`workloads`); of the others kubectl reads what is stored, to drain a node and to describe a pod. Policies that no
-controller here acts on (podFailurePolicy, successPolicy) are stored as they come.
+They are stored, defaulted and validated as in kube-apiserver. Controllers exist for Deployments, ReplicaSets and Jobs
+(package `workloads`). kubectl reads the others to drain a node and to describe a pod. podFailurePolicy and
+successPolicy, which no controller implements, are not validated.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from .rules import RULES
 from .selectors import check_label_selector
 
 Spec = dict[str, Any]
-#: The policies of pods that are to end.
+#: Restart policies of pods that run to completion.
 _RESTART = ("OnFailure", "Never")
 
 
 def _default(obj: Object, strategy: str = "", rolling: dict[str, Any] | None = None) -> None:
-    """A pod template's defaults, and those of a rolling update under the field `strategy`."""
+    """Set the defaults of a pod template, and of a rolling update in the field `strategy`."""
     spec = obj["spec"]
     default_pod_spec(spec["template"]["spec"])
     if rolling is not None and spec[strategy]["type"] == "RollingUpdate":
@@ -58,9 +57,9 @@ def _default_replication_controller(obj: Object) -> None:
 def check_template(
     template: dict[str, Any], path: str, *, restart: tuple[str, ...] = ("Always",), deadline: bool = True
 ) -> Iterator[Cause]:
-    """A pod template; `restart` are the policies that its owner can live with, `deadline` whether it knows one."""
+    """Check a pod template. `restart` are the allowed restart policies; `deadline` allows activeDeadlineSeconds."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
-    # The paths leave out `metadata`, as a real server's do.
+    # As in kube-apiserver, the paths omit `metadata`.
     yield from check_labels(metadata.get("labels") or {}, f"{path}.labels")
     yield from check_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
     yield from check_pod_spec(spec, f"{path}.spec", is_pod=False)
@@ -69,7 +68,7 @@ def check_template(
         yield forbidden(f"{path}.spec.ephemeralContainers", detail)
     policy = spec.get("restartPolicy")
     if restart == _RESTART and policy == "Always":
-        # Maybe only by default: it is as if none was given.
+        # The policy may be the default, so report it as missing.
         yield required(f"{path}.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
     elif restart and policy not in restart:
         yield from check_one_of(f"{path}.spec.restartPolicy", policy, restart)
@@ -89,7 +88,7 @@ def _check_selector(spec: Spec, owner: str) -> Iterator[Cause]:
 
 
 def check_match(spec: Spec) -> Iterator[Cause]:
-    """That the selector selects the template's pods; one that is missing selects nothing."""
+    """Check that the selector matches the template's labels. A missing selector matches nothing."""
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if matches(spec.get("selector"), labels or {}):
         return
@@ -130,7 +129,7 @@ def _check_deployment(spec: Spec) -> Iterator[Cause]:
         yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
-#: In the order in which a real server tells them.
+#: In the order of kube-apiserver's message.
 _MUTABLE = (
     "replicas",
     "ordinals",
@@ -184,9 +183,9 @@ def _check_pod_template(obj: Object, old: Object | None) -> Iterator[Cause]:
 
 _MAX_INT32 = 2**31 - 1
 _PREFIX = "batch.kubernetes.io/"
-#: The names that cron knows beside five fields (robfig/cron, which the CronJob controller parses with).
+#: Schedules other than five fields that robfig/cron accepts, which parses them for the CronJob controller.
 _DESCRIPTORS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
-#: A CronJob's name and eleven characters more must fit into a Job's, whose pods' host names have 63.
+#: A Job's name adds 11 characters to the CronJob's, and it must be valid as a host name of at most 63.
 _LONGEST_CRON_NAME = 52
 
 
@@ -205,7 +204,7 @@ def _default_job(job: Object) -> None:
 
 
 def _select_own_pods(job: Object) -> None:
-    """Unless it brings a selector, a job selects its pods by its own uid (pkg/registry/batch/job)."""
+    """Make the job select its pods by its UID, unless it has a selector (pkg/registry/batch/job)."""
     spec, metadata = job["spec"], job["metadata"]
     labels = spec["template"]["metadata"].get("labels") or {}
     if not spec.get("manualSelector"):
@@ -236,12 +235,12 @@ def _check_job(job: Object, old: Object | None) -> Iterator[Cause]:
 
 def _check_job_update(spec: Spec, before: Spec) -> list[Cause]:
     fixed: list[str] = []
-    # An indexed job may grow and shrink while its parallelism follows (elastic indexed jobs).
+    # Completions of an indexed job may change together with its parallelism (elastic indexed jobs).
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not elastic:
         fixed.append("completions")
     if not before.get("suspend"):
-        # A suspended job's template may still be told where to run (KEP-2926).
+        # A suspended job's scheduling directives are mutable (KEP-2926).
         fixed.append("template")
     return [
         immutable(f"spec.{field}", spec.get(field)) for field in fixed if spec.get(field) != before.get(field)
@@ -271,7 +270,7 @@ def _check_cron_job(cron_job: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def _is_schedule(text: str) -> bool:
-    """Whether cron could take the text for a schedule; the fields themselves are not looked into."""
+    """Return whether the text has the form of a cron schedule. The fields are not parsed."""
     if text.startswith("@"):
         return text in _DESCRIPTORS or text.startswith("@every ")
     return len(text.split()) == 5

@@ -1,1 +1,1 @@
-"""CEL as the API server has it: expressions of match conditions and admission policies, and what Kubernetes adds."""
+"""CEL for match conditions and admission policies, with the libraries that Kubernetes adds to the language."""

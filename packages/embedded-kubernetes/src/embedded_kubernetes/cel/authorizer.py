@@ -1,7 +1,7 @@
-"""The variable `authorizer` of expressions: who may do what, asked while an expression is evaluated.
+"""The CEL variable `authorizer`, with which an expression checks permissions while it is evaluated.
 
-The library knows no types of ours, so what the functions hand to one another is encoded in bytes: a question as far as
-it has been put, or a decision. Function names and their meaning are those of `Authz` in
+cel-expr-python has no user-defined types, so the functions pass one another bytes: a check that is still
+being built, or a decision. Function names and semantics are those of `Authz` in
 k8s.io/apiserver/pkg/cel/library.
 """
 
@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-#: Whether a verb is allowed, and the reason: of a question's parts, `path` or those of `PARTS`, and perhaps of an
-#: `account`, its namespace and name, in place of who made the request.
+#: Checks a verb; returns whether it is allowed, and the reason. The mapping has either `path` or keys of
+#: `PARTS`, and optionally `account`, a service account's namespace and name, which then replaces the user of
+#: the request.
 Ask = Callable[[Mapping[str, Any], str], tuple[bool, str]]
 PARTS = ("group", "resource", "subresource", "namespace", "name")
 
-#: Set for the time of one evaluation by `program.Program`, which no other interrupts.
+#: `program.Program` sets this for the duration of one evaluation. Evaluations never overlap.
 ASK: ContextVar[Ask | None] = ContextVar("ask", default=None)
 
 #: The value of `authorizer`.
@@ -26,7 +27,7 @@ ROOT = b"{}"
 
 
 def about(parts: Mapping[str, str]) -> bytes:
-    """The value of `authorizer.requestResource`, by `PARTS`."""
+    """Return the value of `authorizer.requestResource` for these `PARTS`."""
     return orjson.dumps({name: value for name, value in parts.items() if value})
 
 
@@ -40,7 +41,7 @@ def _with(name: str) -> Callable[[bytes, str], bytes]:
 
 
 def _account(question: bytes, namespace: str, name: str) -> bytes:
-    # Here, because what checks the built-in kinds imports expressions.
+    # Imported here because the validation of built-in kinds imports `cel`.
     from ..builtin import names
 
     if names.subdomain(name):
@@ -62,7 +63,7 @@ def _told(name: str) -> Callable[[bytes], Any]:
 
 
 class Method(NamedTuple):
-    """A function of the library of Kubernetes: `parameters` after the receiver, all of them strings."""
+    """A function of Kubernetes' library. `parameters` counts the string parameters after the receiver."""
 
     name: str
     parameters: int
@@ -73,7 +74,7 @@ class Method(NamedTuple):
 METHODS = (
     *(Method(name, 1, "opaque", _with(name)) for name in ("path", *PARTS)),
     Method("serviceAccount", 2, "opaque", _account),
-    # Authorizers here do not go by selectors.
+    # Authorizers here ignore selectors.
     *(
         Method(name, 1, "opaque", lambda question, selector: question)
         for name in ("fieldSelector", "labelSelector")

@@ -1,7 +1,7 @@
-"""What the library is told to know: variables, functions and types of the expressions of a Kubernetes server.
+"""The CEL environments of the API server: variables, functions and types.
 
-There are two such environments. In one, expressions are evaluated; values that the library has no type for are bytes
-there. In the other they are checked, with the types that a real server has.
+There are two. Expressions are evaluated in one, where values of types that cel-expr-python lacks are bytes.
+They are checked in the other, which declares the same types as kube-apiserver.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from . import formats, library, lists
 from .authorizer import METHODS
 from .signatures import OF_PATCHES, OPAQUE, signatures
 
-#: What every expression may name; those of a policy also `params`, `variables` and `namespaceObject`.
+#: Variables of every expression, then those of policies only: `params`, `variables` and `namespaceObject`.
 VARIABLES = ("object", "oldObject", "request", "params", "variables", "namespaceObject")
 AUTHORIZER, REQUEST_RESOURCE = "authorizer", "authorizer.requestResource"
 
-#: Fields whose types the checker knows, as variables of their own: it goes by the longest name that it finds.
+#: Fields with types that the checker knows. Each is declared as a variable, because the checker resolves the
+#: longest declared name first.
 _STRINGS = tuple(
     f"request.{path}"
     for path in (
@@ -45,12 +46,12 @@ _NAMESPACE_STRINGS = tuple(
 
 @lru_cache(maxsize=1)
 def evaluating() -> Any:
-    """The environment in which expressions are evaluated."""
+    """Return the environment that evaluates expressions."""
     kind = _kinds()
     types = types_of(kind)
     overloads = _Overloads()
     every = (*FUNCTIONS, *library.FUNCTIONS, *lists.FUNCTIONS, *formats.FUNCTIONS)
-    # Those of this server are in place of those that it has in common with others.
+    # Functions of this server replace library functions with the same name and parameters.
     for function in {(each.name, each.parameters): each for each in every}.values():
         parameters = [types[each] for each in function.parameters]
         overloads.add(function.name, parameters, types[function.result], function.is_method, function.does)
@@ -69,8 +70,12 @@ def checking(
     *,
     patches: bool = False,
 ) -> Any:
-    """The environment in which expressions are checked. `shapes`: types that are made by functions of their names.
-    `variables`: those of a policy, with the signatures of their types. `patches`: for mutations."""
+    """Return the environment that checks expressions.
+
+    `shapes` are the types that the expression constructs, each declared as a function with the type's name.
+    `variables` are a policy's variables with their type signatures. `patches` adds the functions that only
+    mutations have.
+    """
     kind = _kinds()
     overloads = _Overloads()
     for name, found in signatures():
@@ -92,14 +97,14 @@ def checking(
 
 
 def _kinds() -> Any:
-    # Here, because most servers never see an expression, and the library takes long to load.
+    # Imported here because the library loads slowly and most servers never evaluate an expression.
     from cel_expr_python import cel
 
     return cel.Type
 
 
 def _type(kind: Any, signature: str) -> Any:
-    """Of a signature: `list<string>`, or one of `OPAQUE`."""
+    """Return the CEL type of a signature such as `list<string>`, or of a key of `OPAQUE`."""
     name, _, inside = signature.partition("<")
     inside = inside[:-1]
     if name == "list":
@@ -137,7 +142,7 @@ class _Overloads:
 
 
 def _total(does: Any) -> Any:
-    """What takes arguments of types that it is not for, from values of any type, for an error of the expression."""
+    """Wrap a function so that arguments of the wrong type raise ValueError, which fails the expression."""
     call = hashable(does)
 
     def total(*given: Any) -> Any:
@@ -174,5 +179,5 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def _escaped(key: str) -> str:
-    """A name as a part of a JSON pointer."""
+    """Return the name as a part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")

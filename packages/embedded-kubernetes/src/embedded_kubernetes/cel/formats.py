@@ -1,7 +1,7 @@
-"""Named formats of texts, `format.dns1123Label().validate(text)`.
+"""Named string formats for CEL: `format.dns1123Label().validate(text)`.
 
-Follows `Format` in k8s.io/apiserver/pkg/cel/library. A format is bytes, as all values are that the library has no type
-for: a letter and its name.
+Follows `Format` in k8s.io/apiserver/pkg/cel/library. A format is represented by bytes, a letter and the
+format's name, because cel-expr-python has no user-defined types.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _rule(holds: Callable[[str], object], problem: str) -> Callable[[str], Seque
 
 
 def _prefix(rule: Callable[[str], Sequence[str]]) -> Callable[[str], Sequence[str]]:
-    """The rule for the beginning of a generated name, which may end in a dash."""
+    """Return the rule for a `generateName` prefix, which may end in a dash."""
     return lambda text: rule(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -55,7 +55,7 @@ def _uri(text: str) -> Sequence[str]:
     return (problem,) if problem else ()
 
 
-#: The names; what they mean is in `_rules`.
+#: The names of the formats; `_rules` implements them.
 NAMES = (
     *("dns1123Label", "dns1123Subdomain", "dns1035Label", "qualifiedName", "labelValue"),
     *("dns1123LabelPrefix", "dns1123SubdomainPrefix", "dns1035LabelPrefix"),
@@ -65,7 +65,7 @@ NAMES = (
 
 @lru_cache(maxsize=1)
 def _rules() -> dict[str, Callable[[str], Sequence[str]]]:
-    # Here, because what checks the built-in kinds imports expressions.
+    # Imported here because the validation of built-in kinds imports `cel`.
     from ..builtin import names
 
     return {
@@ -90,7 +90,7 @@ def _value(name: str) -> bytes:
 
 
 def _named(name: str) -> list[bytes]:
-    """None or one, as `macros` has optional values."""
+    """Return an optional value as a list of at most one item, which is the form that `macros` expects."""
     return [_value(name)] if name in NAMES else []
 
 

@@ -1,8 +1,8 @@
-"""Object initializers of mutations, `Object.spec{replicas: 1}` and `JSONPatch{op: "add"}`, as maps that say their type.
+"""Object initializers of mutations, `Object.spec{replicas: 1}` and `JSONPatch{op: "add"}`, as maps with a type key.
 
-The library builds only types that were declared to it as protocol buffers; the types of a mutation have any field.
-So an initializer is written anew as a map with one more key, `TYPE`, before it is compiled. What is no initializer is
-left as it stands, letter by letter.
+cel-expr-python constructs only types that are declared as protocol buffers, whereas the types of a mutation
+accept any field. An initializer is therefore rewritten before compilation into a map with the extra key
+`TYPE`. All other text is kept unchanged.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-#: The key of a map that was an initializer, with the type's name. No JSON that clients send has a reason to have it.
+#: The key that holds the type's name in a map that was an initializer. A private-use character keeps it apart
+#: from the keys of clients.
 TYPE = "\ue000type"
 
 _ROOTS = ("Object", "JSONPatch")
-#: Strings in all of CEL's forms, comments, names with what they are selected from, and everything else.
+#: The tokens: strings in all CEL forms and comments, names with their selections, space, and any other
+#: character.
 TOKEN = re.compile(
     r"(?P<skip>(?:[rR]?[bB]?|[bB][rR])(?:\"\"\".*?(?<!\\)\"\"\"|'''.*?(?<!\\)'''"
     r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|//[^\n]*)"
@@ -26,7 +28,7 @@ TOKEN = re.compile(
     r"|(?P<space>\s+)|(?P<other>.)",
     re.DOTALL,
 )
-#: How names that CEL cannot spell are written.
+#: Escapes for field names that CEL's syntax does not allow.
 _ESCAPES = (("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/"))
 
 
@@ -35,35 +37,35 @@ def has_initializers(text: str) -> bool:
 
 
 class Maps(NamedTuple):
-    """An expression that was written anew. `places` pairs offsets in it with those of what was written there, in
-    order."""
+    """A rewritten expression. `places` pairs its offsets with offsets of the original text, in ascending order."""
 
     text: str
     places: list[tuple[int, int]]
 
     def written(self, offset: int) -> int:
-        """Where in the expression that was written something in this one is."""
+        """Return the offset in the original text for an offset in this text."""
         index = bisect_right(self.places, (offset, len(self.text) * 2)) - 1
         here, there = self.places[max(index, 0)]
         return there + offset - here
 
 
 def written(offset: int, maps: Sequence[Maps]) -> int:
-    """Where in the expression that was written something in the last of these is, each of which was made of the one
-    before."""
+    """Return the offset in the original text for an offset in the last of a chain of rewrites."""
     for each in reversed(maps):
         offset = each.written(offset)
     return offset
 
 
 def as_maps(text: str) -> Maps:
-    """A text that is no CEL may become any other that is none."""
+    """Return the expression with maps in place of initializers. Invalid CEL stays invalid."""
     return joined(_parts(text, lambda name: f'dyn({{"{TYPE}": "{name}", '))
 
 
 def as_calls(text: str) -> tuple[Maps, frozenset[str]]:
-    """The expression with calls of functions for initializers, named as their types, and these names. Only for being
-    checked."""
+    """Return the expression with function calls in place of initializers, and the functions' names.
+
+    Each function is named after its type. Only the checker uses this form.
+    """
     names: set[str] = set()
 
     def opening(name: str) -> str:
@@ -74,7 +76,7 @@ def as_calls(text: str) -> tuple[Maps, frozenset[str]]:
 
 
 def joined(found: Iterator[tuple[str, int]]) -> Maps:
-    """Of parts of a new text, each with the offset of what it stands for."""
+    """Concatenate the parts of a rewritten text, each with the offset of the original text that it replaces."""
     parts: list[str] = []
     places: list[tuple[int, int]] = []
     size = 0
@@ -86,9 +88,10 @@ def joined(found: Iterator[tuple[str, int]]) -> Maps:
 
 
 def _parts(text: str, opening: Callable[[str], str]) -> Iterator[tuple[str, int]]:
-    """Parts of the new text, each with the offset of what it stands for.
+    """Yield the parts of the rewritten text, each with the offset of the original text that it replaces.
 
-    Of the brackets that are open is known whether they are an initializer's, and there, whether a field's name is due.
+    `open_` has an entry for each open bracket: whether it belongs to an initializer and whether a field name
+    comes next.
     """
     open_: list[list[bool]] = []
     name, name_at, space = "", 0, ""
@@ -133,7 +136,7 @@ def _field(name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value without the names of types, as JSON: times and durations are texts, and so are bytes, in base64."""
+    """Return the value as JSON without type keys: times and durations become strings, bytes become base64."""
     if isinstance(value, dict):
         return {key: plain(held) for key, held in value.items() if key != TYPE}
     if isinstance(value, list):
@@ -146,7 +149,7 @@ def plain(value: Any) -> Any:
 
 
 def misplaced(value: Any, path: str = "Object") -> str:
-    """All that is wrong with the names of types in a value at a field's path; empty if each is its own field's."""
+    """Return an error line for each type name that does not match its field's path; empty if all match."""
     return "\n".join(_misplaced(value, path))
 
 
@@ -163,5 +166,5 @@ def _misplaced(value: Any, path: str) -> Iterator[str]:
             )
         for key, held in value.items():
             if key != TYPE:
-                # Maps have no names.
+                # A plain map has no type name.
                 yield from _misplaced(held, path if found is None else f"{path}.{key}")

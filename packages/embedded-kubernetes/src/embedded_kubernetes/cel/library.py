@@ -1,8 +1,8 @@
-"""Functions that Kubernetes adds to CEL on texts, addresses and URLs, beyond those of `apimachinery.celtypes`.
+"""CEL functions that Kubernetes adds for strings, addresses and URLs, beyond those of `apimachinery.celtypes`.
 
-Names and meaning are those of k8s.io/apiserver/pkg/cel/library. The library knows no types of ours, so a URL, an
-address and a network are bytes: a letter that says which, and what was parsed. What is none raises ValueError, which
-is an error of the expression.
+Names and semantics are those of k8s.io/apiserver/pkg/cel/library. A URL, an address or a network is
+represented by bytes, a letter for the type and the text, because cel-expr-python has no user-defined types.
+Invalid input raises ValueError, which fails the expression.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
 
 
-# ---- texts
+# ---- strings
 
 
 def _found(text: str, pattern: str, most: int = -1) -> list[str]:
@@ -52,7 +52,7 @@ def _substring(text: str, places: list[int]) -> str:
     return text[start : end[0] if end else None]
 
 
-# ---- quantities and versions, with Go's words for what is none
+# ---- quantities and versions; errors have Go's wording
 
 
 def _quantity(text: str) -> bytes:
@@ -114,7 +114,7 @@ def _address_of(value: bytes) -> _Address:
 
 
 def _global(address: _Address) -> bool:
-    """As Go's IsGlobalUnicast, for which private addresses are global, too."""
+    """Return whether Go's IsGlobalUnicast holds, which counts private addresses as global."""
     broadcast = isinstance(address, IPv4Address) and int(address) == 2**32 - 1
     special = address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local
     return not (broadcast or special)
@@ -177,7 +177,7 @@ def _is_url(text: str) -> bool:
 
 
 def url_problem(text: str) -> str:
-    """Why it is no URL of a request; empty if it is one."""
+    """Return why the text is not a request URL; empty if it is one."""
     return "" if _is_url(text) else f'parse "{text}": invalid URI for request'
 
 

@@ -1,7 +1,7 @@
-"""Functions of expressions on lists, and those by which `macros` writes others.
+"""CEL functions on lists, and the functions that `macros` uses in rewritten calls.
 
-Names and meaning are those of k8s.io/apiserver/pkg/cel/library and of cel-go's `ext.Lists`. What is wrong raises
-ValueError, which is an error of the expression.
+Names and semantics are those of k8s.io/apiserver/pkg/cel/library and of cel-go's `ext.Lists`. Invalid input
+raises ValueError, which fails the expression.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from apimachinery.celtypes import Function
 
 from .macros import OWN
 
-#: What `lists.range` makes at most.
+#: The longest list that `lists.range` returns.
 _LONGEST = 10_000_000
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Unlike in Python, true is not 1."""
+    """Return whether two values are equal in CEL, where, unlike in Python, true does not equal 1."""
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 

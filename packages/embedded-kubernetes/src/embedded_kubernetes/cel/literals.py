@@ -1,8 +1,8 @@
-"""What a real server refuses in literals of an expression that its checker lets pass.
+"""Checks of literals that kube-apiserver makes and cel-expr-python's checker does not.
 
-Follows the validators of cel-go that Kubernetes switches on: literals of lists and maps hold values of one type, and
-durations, timestamps and regular expressions that are written as texts can be read. The expression is taken from the
-form in which the library hands it out, a `cel.expr.CheckedExpr` in the encoding of protocol buffers.
+Follows the validators of cel-go that Kubernetes enables: literals of lists and maps hold values of one type,
+and literal durations, timestamps and regular expressions are well-formed. The input is the library's
+serialized form of a checked expression, a `cel.expr.CheckedExpr` in protocol buffer encoding.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from ..protobuf import wire_fields
 from .macros import OWN
 
-#: Types by the numbers of `Type.PrimitiveType` and of `Type.WellKnownType`.
+#: Type names, indexed by the numbers of `Type.PrimitiveType` and of `Type.WellKnownType`.
 _PRIMITIVES = ("", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN = ("", "any", "timestamp", "duration")
-#: Fields of a JSONPatch with their types.
+#: The fields of a JSONPatch with their types.
 _PATCH = {"op": "string", "path": "string", "from": "string", "value": "dyn"}
-#: Functions of one text whose constants are checked with the literals.
+#: Functions of one string whose constant argument is checked.
 _CHECKED = frozenset({"duration", "timestamp", "matches"})
-#: Functions that are carried out on constants before any evaluation.
+#: Functions that cel-go evaluates on constants before it evaluates the expression.
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"})
 _SEARCHES = frozenset({"find", "findAll"})
 
@@ -31,7 +31,7 @@ Problem = tuple[int, str]
 
 
 class _Node(NamedTuple):
-    """A part of an expression. `parent` and `function`, of a call, are what literals are exempt by."""
+    """A node of an expression. `parent`, and `function` of a call, decide whether its literals are exempt."""
 
     kind: int
     number: int
@@ -43,13 +43,15 @@ class _Node(NamedTuple):
 _CONSTANT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 3, 5, 6, 7, 8, 9
 
 
-#: What is wrong with an expression without variables when it is evaluated; empty if nothing is.
+#: Evaluates an expression without variables; returns its error, or an empty string.
 Failure = Callable[[str], str]
 
 
 def literal_problems(serialized: bytes, shapes: Set[str], failure: Failure) -> tuple[list[Problem], str]:
-    """What is wrong, each with its offset in the expression, in their order; and why what consists of constants cannot
-    be evaluated. `shapes`: functions that stand for initializers of these types."""
+    """Return the problems of literals with their offsets, in order, and why a constant call cannot be evaluated.
+
+    `shapes` are the functions that replace initializers of these types.
+    """
     checked = _read(_read(serialized)[2][0])
     literals = _Literals(checked, shapes, failure)
     found = sorted(literals.problems(_read(checked[4][0]), None))
@@ -60,7 +62,7 @@ class _Literals:
     def __init__(self, checked: _Fields, shapes: Set[str], failure: Failure) -> None:
         self._shapes = shapes
         self._failure = failure
-        #: Of the first constants that cannot be evaluated.
+        #: The error of the first constant call that cannot be evaluated.
         self.uninstantiable = ""
         self._types = {_number(entry, 1): entry[2][0] for entry in map(_read, checked.get(3, ()))}
         source = _read(checked[5][0])
@@ -136,7 +138,7 @@ class _Literals:
                     yield self._mismatch(part, wanted, is_)
 
     def _misfit(self, node: _Node) -> Iterator[Problem]:
-        """Fields of a patch that it has not, or that are of another type."""
+        """Yield the fields of a patch that are unknown or have the wrong type."""
         for entry in map(_read, node.fields.get(2, ())):
             name = _text(_read(_read(entry[3][0])[_CONSTANT][0]), 6)
             found = self._type(_read(entry[4][0]), optional=5 in entry)
@@ -148,7 +150,7 @@ class _Literals:
                 yield place, why
 
     def _exempt(self, node: _Node) -> bool:
-        """What a text is formatted with may be of any types; functions of ours are given them so."""
+        """Return whether a literal may mix types: arguments of `format` and of this server's own functions."""
         parent = node.parent
         if parent is not None and (parent.function in self._shapes or parent.function.startswith(OWN)):
             return True
@@ -172,7 +174,7 @@ class _Literals:
 
 
 def _named(fields: _Fields) -> str:
-    """A type as cel-go's checker calls it."""
+    """Return the name of a type in cel-go's wording."""
     number = next(iter(fields), 1)
     value = fields.get(number, [0])[0]
     if number == 3:
@@ -212,7 +214,7 @@ def _text(fields: _Fields, number: int) -> str:
 
 
 def _constant(fields: _Fields) -> str:
-    """As it is written; empty for one that no conversion can fail for."""
+    """Return the constant as CEL source; empty for a type for which no conversion can fail."""
     kind = next(iter(fields), 0)
     if kind == 6:
         return json.dumps(_text(fields, 6), ensure_ascii=False)
@@ -223,5 +225,5 @@ def _constant(fields: _Fields) -> str:
 
 
 def _indices(packed: Any) -> Sequence[int]:
-    """Of a packed list of small numbers, or of one alone."""
+    """Return the items of a packed list of small numbers, or of a single number."""
     return [packed] if isinstance(packed, int) else list(bytes(packed))

@@ -1,8 +1,9 @@
-"""Calls that Kubernetes has in expressions and the library has not, written anew as what it does have.
+"""Rewrites calls that Kubernetes' CEL has and cel-expr-python lacks into calls that the library has.
 
-Loops over two variables, as in cel-go's `ext.TwoVarComprehensions`, become loops over one; functions that answer with
-an optional value, which no function of ours can, answer with a list of at most one, of which the first is asked for.
-Functions for this, in `lists`, have names that begin with `OWN`. What is no such call is left as it stands.
+Loops over two variables, as in cel-go's `ext.TwoVarComprehensions`, become loops over one. Functions that
+return an optional value, which a user-defined function cannot, return a list of at most one item, and the
+rewritten call selects the first. Helper functions, defined in `lists`, have names that begin with `OWN`. All
+other text is kept unchanged.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import NamedTuple
 
 from .initializers import TOKEN, Maps, joined
 
-#: What names of functions begin with that no user is to call.
+#: The prefix of helper functions. Expressions of users cannot begin names with it.
 OWN = "__"
-#: The variable of loops that are made.
+#: The variable of generated loops.
 _PAIR = "__pair"
 
-#: Parts of a new text: of the one that was written, from and to, or new ones.
+#: A part of the rewritten text: a range of the original text, or new text.
 _Part = tuple[int, int] | str
 
 
 def _nested(loop: str, one: _Part, other: _Part, body: _Part, end: str = "") -> list[_Part]:
-    """`body` with both variables, in loops over lists of one."""
+    """Return `body` with both variables bound by nested loops over lists of one item."""
     return [f"[{_PAIR}[0]].{loop}(", one, f", [{_PAIR}[1]].{loop}(", other, ", ", body, f"){end}){end}"]
 
 
@@ -36,7 +37,7 @@ def _quantified(loop: str) -> Callable[..., list[_Part]]:
 
 
 def _loop(one: _Part, other: _Part, *bodies: _Part) -> list[_Part]:
-    """A loop over pairs, perhaps filtered, to which what is made of each has to be added."""
+    """Return the start of a loop over pairs, filtered by the conditions; the caller appends the mapped value."""
     *conditions, _ = bodies
     parts: list[_Part] = [f"{OWN}pairs()"]
     for condition in conditions:
@@ -62,7 +63,7 @@ def _sorted_by(one: _Part, key: _Part) -> list[_Part]:
 
 
 def _boxed(name: str) -> Callable[..., list[_Part]]:
-    """Functions of ours take arguments of any type only in a list."""
+    """Return a call with its arguments in one list, because helpers accept arguments of any type only in a list."""
     return lambda *arguments: [f"{OWN}{name}([", *_listed(arguments), "])"]
 
 
@@ -82,31 +83,33 @@ def _optional(name: str) -> Callable[..., list[_Part]]:
 
 
 class _Macro(NamedTuple):
-    """`variables`: how many of the first arguments have to be names."""
+    """A rewrite of a method. The first `variables` arguments have to be identifiers."""
 
     variables: int
     does: Callable[..., list[_Part]]
 
 
-#: By the name of a method and how many arguments it has.
+#: The rewrites, keyed by method name and number of arguments.
 _MACROS = {
     **{(name, 3): _Macro(2, _quantified(name)) for name in ("all", "exists", "exists_one")},
-    # The library knows it by its older name alone.
+    # The library has this macro only by its older name.
     ("existsOne", 2): _Macro(1, lambda name, body: ["exists_one(", name, ", ", body, ")"]),
     ("existsOne", 3): _Macro(2, _quantified("exists_one")),
     **{("transformList", count): _Macro(2, _to_list) for count in (3, 4)},
     **{("transformMap", count): _Macro(2, _to_map) for count in (3, 4)},
     **{("transformMapEntry", count): _Macro(2, _to_entries) for count in (3, 4)},
     ("sortBy", 2): _Macro(1, _sorted_by),
-    # The library's own is for texts, which Kubernetes has not.
+    # The library's own `reverse` is for strings; Kubernetes' is for lists.
     ("reverse", 0): _Macro(0, lambda: [f"{OWN}reverse()"]),
     ("validate", 1): _Macro(0, _optional("validate")),
     ("named", 1): _Macro(0, _optional("named")),
 }
-#: Those of lists and texts have one name here, and the library says otherwise what is wrong with places in texts.
+#: Methods that lists and strings share have one helper here, because the library reports invalid indexes in
+#: strings differently from cel-go.
 _PLACES = {(name, count) for name in ("indexOf", "lastIndexOf", "substring") for count in (1, 2)}
 _EVALUATED = {**_MACROS, **{(name, n): _Macro(0, _boxed(name)) for name, n in (*_PLACES, ("charAt", 1))}}
-#: Loops have lists of the same type, which functions of ours cannot be declared to have.
+#: The checker gets loops instead of helpers, because a loop preserves the list's type and a helper cannot
+#: declare it.
 _CHECKED = {
     **_MACROS,
     **{(name, n): _Macro(0, _renamed(name)) for name, n in _PLACES if name != "substring"},
@@ -127,7 +130,7 @@ class _Token(NamedTuple):
 
 
 def expanded(text: str, *, checks: bool = False) -> Maps:
-    """The expression to be evaluated, or to be checked. A text that is no CEL may become any other that is none."""
+    """Return the expression rewritten for evaluation, or for the checker. Invalid CEL stays invalid."""
     if not _ANY(text):
         return Maps(text, [(0, 0)])
     tokens = [_Token(match.lastgroup or "", match[0], match.start()) for match in TOKEN.finditer(text)]
@@ -141,7 +144,7 @@ class _Expansion:
     def __init__(self, tokens: Sequence[_Token], size: int) -> None:
         self._tokens = tokens
         self._size = size
-        #: The token that closes a bracket, by that which opens it.
+        #: The index of each closing bracket's token, keyed by that of the opening bracket.
         self._closing: dict[int, int] = {}
         open_: list[int] = []
         for index, token in enumerate(tokens):
@@ -154,7 +157,7 @@ class _Expansion:
         return self._tokens[index].at if index < len(self._tokens) else self._size
 
     def parts(self, start: int, end: int) -> Iterator[tuple[str, int]]:
-        """Of the new text between two tokens, each with the offset of what it stands for."""
+        """Yield the rewritten text between two tokens, each part with the offset of the text that it replaces."""
         index = start
         while index < end:
             token = self._tokens[index]
@@ -166,7 +169,7 @@ class _Expansion:
             before, parts, opening, index = call
             yield token.text[:before], token.at
             first, *others = parts
-            # What is wrong with a call is told at its bracket.
+            # cel-go reports an error of a call at its opening bracket.
             name, bracket, rest = str(first).partition("(")
             yield name, token.at + before
             place = self._at(opening)
@@ -178,8 +181,11 @@ class _Expansion:
                     place = self._at(part[1])
 
     def _call(self, index: int, end: int) -> tuple[int, list[_Part], int, int] | None:
-        """Where in a token the method's name begins, the parts of the call as it is to be, the token of its bracket and
-        that after it."""
+        """Return the rewrite of the call at a token, or None if the call is not rewritten.
+
+        The result has the offset of the method's name in its token, the parts of the new call, the token of
+        the opening bracket, and the token after the call.
+        """
         token = self._tokens[index]
         opening = self._after_space(index + 1)
         closing = self._closing.get(opening)
@@ -228,8 +234,11 @@ class _Checked(_Expansion):
 
 
 class _Evaluated(_Expansion):
-    """What has no fields has none to be asked for: neither `has(oldObject.x)` nor `oldObject.?x` is an error of a real
-    server where `oldObject` is null. The library knows of no field only in maps."""
+    """The rewrite for evaluation, which also guards selections on values without fields.
+
+    On kube-apiserver neither `has(oldObject.x)` nor `oldObject.?x` fails where `oldObject` is null. The
+    library accepts them only on maps.
+    """
 
     macros = _EVALUATED
 
@@ -255,5 +264,5 @@ class _Evaluated(_Expansion):
 
 
 def _has_fields(name: str) -> str:
-    """Of a list, to ask for a field is an error."""
+    """Return a test of whether a field may be selected. Lists pass, because selecting from a list has to fail."""
     return f"(type({name}) == map || type({name}) == list)"

@@ -1,7 +1,8 @@
-"""What the expressions of webhooks and policies may name, and where one names something else.
+"""The names that expressions of webhooks and policies may use, and how unknown names are reported.
 
-The library knows one set of variables, all of any type. Which of them an expression has, which fields the typed ones
-have, and which variables a policy declares, is told here, in the words and places of cel-go's checker.
+cel-expr-python has one set of variables, all of any type. This module checks which of them an expression has,
+which fields typed variables have, and which variables a policy declares. Errors have the wording and
+positions of cel-go's checker.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .initializers import TOKEN
 
-#: Fields of the variable `request`; None is a value of which nothing is known.
+#: The fields of `request`. None stands for a value with unknown fields.
 _KIND: Mapping[str, Any] = {"group": None, "version": None, "kind": None}
 _RESOURCE: Mapping[str, Any] = {"group": None, "version": None, "resource": None}
 _REQUEST: Mapping[str, Any] = {
@@ -50,8 +51,11 @@ _KNOWN = ("object", "oldObject", "request", "namespaceObject", "authorizer", "pa
 
 
 class Names(NamedTuple):
-    """What an expression may name besides `object`, `oldObject`, `request` and `namespaceObject`. `variables` are those
-    of a policy with the signatures of their types; None where there is no such map. `patches`: types of mutations."""
+    """The variables of an expression besides `object`, `oldObject`, `request` and `namespaceObject`.
+
+    `variables` are a policy's variables with their type signatures; None if the expression has no `variables`
+    map. `patches` adds the types of mutations.
+    """
 
     authorizer: bool = True
     params: bool = False
@@ -65,8 +69,10 @@ class Names(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """A variable with what is selected from it, and where that begins in the expression. `places` are those of the
-    dots. `called`: the last is a function."""
+    """A variable with its selections, which begins at offset `start`.
+
+    `places` are the offsets of the dots. `called` is true if the last name is a method.
+    """
 
     start: int
     path: tuple[str, ...]
@@ -75,7 +81,7 @@ class Mention(NamedTuple):
 
 
 def mentions(text: str) -> Iterator[Mention]:
-    """Every variable of an expression, in order; of a macro's own variables, too."""
+    """Yield every variable of an expression in order, including a macro's own variables."""
     after_dot = False
     for match in TOKEN.finditer(text):
         if match.lastgroup == "name" and not after_dot:
@@ -88,7 +94,7 @@ def mentions(text: str) -> Iterator[Mention]:
 
 
 def problems(text: str, names: Names) -> str:
-    """What a compiled expression names that it may not, as cel-go's checker says it; empty if there is nothing."""
+    """Return an error for each name that a compiled expression may not use; empty if there are none."""
     found: list[str] = []
     for mention in mentions(text):
         root = mention.path[0]
@@ -116,7 +122,10 @@ def problems(text: str, names: Names) -> str:
 
 
 def inlined(text: str, variables: Mapping[str, str]) -> str:
-    """The expression with those of the variables in place of these, all of which have a value."""
+    """Return the expression with the source of each of `variables` in place of its references.
+
+    Every variable must have a value.
+    """
     text = _TESTED.sub(lambda match: "true" if match[1] in variables else match[0], text)
     parts, end = [], 0
     for mention in mentions(text):
@@ -128,7 +137,7 @@ def inlined(text: str, variables: Mapping[str, str]) -> str:
 
 
 def told(text: str, place: int, problem: str) -> str:
-    """A problem at an offset of an expression, as cel-go shows it."""
+    """Return a problem at an offset of an expression in cel-go's format."""
     line = text.count("\n", 0, place)
     column = place - (text.rfind("\n", 0, place) + 1)
     source = text.split("\n")[line]
@@ -136,7 +145,7 @@ def told(text: str, place: int, problem: str) -> str:
 
 
 def missing_field(text: str, values: Mapping[str, Any]) -> tuple[str, Any]:
-    """The first field that an expression selects from what has none, and that; no name if none is found."""
+    """Return the first field selected from a value without fields, and that value; an empty name if all exist."""
     for mention in mentions(text):
         if mention.path[0] not in values:
             continue

@@ -1,7 +1,7 @@
-"""Numbers of several types that are compared, `size(object.l) < 1.5`.
+"""Comparisons between numbers of different types, `size(object.l) < 1.5`.
 
-Kubernetes has cel-go compare them by their values, and so does the library; only its checker does not know it. Where a
-constant is compared so, it is written anew as a value of any type.
+Kubernetes configures cel-go to compare them by value, and cel-expr-python evaluates them so, but its checker
+rejects them. Constants in such comparisons are rewritten as values of any type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _before = re.compile(rf"(?<![\w.)\]])({_NUMBER})\s*$").search
 
 
 def compared(text: str, error: str) -> Maps | None:
-    """The expression with such constants of any type; None if there are none."""
+    """Return the expression with `dyn()` around constants in rejected comparisons; None if there are none."""
     constants: list[tuple[int, int]] = []
     for offset, problem in places(error, text):
         if _mixed(problem) and (found := _after(text, offset) or _before(text[:offset])):

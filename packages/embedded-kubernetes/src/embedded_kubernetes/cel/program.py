@@ -1,8 +1,8 @@
-"""Compiled expressions: what they are told to be wrong, and what they answer, in cel-go's words.
+"""Compiled CEL expressions; results and errors are translated to cel-go's wording.
 
-The library is cel-expr-python, the CEL project's own; its parser is made of the same grammar as cel-go's, so that
-errors of syntax are word for word those of a real server. It bounds loops by itself. Compiled expressions are kept, as
-one is asked for each object.
+The library is cel-expr-python of the CEL project. Its parser comes from cel-go's grammar, so syntax errors
+are identical to kube-apiserver's. The library bounds loops itself. Compiled expressions are cached, because
+each object that matches a policy evaluates the same ones.
 """
 
 from __future__ import annotations
@@ -23,57 +23,63 @@ from .names import Names, mentions, missing_field, problems, told
 from .numbers import compared
 from .words import go_type, located, merged, said
 
-#: Compiled expressions that are kept; they come from configurations.
+#: The capacity of the cache. Expressions come from configuration objects, so their number is small.
 _KEPT = 4096
-#: The macro would take a declared name for the value that it tests.
+#: The checker would resolve a declared name instead of the value that `has()` tests.
 _TESTED = re.compile(r"\b(has\(\s*)(request|namespaceObject|variables)\b")
 
 
 class CelError(ValueError):
-    """What is wrong with an expression, or with one evaluation of it."""
+    """An expression that does not compile, or an evaluation that failed."""
 
 
 class NotInstantiated(CelError):
-    """Constants of an expression that compiles cannot be evaluated: why."""
+    """An expression that compiles, but whose constants cannot be evaluated. The message is the reason."""
 
 
 class Unheld(CelError):
-    """An expression has a value that JSON has not, so that nothing else can be given it."""
+    """The expression's value has no JSON form, so no other expression can use it."""
 
 
 class Program:
-    """One expression, to be evaluated. What does not fit is an error of each evaluation; `checked` tells it before."""
+    """One expression that can be evaluated. Type errors fail each evaluation; `checked` finds them beforehand."""
 
     __slots__ = ("_compiled", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises `CelError` for what cannot be parsed."""
+        """Parse and compile the expression. Raises `CelError` for a syntax error."""
         self.text = text
         _check_syntax(text)
         maps = _rewritten(text)
         try:
             self._compiled, _ = _compiled(evaluating(), text, maps)
         except CelError:
-            # Without Kubernetes' types, some of what was let pass does not seem to fit.
+            # Without Kubernetes' types the checker may reject an expression that was accepted; compile it
+            # unchecked.
             self._compiled = evaluating().compile(maps[-1].text, disable_check=True)
 
     def evaluate(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
-        """The answer as a JSON value, but for bytes, times and durations. Raises `CelError` with what cel-go says of
-        it."""
+        """Return the value as JSON, except that bytes, times and durations stay Python values.
+
+        Raises `CelError` with cel-go's error if the evaluation fails.
+        """
         try:
             return _json(self._answer(variables, ask))
         except TypeError:
-            # The library hands out no value that may not be there.
+            # The library raises TypeError instead of returning an optional value.
             raise Unheld("no such overload") from None
 
     def held(self, variables: Mapping[str, Any], ask: Ask | None = None) -> Any:
-        """The answer as other expressions can be given it. Raises `CelError`, and `Unheld` for one that they cannot."""
+        """Return the value in the form that other expressions accept.
+
+        Raises `CelError` if the evaluation fails, and `Unheld` if the value has no such form.
+        """
         try:
             value = self._answer(variables, ask, exact=True)
             if _is_plain(value):
                 return _json(value)
         except TypeError:
-            # As above.
+            # See `evaluate`.
             pass
         raise Unheld("no such overload")
 
@@ -93,7 +99,7 @@ class Program:
             ASK.reset(token)
 
     def _why(self, error: str, variables: Mapping[str, Any]) -> str:
-        """cel-go finds no key in what is no map either; the library does not say which."""
+        """Return the error in cel-go's wording, which names the missing key; the library names only the operation."""
         if "Applying SELECT to non-message type" in error:
             name, value = missing_field(self.text, variables)
             if isinstance(value, list):
@@ -104,14 +110,14 @@ class Program:
 
 @lru_cache(maxsize=_KEPT)
 def program(text: str) -> Program:
-    """Raises `CelError` for what cannot be parsed."""
+    """Return the cached program of an expression. Raises `CelError` for a syntax error."""
     return Program(text)
 
 
 def checked(text: str, names: Names) -> str:
-    """The type of an expression that may name these alone, as cel-go names it: `bool`, `dyn`, `list(map(string, int))`.
+    """Check an expression against the allowed names; return its type in cel-go's wording, such as `list(string)`.
 
-    Raises `CelError` with all that is wrong, `NotInstantiated` if only constants are.
+    Raises `CelError` with all problems, or `NotInstantiated` if only constants cannot be evaluated.
     """
     given = names.variables or {}
     used = {
@@ -136,7 +142,7 @@ def checked(text: str, names: Names) -> str:
 
 
 class _Typed(NamedTuple):
-    """The type of an expression that fits its variables, and what is wrong with its literals and constants."""
+    """The type of an expression, and the problems of its literals and constants."""
 
     type: str
     wrong: str
@@ -156,12 +162,12 @@ def _typed(text: str, variables: tuple[tuple[str, str], ...], *, patches: bool) 
 
 
 def _check_syntax(text: str) -> None:
-    """Places and texts of errors of syntax are those of what was written, whatever is made of it."""
+    """Raise `CelError` if the original text has a syntax error, so that positions refer to it and not to a rewrite."""
     with _telling():
         evaluating().compile(text, disable_check=True)
     escaped = [match.start() for match in TOKEN.finditer(text) if match[0].startswith("`")]
     if escaped:
-        # The library reads them; a real server does not.
+        # The library accepts backticks; kube-apiserver does not.
         raise CelError("\n".join(told(text, place, "unsupported syntax: '`'") for place in escaped))
 
 
@@ -174,7 +180,7 @@ def _failure(text: str) -> str:
 
 
 def _rewritten(text: str, *, checks: bool = False, patches: bool = True) -> tuple[Maps, ...]:
-    """An expression that can be parsed as the library is to have it, by and by."""
+    """Return the successive rewrites of an expression that has been parsed."""
     maps = [expanded(text, checks=checks)]
     if patches and has_initializers(text):
         maps.append(as_calls(maps[-1].text)[0] if checks else as_maps(maps[-1].text))
@@ -185,7 +191,7 @@ def _rewritten(text: str, *, checks: bool = False, patches: bool = True) -> tupl
 
 
 def _compiled(environment: Any, text: str, maps: tuple[Maps, ...]) -> tuple[Any, tuple[Maps, ...]]:
-    """The last of what was made of the expression, compiled, or what had to be made of it for that."""
+    """Compile the last rewrite; return the result with all rewrites, including one that compilation required."""
     try:
         with _telling():
             return environment.compile(maps[-1].text), maps
@@ -203,12 +209,12 @@ def _telling() -> Iterator[None]:
         raise CelError(said(str(error))) from None
 
 
-#: Types whose values are given to other expressions as they are.
+#: Types whose values other expressions accept unchanged.
 _PLAIN = frozenset({"BOOL", "BYTES", "DOUBLE", "INT", "LIST", "MAP", "NULL", "STRING"})
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is of these types, with all that is in it."""
+    """Return whether the value and everything in it is of these types."""
     if hasattr(value, "value") and hasattr(value, "type"):
         if value.type().name().partition("<")[0] not in _PLAIN:
             return False
@@ -221,7 +227,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _json(value: Any) -> Any:
-    """What the library answers as plain JSON values."""
+    """Return a value of the library as plain JSON."""
     if hasattr(value, "value") and hasattr(value, "type"):
         value = value.value()
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""The functions that Kubernetes adds to CEL as its checker knows them: with types of their own.
+"""The functions that Kubernetes adds to CEL, with their types, for the checker.
 
-Expressions are evaluated with bytes for values of these types, so that the library takes them; what it says of an
-expression that uses them wrongly, and of which type one is, comes from here.
+Expressions are evaluated with bytes for values of these types, because cel-expr-python has no user-defined
+types. Type errors and result types come from the signatures here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .formats import NAMES as _FORMATS
 from .macros import OWN
 
-#: By the word for them in signatures.
+#: Names of opaque types, keyed by the word for the type in signatures.
 OPAQUE = {
     "quantity": "kubernetes.Quantity",
     "version": "kubernetes.Semver",
@@ -28,13 +28,13 @@ OPAQUE = {
     "decision": "kubernetes.authorization.Decision",
 }
 
-#: Functions that only expressions of mutations know.
+#: Functions that exist only in expressions of mutations.
 OF_PATCHES = frozenset({"jsonpatch.escapeKey"})
 
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _SUMMABLE = ("int", "uint", "double", "duration")
 
-#: Overloads by function: parameters, of methods with what they are called on, and the result.
+#: Overloads of each function: parameter types (a method's receiver first), `=` and the result type.
 _FUNCTIONS = {
     "isQuantity": "string = bool",
     "quantity": "string = quantity",
@@ -101,7 +101,7 @@ _METHODS = {
     f"{OWN}pairs": "list<dyn> = list<list<dyn>>; map<dyn,dyn> = list<list<dyn>>",
     **{f"{OWN}{name}": "list<dyn> = map<dyn,dyn>" for name in ("mapped", "merged")},
 }
-#: Of one name, both a function and a method.
+#: Names that are both a function and a method.
 _BOTH = {"ip": ("string = ip", "cidr = ip")}
 
 
@@ -112,7 +112,7 @@ class Signature(NamedTuple):
 
 
 def signatures() -> Iterator[tuple[str, list[Signature]]]:
-    """Every function with its overloads."""
+    """Yield every function with its overloads."""
     for name, text in _FUNCTIONS.items():
         yield name, list(_read(text, is_method=False))
     for name, text in _METHODS.items():
@@ -132,8 +132,10 @@ _LONG = {"google.protobuf.Duration": "duration", "google.protobuf.Timestamp": "t
 
 
 def variable_type(result: str) -> str:
-    """The signature of the type of a policy's variable, by that of its expression as cel-go names it: types that are
-    neither plain nor lists or maps of such are any."""
+    """Return the type signature of a policy's variable whose expression has this type in cel-go's wording.
+
+    Types other than plain types, and lists and maps of them, become `dyn`.
+    """
 
     def word(match: re.Match[str]) -> str:
         name = _LONG.get(match[0], match[0])

@@ -1,4 +1,4 @@
-"""What the library says of an expression and of an evaluation, in cel-go's words."""
+"""Translates the errors of cel-expr-python to cel-go's wording."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _unconverted = re.compile(
 ).fullmatch
 _CONVERTED = {"Duration": "google.protobuf.Duration", "Timestamp": "google.protobuf.Timestamp"}
 _OTHERS = {
-    # The library counts loops, a real server all that an evaluation does.
+    # The library limits iterations; kube-apiserver limits the cost of the whole evaluation.
     "Iteration budget exceeded [INTERNAL]": "operation cancelled: actual cost limit exceeded",
     "divide by zero": "division by zero",
     "int64 out of uint64 range": "unsigned integer overflow",
     "double out of int64 range": "integer overflow",
     "uint64 out of int64 range": "integer overflow",
 }
-#: What is wrong with a regular expression, in Go's words.
+#: Go's wording for errors in regular expressions.
 _PATTERNS = {
     "missing ]": "missing closing ]",
     "missing )": "missing closing )",
@@ -70,7 +70,7 @@ def said(text: str) -> str:
     return _undeclared.sub(_rooted, _applied.sub(lambda match: _shortened(match[0]), _worded(text)))
 
 
-#: What the library's parser and checker say otherwise than cel-go's.
+#: Errors of the library's parser and checker whose wording differs from cel-go's.
 _WORDS = (
     (re.compile(r"has\(\) argument must be a field selection"), "invalid argument to has() macro"),
     (
@@ -79,7 +79,7 @@ _WORDS = (
     ),
     (re.compile(r"\b\w+\(\) variable name must be a simple identifier"), "argument must be a simple name"),
     (
-        # These have methods, and no fields that could be looked for.
+        # Opaque types have methods and no fields.
         re.compile(r"expression of type '(kubernetes\..*)' cannot be the operand of a select operation"),
         r"unexpected failed resolution of '\1'",
     ),
@@ -90,7 +90,7 @@ _WORDS = (
     (re.compile(r"cannot be the range of a comprehension"), "cannot be range of a comprehension"),
     (re.compile(r"'\\u003F'"), "'?'"),
 )
-#: Of a part that could not be read or checked, which cel-go tells once, where it is.
+#: A follow-up error about a part that failed to parse or check. cel-go reports only the first error.
 _FOLLOWING = re.compile(r"<<nil>> parsetree|\*error\*").search
 
 
@@ -106,7 +106,7 @@ def _worded(text: str) -> str:
 
 
 def merged(*texts: str) -> str:
-    """The errors of several checks of one expression, in the order of their places."""
+    """Return the errors of several checks of one expression, ordered by position."""
     return "\n".join(sorted((error for text in texts for error in _errors(text)), key=_place))
 
 
@@ -115,13 +115,13 @@ def _errors(text: str) -> list[str]:
 
 
 def _place(error: str) -> tuple[int, int]:
-    """cel-go tells errors in the order of their places."""
+    """Return the sort key of an error: cel-go reports errors in the order of their positions."""
     match = _line_and_column(error)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _on_method(error: str) -> str:
-    """Of a method, cel-go tells the type that it is called on before those of its arguments."""
+    """Return the error with the receiver's type before those of the arguments, as cel-go prints a method call."""
     match = _overload(error)
     if match is None:
         return error
@@ -145,14 +145,18 @@ def _split(types: str) -> list[str]:
 
 
 def _shortened(types: str) -> str:
-    """cel-go's checker has other names for types than its answers."""
+    """Return the types with the names that cel-go's checker uses in errors, which differ from those of its results."""
     for name, long in _GO_TYPES.items():
         types = types.replace(long, name)
     return types
 
 
 def _rooted(match: re.Match[str]) -> str:
-    """cel-go names of an unknown `a.b.c` the `a`, and its place; of an unknown type that is made, its bracket's."""
+    """Return an undeclared reference in cel-go's form.
+
+    For `a.b.c` cel-go reports `a` at its own position; for an unknown type that is constructed, it reports
+    the position of the opening brace.
+    """
     line, column, name, source = match[1], int(match[2]), match[3], match[4]
     root = name.partition(".")[0]
     if made := re.match(r"[\w.\s]*(?=\{)", source[column - 1 :]):
@@ -175,12 +179,12 @@ _GO_TYPES = {
 
 def go_type(name: str) -> str:
     found = name.replace("<", "(").replace(">", ")")
-    # The names of the library's own types are in capitals.
+    # cel-expr-python's own types have names in capitals.
     return re.sub(r"\b[A-Z]{3,}\b", lambda match: _GO_TYPES.get(found := match[0].lower(), found), found)
 
 
 def places(error: str, text: str) -> Iterator[tuple[int, str]]:
-    """The offsets of errors in the expression that they are of, and what they say."""
+    """Yield each error's offset in the expression, and its message."""
     lines = text.split("\n")
     for match in _placed(error):
         line, column = int(match[1]), int(match[2])
@@ -188,6 +192,6 @@ def places(error: str, text: str) -> Iterator[tuple[int, str]]:
 
 
 def located(error: str, maps: Sequence[Maps], text: str) -> str:
-    """The same errors where they are in the expression that was written, and from there written anew by and by."""
+    """Return the errors with positions in the original text instead of the last rewrite."""
     found = [told(text, written(place, maps), problem) for place, problem in places(error, maps[-1].text)]
     return "\n".join(found) or error

@@ -1,2 +1,1 @@
-"""Controllers of Deployments, ReplicaSets and Jobs, as small as users of kubectl can do with: what those of
-kube-controller-manager do in a real cluster, by the same rules."""
+"""Minimal controllers of Deployments, ReplicaSets and Jobs, by the rules of kube-controller-manager."""

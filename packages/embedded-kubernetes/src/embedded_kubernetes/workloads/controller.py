@@ -1,8 +1,8 @@
-"""What controllers of workloads have in common: which objects they own, when to look at one again, and their writes.
+"""The base of the workload controllers: ownership, work queue and writes.
 
-Objects are written by the API's rules and in the name of a service account of kube-system, so that webhooks and
-policies see the pods that are made. Where a webhook has to be asked, the object is left alone until the answer is
-there: none is made twice.
+Objects are written through the API as a service account of kube-system, so that webhooks and policies apply
+to the created pods. While a webhook call is pending, the object is not reconciled, so that nothing is created
+twice.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ from ..subresources import PODS
 _NAMESPACE = "kube-system"
 _MERGE = "application/merge-patch+json"
 Name = tuple[str, str]
-#: Seconds until what was refused is tried again, doubled each time up to the longest.
+#: Seconds until a rejected write is retried; doubled at each retry, up to the limit.
 _RETRY, _LONGEST_RETRY = 1.0, 60.0
 
 
 class Workloads(Controller):
-    """One kind's. Invariant: every object of it that changed, or owns something that did, is in `_changed` until it has
-    been looked at, unless an answer for it is under way; then that puts it there."""
+    """The controller of one kind.
 
-    #: Group and plural, apiVersion and kind.
+    Invariant: an object that changed, or that owns something that changed, is in `_changed` until it is
+    reconciled. While a response for it is pending, `_open` has it instead, and the response puts it back.
+    """
+
+    #: Group and plural; apiVersion and kind.
     name: Name
     kind: tuple[str, str]
-    #: Group and plural of what it makes.
+    #: Group and plural of the objects that it creates.
     makes: Name = PODS
-    #: The service account that writes, which is also who tells events.
+    #: The service account of its writes, and the component of its events.
     account: str
 
     def __init__(self, api: Api) -> None:
@@ -52,14 +55,14 @@ class Workloads(Controller):
             account_name(_NAMESPACE, self.account), groups=(*account_groups(_NAMESPACE), AUTHENTICATED)
         )
         self._recorder = Recorder(self.store, self.account)
-        #: UID -> key of each object of the kind.
+        #: The key of each object of the kind, by UID.
         self._keys: dict[str, str] = {}
         self._changed = WorkQueue[str]()
         self._timers: list[tuple[float, str]] = []
-        #: Answers that webhooks are asked for, by key of the object that they are about.
+        #: Number of pending responses, by key of the reconciled object.
         self._open: Counter[str] = Counter()
         self._asked: set[asyncio.Future[Any]] = set()
-        #: How often in a row something was refused, by key.
+        #: Number of consecutive rejections, by key.
         self._refused: Counter[str] = Counter()
         for record in self.table.scan(""):
             self._note(record)
@@ -103,14 +106,14 @@ class Workloads(Controller):
 
     @abstractmethod
     def reconcile(self, record: Record, obj: Object) -> None:
-        """Bring the object closer to the state that it should have. Asked again when anything of it has changed."""
+        """Move the object towards its desired state. Called again after each change."""
 
     def again(self, record: Record, seconds: float) -> None:
-        """Look at it then, whatever happens."""
+        """Reconcile the object again after `seconds`."""
         heappush(self._timers, (self.store.clock() + seconds, record.key))
 
     def own(self, record: Record) -> list[Record]:
-        """What it controls, of the kind that it makes; what changed last comes last."""
+        """Return the objects that it controls, of the kind that it creates, in order of their last change."""
         held = (key for table, key in self.store.dependents.get(record.uid, ()) if table == self.makes)
         found = [self.made.records[key] for key in held]
         return sorted(found, key=lambda each: (each.rv, each.key))
@@ -118,27 +121,27 @@ class Workloads(Controller):
     # -- writes
 
     def create(self, record: Record, body: Object) -> bool:
-        """Whether it was made, or may yet be."""
+        """Create an object; return false if that was rejected. True may mean that the response is pending."""
         resource = self.api.registry.stored(self.makes).resource
         path = f"{resource.path}/namespaces/{record.namespace}/{resource.plural}"
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         return self._write(record, "POST", path, body, "application/json", self.makes == PODS)
 
     def patch(self, record: Record, of: Record, body: Object) -> bool:
-        """`of`: what it controls, or itself."""
+        """Patch `of`, which is a controlled object or the object itself."""
         resource = self.api.registry.stored(self.name if of is record else self.makes).resource
         path = f"{resource.path}/namespaces/{of.namespace}/{resource.plural}/{of.name}"
         return self._write(record, "PATCH", path, {"metadata": {"uid": of.uid}} | body, _MERGE)
 
     def delete(self, record: Record, of: Record) -> bool:
-        """`of`: what it controls, or itself, whose dependents go in the background."""
+        """Delete `of`, which is a controlled object or the object itself, with background propagation."""
         resource = self.api.registry.stored(self.name if of is record else self.makes).resource
         path = f"{resource.path}/namespaces/{of.namespace}/{resource.plural}/{of.name}"
         options = {"preconditions": {"uid": of.uid}, "propagationPolicy": "Background"}
         return self._write(record, "DELETE", path, options, "application/json")
 
     def write_status(self, record: Record, obj: Object, status: Object) -> None:
-        """`obj` is the object of `record`; nothing is written that is there."""
+        """Write the status of `obj`, the object of `record`, unless it is unchanged or the record is outdated."""
         current = self.table.records.get(record.key)
         if current is record and obj.get("status") != status:
             self.store.replace(self.name, record, {**obj, "status": status})

@@ -1,7 +1,7 @@
-"""The Deployment controller (pkg/controller/deployment): a ReplicaSet for each template, and the way between them.
+"""The Deployment controller (pkg/controller/deployment): one ReplicaSet per template, and rollouts between them.
 
-Left out: that a Deployment which is scaled in the midst of a rollout has all its ReplicaSets scaled in proportion (the
-rollout itself brings the number about), and that ReplicaSets of others are adopted.
+Not implemented: proportional scaling during a rollout (the rollout itself reaches the number), and the
+adoption of orphaned ReplicaSets.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Deployments(Workloads):
         return new
 
     def _stops(self, record: Record, old: list[Set]) -> bool:
-        """Whether pods of earlier templates are there, which are on their way out then."""
+        """Scale old ReplicaSets to zero; return whether they still have running pods."""
         for each in old:
             self._scale(record, each, 0)
         pods, dependents = self.store.tables[PODS], self.store.dependents
@@ -70,7 +70,7 @@ class Deployments(Workloads):
             for table, key in dependents.get(each.record.uid, ())
         )
         if left:
-            # Nothing tells a Deployment of its ReplicaSets' pods.
+            # Deployments get no events of their ReplicaSets' pods, so poll.
             self.again(record, 0.5)
         return left
 
@@ -114,7 +114,7 @@ class Deployments(Workloads):
             )
 
     def _scale_active(self, record: Record, obj: Object, sets: list[Set], new: Set | None) -> None:
-        """Of one that is paused: the only ReplicaSet that has pods, or else the newest, follows its number."""
+        """Scale a paused Deployment's only active ReplicaSet, or else the newest, to the desired number."""
         active = [each for each in sets if each.wanted] or ([new] if new is not None else [])
         if len(active) == 1:
             self._scale(record, active[0], obj["spec"].get("replicas", 1))
@@ -128,7 +128,7 @@ class Deployments(Workloads):
             self.tell(record, "ScalingReplicaSet", text)
 
     def _clean(self, record: Record, obj: Object, old: list[Set]) -> None:
-        """Keep as many that have nothing any more as `revisionHistoryLimit` says."""
+        """Delete the oldest empty ReplicaSets beyond `revisionHistoryLimit`."""
         empty = [
             each for each in old if not (each.wanted or each.reports("replicas") or each.record.deleting)
         ]
@@ -136,7 +136,7 @@ class Deployments(Workloads):
         for each in empty[: max(0, len(empty) - obj["spec"].get("revisionHistoryLimit", 10))]:
             self.delete(record, each.record)
 
-    # -- what it says
+    # -- status
 
     def _status(self, record: Record, obj: Object, sets: list[Set], new: Set | None) -> Object:
         total = sum(each.reports("replicas") for each in sets)
@@ -170,7 +170,7 @@ class Deployments(Workloads):
             now,
             lastUpdateTime=clock_text(now),
         )
-        # Of what stays so, the time stays.
+        # An unchanged status keeps its times.
         return (
             said
             if found is None or found["status"] != ("True" if enough else "False")

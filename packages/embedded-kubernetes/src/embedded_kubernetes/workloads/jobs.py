@@ -1,6 +1,6 @@
-"""The Job controller (pkg/controller/job): pods until enough have succeeded, or too many failed.
+"""The Job controller (pkg/controller/job): runs pods until enough have succeeded or too many have failed.
 
-Not looked at: podFailurePolicy, successPolicy and backoffLimitPerIndex.
+Not implemented: podFailurePolicy, successPolicy and backoffLimitPerIndex.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .pods import FINAL, Pod, from_template, read, surplus
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
-#: Seconds from a failure to the pod that follows it, doubled by each failure, up to the longest (KEP-1329 and
-#: `DefaultJobPodFailureBackOff`, `MaxJobPodFailureBackOff`).
+#: Seconds from a failure to the creation of the next pod; doubled by each failure, up to the limit (KEP-1329,
+#: `DefaultJobPodFailureBackOff` and `MaxJobPodFailureBackOff`).
 _BACKOFF, _LONGEST = 10.0, 600.0
 _ENV = {
     "name": "JOB_COMPLETION_INDEX",
@@ -66,7 +66,8 @@ class Jobs(Workloads):
                 status.pop("startTime", None)
             else:
                 status["startTime"] = clock_text(now)
-        # What is counted is told before it is let go: else it would be counted by nobody.
+        # The status must include a pod before its finalizer is removed; otherwise the pod would never be
+        # counted.
         self.write_status(record, obj, status)
         for pod in ended:
             self._let_go(record, pod)
@@ -113,11 +114,11 @@ class Jobs(Workloads):
         completions = obj["spec"].get("completions")
         succeeded = int(status.get("succeeded", 0))
         if completions is None:
-            # Any one that succeeds says that there is no more to do.
+            # One success means that the work queue is empty.
             return succeeded > 0 and not active
         return succeeded >= int(completions)
 
-    # -- ends
+    # -- completion
 
     def _finish(
         self,
@@ -128,7 +129,7 @@ class Jobs(Workloads):
         ended: list[Pod],
         failure: tuple[str, str] | None,
     ) -> None:
-        """First it is said that it ends and its pods go, then that it has ended."""
+        """Finish the Job in two steps: first the early condition and the deletion of pods, then the final condition."""
         now, conditions = self.store.clock(), status.get("conditions") or []
         early, final = ("FailureTarget", "Failed") if failure else ("SuccessCriteriaMet", "Complete")
         reason, text = failure or ("CompletionsReached", "Reached expected number of succeeded pods")
@@ -202,8 +203,10 @@ class Jobs(Workloads):
         self._make(record, obj, status, active, missing)
 
     def _backs_off(self, record: Record) -> float:
-        """Seconds until a pod may follow the one that failed last, by how many have since the last one that succeeded,
-        of those that are there."""
+        """Return the seconds until the next pod may be created.
+
+        The backoff depends on the number of failed pods since the last success, among those that still exist.
+        """
         pods = [read(each) for each in self.own(record)]
         last = max((_ended_at(pod) for pod in pods if pod.phase == "Succeeded"), default=0.0)
         row = [end for pod in pods if pod.phase == "Failed" and (end := _ended_at(pod)) > last]
@@ -228,18 +231,18 @@ class Jobs(Workloads):
                 return
 
     def _let_go(self, record: Record, pod: Pod) -> None:
-        """It is counted: nothing holds it any more."""
+        """Remove the finalizer of a pod that has been counted."""
         left = [each for each in pod.obj["metadata"].get("finalizers") or () if each != TRACKING]
         self.patch(record, pod.record, {"metadata": {"uid": pod.record.uid, "finalizers": left or None}})
 
     def _drop(self, record: Record, pod: Pod) -> None:
-        """One that is not needed is no failure."""
+        """Delete a pod that is not needed, without counting a failure."""
         self._let_go(record, pod)
         self.delete(record, pod.record)
 
 
 def _number(pod: Object, index: int, hostname: str) -> None:
-    """Have the pod, and its containers, know its index."""
+    """Give the pod and its containers their index."""
     metadata, spec = pod["metadata"], pod["spec"]
     for place in ("labels", "annotations"):
         metadata[place] = {**metadata.get(place, {}), INDEX: str(index)}
@@ -258,7 +261,7 @@ def _is_tracked(pod: Pod) -> bool:
 
 
 def _has_ended(pod: Pod) -> bool:
-    """One that is deleted counts as failed, as it may never come to say so."""
+    """Return whether the pod is counted. A deleted one counts as failed, because it may never report its end."""
     return not pod.is_active
 
 
@@ -278,7 +281,7 @@ def _index(pod: Pod) -> int:
 
 
 def _indexes(text: str) -> set[int]:
-    """Of `1,3-5`."""
+    """Parse indexes such as `1,3-5`."""
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -287,7 +290,7 @@ def _indexes(text: str) -> set[int]:
 
 
 def _ranges(indexes: Iterable[int]) -> str:
-    """`1,3-5`."""
+    """Format indexes as `1,3-5`."""
     runs: list[list[int]] = []
     for each in sorted(indexes):
         if runs and runs[-1][1] == each - 1:
@@ -298,7 +301,7 @@ def _ranges(indexes: Iterable[int]) -> str:
 
 
 def _put(status: Object, field: str, value: Any) -> None:
-    """What is 0 or empty is left out."""
+    """Set a field of the status, or remove it if the value is zero or empty."""
     if value:
         status[field] = value
     else:

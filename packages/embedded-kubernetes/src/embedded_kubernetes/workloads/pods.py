@@ -1,4 +1,4 @@
-"""What controllers read of the pods that they own. Pure."""
+"""Pods as their controllers see them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINAL = ("Succeeded", "Failed")
 
 
 class Pod(NamedTuple):
-    """One pod. Times are seconds since 1970; `ready_since` None for one that is not ready."""
+    """One pod. Times are seconds since 1970. `ready_since` is None if the pod is not ready."""
 
     record: Record
     obj: Object
@@ -27,11 +27,11 @@ class Pod(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether it counts as one that is there (`IsPodActive`)."""
+        """Whether it counts as running or starting (`IsPodActive`)."""
         return self.phase not in FINAL and not self.deleting
 
     def is_available(self, now: float, seconds: float) -> bool:
-        """Whether it has been ready for so long."""
+        """Return whether it has been ready for `seconds`."""
         return self.ready_since is not None and self.ready_since + seconds <= now
 
 
@@ -49,8 +49,11 @@ def read(record: Record) -> Pod:
 
 
 def surplus(pods: list[Pod], count: int) -> list[Pod]:
-    """Those of the active ones that go first (`ActivePodsWithRanks` in pkg/controller/controller_utils.go): without a
-    node, not running, not ready, of lower deletion cost, ready for a shorter time, restarted more often, younger."""
+    """Return the `count` active pods to delete first (`ActivePodsWithRanks` in pkg/controller/controller_utils.go).
+
+    The order is: without a node, not running, not ready, lower deletion cost, ready more recently, more
+    restarts, younger.
+    """
 
     def rank(pod: Pod) -> tuple[bool, int, bool, int, float, int, int]:
         annotations = pod.obj["metadata"].get("annotations") or {}
@@ -76,7 +79,7 @@ def _age(pod: Pod) -> int:
 
 
 def from_template(template: Object, owner: Object, generate: str) -> Object:
-    """A pod as it is to be made."""
+    """Return a pod to create from the template."""
     metadata = template.get("metadata") or {}
     made: Object = {"generateName": generate, "ownerReferences": [owner]}
     for key in ("labels", "annotations"):

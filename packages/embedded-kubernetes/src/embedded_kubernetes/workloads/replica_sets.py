@@ -1,6 +1,6 @@
-"""The ReplicaSet controller (pkg/controller/replicaset): as many pods as are asked for, and how many of them are ready.
+"""The ReplicaSet controller (pkg/controller/replicaset): keeps the desired number of pods and reports their state.
 
-Pods that others made are not adopted.
+Orphaned pods are not adopted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..store import Record
 from .controller import Workloads
 from .pods import Pod, from_template, read, surplus
 
-#: Pods that one look makes or deletes at most (`BurstReplicas`).
+#: The limit of creations or deletions in one reconciliation (`BurstReplicas`).
 _BURST = 500
 
 

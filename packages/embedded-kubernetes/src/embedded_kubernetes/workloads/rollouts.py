@@ -1,4 +1,4 @@
-"""How a Deployment goes from one ReplicaSet to another. Pure, by pkg/controller/deployment."""
+"""Computes the steps of a Deployment's rollout. Pure; follows pkg/controller/deployment."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MOST = "deployment.kubernetes.io/max-replicas"
-#: What kubectl keeps for itself, and revisions, are not the ReplicaSets'.
+#: Annotations that ReplicaSets do not inherit: kubectl's own, and revisions.
 _NOT_COPIED = frozenset((REVISION, DESIRED, MOST, "kubectl.kubernetes.io/last-applied-configuration"))
-#: Letters of generated names, without those that make words.
+#: The alphabet of generated names, without vowels, so that no words occur.
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -51,7 +51,7 @@ def read(record: Record) -> Set:
 
 
 def current(deployment: Object, sets: Iterable[Set]) -> Set | None:
-    """The oldest that has the Deployment's template."""
+    """Return the oldest ReplicaSet with the Deployment's template."""
     wanted = _bare(deployment["spec"]["template"])
     return min(
         (each for each in sets if _bare(each.obj["spec"]["template"]) == wanted),
@@ -67,7 +67,7 @@ def _bare(template: Object) -> Object:
 
 
 def hash_of(template: Object, collisions: int) -> str:
-    """Short, and another for another template."""
+    """Return a short hash of the template."""
     text = orjson.dumps([template, collisions], option=orjson.OPT_SORT_KEYS)
     number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
     letters = []
@@ -78,8 +78,10 @@ def hash_of(template: Object, collisions: int) -> str:
 
 
 def bounds(deployment: Object) -> tuple[int, int]:
-    """How many pods more than asked for there may be, and how many fewer may be available (`ResolveFenceposts`). A
-    share is rounded up for the first, and down for the second; never are both 0."""
+    """Return the numbers of pods that may be surplus and that may be unavailable (`ResolveFenceposts`).
+
+    Percentages are rounded up for the first and down for the second. At least one of both is positive.
+    """
     spec = deployment["spec"]
     strategy = spec.get("strategy") or {}
     if strategy.get("type") != "RollingUpdate":
@@ -100,7 +102,7 @@ def _amount(value: int | str, total: int, *, up: bool) -> int:
 
 
 def grown(deployment: Object, new: Set, sets: Sequence[Set]) -> int:
-    """Replicas of the new one (`NewRSNewReplicas`)."""
+    """Return the new ReplicaSet's replicas (`NewRSNewReplicas`)."""
     replicas = int(deployment["spec"].get("replicas", 1))
     if (deployment["spec"].get("strategy") or {}).get("type") != "RollingUpdate" or new.wanted > replicas:
         return replicas
@@ -109,8 +111,10 @@ def grown(deployment: Object, new: Set, sets: Sequence[Set]) -> int:
 
 
 def shrunk(deployment: Object, new: Set, old: Sequence[Set]) -> dict[str, int]:
-    """Replicas of the old ones that are to have fewer, by name (`reconcileOldReplicaSets`): first those go that are not
-    available, then others, as far as enough stay available; the oldest first."""
+    """Return the replicas of the old ReplicaSets that have to shrink, by name (`reconcileOldReplicaSets`).
+
+    Unavailable pods are removed first, then others while enough stay available; the oldest ReplicaSet first.
+    """
     least = deployment["spec"].get("replicas", 1) - bounds(deployment)[1]
     total = sum(each.wanted for each in (*old, new))
     lacking = new.wanted - new.reports("availableReplicas")
@@ -134,7 +138,7 @@ def shrunk(deployment: Object, new: Set, old: Sequence[Set]) -> dict[str, int]:
 
 
 def annotations_for(deployment: Object, revision: int) -> dict[str, str]:
-    """What a ReplicaSet says of its Deployment."""
+    """Return the annotations that a ReplicaSet has from its Deployment."""
     replicas = deployment["spec"].get("replicas", 1)
     given = deployment["metadata"].get("annotations") or {}
     return {
@@ -146,7 +150,7 @@ def annotations_for(deployment: Object, revision: int) -> dict[str, str]:
 
 
 def is_complete(deployment: Object, status: Object) -> bool:
-    """Whether all pods are new and available, and no old one is left (`DeploymentComplete`)."""
+    """Return whether all pods are new and available, and no old one is left (`DeploymentComplete`)."""
     replicas = deployment["spec"].get("replicas", 1)
     fields = ("updatedReplicas", "replicas", "availableReplicas")
     return all(status.get(field, 0) == replicas for field in fields)

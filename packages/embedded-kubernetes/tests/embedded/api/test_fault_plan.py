@@ -49,7 +49,7 @@ def test_a_plan_is_read_from_yaml_and_from_json_alike(tmp_path: Path) -> None:
     "seed: one\nrules: []" | "f.yaml:1: seed: found 'one'; allowed: a whole number"
     "rules:\n- fault: {drop: {}}\n  probability: 1.5" | 'f.yaml:3: rules[0].probability: found the number 1.5;
         allowed: a number from 0 to 1'
-    "rules:\n- fault: {drop: {}}\n  every: 2\n  probability: .5" | 'f.yaml:3: rules[0].every: stands beside
+    "rules:\n- fault: {drop: {}}\n  every: 2\n  probability: .5" | 'f.yaml:3: rules[0].every: excludes
         probability; allowed: one of the two'
     "rules:\n- fault: {drop: {}}\n  count: 0" | 'f.yaml:3: rules[0].count: found the number 0; allowed: a whole
         number, 1 or more'
@@ -57,10 +57,10 @@ def test_a_plan_is_read_from_yaml_and_from_json_alike(tmp_path: Path) -> None:
         allowed: a whole number from 400 to 599'
     "rules:\n- fault: {hang: {lasts: 5}}" | 'f.yaml:2: rules[0].fault.hang.lasts: found the number 5; allowed: a
         duration such as 500ms, 15s or 5m (did you mean 5s?)'
-    "rules:\n- fault: {close: {}}" | 'f.yaml:2: rules[0].fault.close: says not where; allowed: events or bytes, one
-        of the two'
-    "rules:\n- fault: {stall: {events: 1, bytes: 1}}" | 'f.yaml:2: rules[0].fault.stall: says not where; allowed:
-        events or bytes, one of the two'
+    "rules:\n- fault: {close: {}}" | 'f.yaml:2: rules[0].fault.close: has no position; allowed: exactly one
+        of events and bytes'
+    "rules:\n- fault: {stall: {events: 1, bytes: 1}}" | 'f.yaml:2: rules[0].fault.stall: has no position; allowed:
+        exactly one of events and bytes'
     "rules:\n- fault: {delay: {}}" | 'f.yaml:2: rules[0].fault.delay: delays nothing; allowed: before, after or
         both, above 0s'
     "rules:\n- fault: {hold: {}}" | 'f.yaml:2: rules[0].fault.hold.back: holds nothing back; allowed: a duration
@@ -69,13 +69,13 @@ def test_a_plan_is_read_from_yaml_and_from_json_alike(tmp_path: Path) -> None:
         allowed: create, delete, deletecollection, get, list, patch, update, watch"
     "rules:\n- match:\n    verbs: []\n  fault: {drop: {}}" | 'f.yaml:3: rules[0].match.verbs: is empty, so that
         nothing would match; leave it out for all'
-    "rules:\n- match:\n    verbs: [list]\n  fault: {loseDelete: {}}" | 'f.yaml:3: rules[0].match.verbs: leaves out
-        all that loseDelete strikes; allowed: watch among them'
-    "rules:\n- match:\n    verbs: [watch]\n  fault: {cutBody: {}}" | 'f.yaml:3: rules[0].match.verbs: leaves out
-        all that cutBody strikes; allowed: create or delete or deletecollection or get or list or patch or update
+    "rules:\n- match:\n    verbs: [list]\n  fault: {loseDelete: {}}" | 'f.yaml:3: rules[0].match.verbs: has no verb that
+        loseDelete applies to; allowed: watch among them'
+    "rules:\n- match:\n    verbs: [watch]\n  fault: {cutBody: {}}" | 'f.yaml:3: rules[0].match.verbs: has no verb that
+        cutBody applies to; allowed: create or delete or deletecollection or get or list or patch or update
         among them'
     "rules:\n- match:\n    methods: [POST]\n  fault: {stale: {versions: 1}}" | 'f.yaml:3: rules[0].match.methods:
-        leaves out all that stale strikes; allowed: GET among them'
+        has no method that stale applies to; allowed: GET among them'
     """)
 def test_what_is_wrong_is_told_with_its_place_and_what_is_allowed(text: str, told: str) -> None:
     assert refusal(text) == told

@@ -175,5 +175,5 @@ def test_the_command_tells_what_it_serves_until_a_signal_and_then_exits_0(
     assert cluster.main(arguments(*flags.split(), "--kubeconfig-out", str(tmp_path / "config"))) == 0
     url = json.loads((tmp_path / "config").read_text())["clusters"][0]["cluster"]["server"]
     assert told[0].endswith(" --token TOKEN get nodes")
-    said = f"cluster ready at {url} with 3 nodes and what was loaded (1); try: kubectl --kubeconfig {tmp_path}/config"
+    said = f"cluster ready at {url} with 3 nodes and loaded objects (1); try: kubectl --kubeconfig {tmp_path}/config"
     assert told[1] == f"{said} get nodes"

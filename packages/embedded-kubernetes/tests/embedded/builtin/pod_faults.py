@@ -1,4 +1,4 @@
-"""What may be wrong with a pod, and which fields a real API server names for it (`pod_faults.yaml`)."""
+"""Faults of pods, and the fields that a real API server reports for each (`pod_faults.yaml`)."""
 
 from __future__ import annotations
 

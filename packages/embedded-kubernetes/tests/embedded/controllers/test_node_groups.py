@@ -51,5 +51,5 @@ def test_a_rule_that_is_none_is_refused_by_its_place(rule: str, told: str) -> No
 
 
 def test_two_groups_of_one_name_are_refused() -> None:
-    with pytest.raises(RuleError, match="there is another group named a"):
+    with pytest.raises(RuleError, match="another group is named a"):
         read_rules(["cpu=1,memory=1Gi,name=a", "cpu=2,memory=1Gi,name=a"])

@@ -1,1 +1,1 @@
-"""What Jobs ask plugins for: the hosts of all, known to each pod, and what these need. As Volcano has them. Pure."""
+"""Plugins of Jobs, as Volcano has them: they make the hosts of all pods known to each pod. Pure."""

@@ -1,4 +1,4 @@
-"""`pytorch`, `tensorflow`, `mpi` and `hcclrank`: what these frameworks read to find the other pods of a Job."""
+"""The plugins `pytorch`, `tensorflow`, `mpi` and `hcclrank`: variables by which frameworks find a Job's other pods."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .parts import Body, add_env, add_port, all_containers, containers, host, ho
 _PYTORCH_PORT: Final = 23456
 _TENSORFLOW_PORT: Final = 2222
 _MPI_PORT: Final = 22
-#: Roles of TensorFlow, in the order in which a task that is given for several has one.
+#: Roles of TensorFlow; a task with several roles gets the first of these.
 _ROLES: Final = ("chief", "worker", "ps", "evaluator")
 _RANK: Final = "RANK"
 _RANK_INDEX: Final = "hccl/rankIndex"
 _WAIT_SECONDS: Final = 300
 _WAIT_IMAGE: Final = "busybox:1.36.1"
 
-#: What waits until the master answers; `sh`, and `nc` or a shell that opens sockets.
+#: Waits until the master responds; requires `sh`, and `nc` or a shell that opens sockets.
 _WAIT: Final = """\
 echo "Waiting for master node {host}:{port} to be ready..."
 TIMEOUT={seconds}
@@ -50,7 +50,7 @@ def _task(job: Job, name: str) -> TaskSpec | None:
 
 
 def change_pytorch(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str]) -> None:
-    """Nothing where the Job has no such master."""
+    """Add PyTorch's variables; no-op if the Job has no such master."""
     master, worker = given.get("master", "master"), given.get("worker", "worker")
     first = _task(job, master)
     if first is None:
@@ -83,13 +83,13 @@ def change_pytorch(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[
 def change_tensorflow(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str]) -> None:
     port = number(given.get("port", ""), _TENSORFLOW_PORT)
     if sum(each.replicas for each in tasks_of(job)) == 1 == len(tasks_of(job)):
-        # A pod that is alone is no cluster.
+        # A single pod is no cluster.
         return
     names = {role: given.get(role, role) for role in _ROLES}
     cluster: dict[str, list[str]] = {}
     for role in ("ps", "worker", "chief", "evaluator"):
         found = _task(job, names[role])
-        # A task that is given for two roles has the first.
+        # A task with two roles gets the first.
         if found is not None and found.replicas and names[role] not in [names[each] for each in cluster]:
             cluster[role] = [f"{host(job, found, each)}:{port}" for each in range(found.replicas)]
     kind = next((role for role in _ROLES if names[role] == task.name), task.name)
@@ -117,7 +117,7 @@ def change_mpi(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str,
 
 
 def change_hcclrank(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str]) -> None:
-    """Where pods do not say it themselves, be it by a variable RANK: the masters first, and then the workers."""
+    """Set the rank unless the pod sets it itself or by a variable RANK: masters first, then workers."""
     annotations = pod["metadata"]["annotations"]
     if annotations.get(_RANK_INDEX):
         return

@@ -1,4 +1,4 @@
-"""`env`: tells each pod which of its task it is."""
+"""The plugin `env`: sets each pod's index within its task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent_scheduler.objects.job import Job, TaskSpec
 
 from .parts import Body, add_env, all_containers
 
-#: The second is the name of earlier versions.
+#: The second is the name in earlier versions.
 _INDEX: Final = ("VC_TASK_INDEX", "VK_TASK_INDEX")
 
 

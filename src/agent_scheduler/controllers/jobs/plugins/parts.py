@@ -1,4 +1,4 @@
-"""What plugins have in common: their arguments, hosts of pods, and additions to containers."""
+"""The common parts of plugins: arguments, hosts of pods, and additions to containers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder(_Template).decode
 
 
 def arguments(texts: Iterable[str]) -> dict[str, str]:
-    """Values by name: `--name=value` or `--name value`; one without a value is `true`, as Go's flags are."""
+    """Parse `--name=value` and `--name value`; one without a value is `true`, as Go's flags are."""
     found: dict[str, str] = {}
     name = ""
     for text in texts:
@@ -52,22 +52,22 @@ def number(text: str, otherwise: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _names(template: bytes) -> _Names:
-    """Raises msgspec.ValidationError for a template of no pod."""
+    """Parse a template. Raises msgspec.ValidationError if it is invalid."""
     return _decode(template).spec or _Names()
 
 
 def hostname(job: Job, task: TaskSpec, index: int) -> str:
-    """That of its template, which all pods of the task then have; else the name of the pod."""
+    """Return the host name in the template, which all pods of the task share; else the pod's name."""
     return _names(bytes(task.template)).hostname or pod_name(job, task, index)
 
 
 def host(job: Job, task: TaskSpec, index: int) -> str:
-    """By which the others find a pod of a Job with the plugin svc."""
+    """Return the host by which others reach a pod of a Job with the plugin svc."""
     return f"{hostname(job, task, index)}.{_names(bytes(task.template)).subdomain or job.metadata.name}"
 
 
 def indices(task: TaskSpec) -> range:
-    """Of the pods of a task that differ in their host: the first alone where the template names one host for all."""
+    """Return the indices of pods with different hosts: only the first if the template names one host for all."""
     return range(min(task.replicas, 1) if _names(bytes(task.template)).hostname else task.replicas)
 
 
@@ -80,7 +80,7 @@ def containers(pod: Body) -> list[Body]:
 
 
 def all_containers(pod: Body) -> Iterator[Body]:
-    """Init containers are among them."""
+    """Yield init containers and containers."""
     yield from pod["spec"].get("initContainers") or ()
     yield from containers(pod)
 
@@ -90,7 +90,7 @@ def add_env(container: Body, *entries: Body) -> None:
 
 
 def add_port(container: Body, name: str, port: int) -> None:
-    """Unless it has one of that number."""
+    """Add the port unless the container has one of that number."""
     ports = container.get("ports") or []
     if all(each.get("containerPort") != port for each in ports):
         container["ports"] = [*ports, {"name": name, "containerPort": port}]

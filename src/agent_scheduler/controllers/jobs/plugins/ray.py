@@ -1,4 +1,4 @@
-"""`ray`: starts a Ray cluster, in containers of these names that have no command, and makes a service for its head."""
+"""The plugin `ray`: sets the commands that start a Ray cluster, and creates a service for its head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins by the name that a Job has for them."""
+"""The plugins by their names in Jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Objects = Callable[[Job, dict[str, str]], list[Body]]
 
 
 class Plugin(NamedTuple):
-    """`change` adds to a pod that is to be made, `objects` are those that the Job's pods need, complete."""
+    """A plugin: `change` modifies a pod to create, `objects` returns the complete objects that the Job's pods need."""
 
     change: Change
     objects: Objects
@@ -37,18 +37,18 @@ PLUGINS: Final[dict[str, Plugin]] = {
 
 
 def of_job(job: Job) -> list[tuple[str, Plugin, dict[str, str]]]:
-    """Those that it asks for, with their arguments, in the order in which they change pods."""
+    """Return the Job's plugins with their arguments, in the order in which they change pods."""
     asked = job.spec.plugins or {}
     return [(name, each, arguments(asked[name] or ())) for name, each in PLUGINS.items() if name in asked]
 
 
 def unknown(job: Job, known: Collection[str]) -> list[str]:
-    """Plugins that it asks for and that are not among `known`."""
+    """Return the Job's plugins that are not in `known`."""
     return sorted((job.spec.plugins or {}).keys() - set(known))
 
 
 def changed(job: Job, task: TaskSpec, index: int, pod: dict[str, Any]) -> dict[str, Any]:
-    """A pod with what the Job's plugins add to it."""
+    """Apply the Job's plugins to a pod."""
     for _, plugin, given in of_job(job):
         plugin.change(job, task, index, pod, given)
     return pod

@@ -1,7 +1,7 @@
-"""`ssh`: one key for all pods of a Job, by which each gets into the others.
+"""The plugin `ssh`: one key pair for all pods of a Job, which lets each log in to the others.
 
-Its Secret is made with a new pair of keys; whoever finds it renews no more than the hosts in it. As what may write
-Secrets may do much harm, it is only there where it is switched on.
+Its Secret is created with a new key pair; later updates change only the hosts. Since write access to Secrets is
+dangerous, the plugin exists only if it is enabled.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .parts import Body, add_mount, add_volume, all_containers, host, hostname, 
 
 _HOME: Final = "/root/.ssh"
 FILES: Final = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
-#: Where sshd listens, if no other port is given.
+#: The port of sshd if no other is given.
 _PORT: Final = 22
 _LAST_PORT: Final = 65535
-#: Of the files, where they belong to root.
+#: The mode of the files if they are in root's home.
 _MODE: Final = 0o600
 
 
 class KeyPair(NamedTuple):
-    """As OpenSSH writes them."""
+    """The keys in OpenSSH's format."""
 
     private: str
     public: str
@@ -45,7 +45,7 @@ def change(job: Job, task: TaskSpec, index: int, pod: Body, given: dict[str, str
 
 
 def objects(job: Job, given: dict[str, str]) -> list[Body]:
-    """Without keys: `with_keys` adds them where there is no such Secret."""
+    """Return the Secret without keys; `with_keys` adds them if the Secret does not exist."""
     port = number(given.get("ssh-port", ""), _PORT)
     lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
     for task, index in ((each, index) for each in tasks_of(job) for index in indices(each)):
@@ -70,7 +70,7 @@ def objects(job: Job, given: dict[str, str]) -> list[Body]:
 
 
 def with_keys(body: Body, keys: KeyPair) -> Body:
-    """The Secret as it is made first."""
+    """Return the Secret to create first."""
     files = {"id_rsa": keys.private, "id_rsa.pub": keys.public, "authorized_keys": keys.public}
     return {**body, "data": {**body["data"], **{name: _encoded(text) for name, text in files.items()}}}
 

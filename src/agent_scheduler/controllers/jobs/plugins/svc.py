@@ -1,4 +1,4 @@
-"""`svc`: a name for each pod of a Job, the names of all in a ConfigMap, and no traffic but among them."""
+"""The plugin `svc`: host names of pods, a ConfigMap of them, and a NetworkPolicy that admits only the Job's pods."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _map_name(job: Job) -> str:
 
 
 def _name(task: TaskSpec) -> str:
-    """Of a task, as keys of the ConfigMap and variables have it."""
+    """Return a task's name as used in keys of the ConfigMap and in variables."""
     return task.name.replace("-", "_")
 
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import GROUP_OF_PODS, INQUEUE, PENDING
 
-from ...gangs.group import needed
 from ...quotas.accounts import Refusal
 from ...quotas.vector import EMPTY, Total, Vector, add_to, at_least, in_order
-from ...state.asks import Ask, turn_in_gang, turn_of_group
+from ...state.asks import Ask, needed, turn_in_gang, turn_of_group
 from ...state.promises import Promises
 from ..demand import admitted_minimum, record_refusal
 from ..model import READY, Job, TaskStatus
