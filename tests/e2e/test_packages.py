@@ -1,4 +1,4 @@
-"""embedded-kubernetes is installed alone into an empty environment, and its tests pass there."""
+"""Each distribution builds from its sources, and the tests of embedded-kubernetes pass in an environment of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from requirements.locks import FOLDER, read
 from tests.support.needed import need
-from tests.support.places import APIMACHINERY, EMBEDDED
+from tests.support.places import APIMACHINERY, BENCH, EMBEDDED, ROOT
 
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(900)]
 
@@ -50,6 +51,24 @@ def python(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run(found, *words, "embedded-kubernetes[test]", folder=folder)
     need(done.returncode == 0, f"pip gets no packages here: {done.stderr[-300:]}")
     return found
+
+
+@pytest.mark.parametrize("package", [ROOT, APIMACHINERY, EMBEDDED, BENCH], ids=lambda folder: folder.name)
+def test_a_source_distribution_builds_the_wheel_that_the_repository_builds(
+    package: Path, tmp_path: Path
+) -> None:
+    build = (sys.executable, "-m", "hatchling", "build")
+    done = run(*build, "-d", tmp_path, folder=package)
+    assert done.returncode == 0, done.stderr
+    (source,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    done = run(
+        *build, "-t", "wheel", "-d", tmp_path / "again", folder=tmp_path / source.name.removesuffix(".tar.gz")
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
 def test_its_tests_pass_without_anything_else_of_this_repository(python: Path, tmp_path: Path) -> None:

@@ -65,5 +65,6 @@ def test_each_says_who_uses_it_and_under_which_licence() -> None:
     for folder in FOLDERS:
         about = project(folder)["project"]
         assert about["license"] == "Apache-2.0"
+        assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
         assert about["requires-python"] == project(ROOT)["project"]["requires-python"]
         assert (folder / about["readme"]).read_text().startswith("# ")
