@@ -23,7 +23,7 @@ def test_the_wheel_carries_what_is_read_in_a_checkout() -> None:
     project = (BENCH / "pyproject.toml").read_text()
     files = [*install.files(install.SCHEDULER), *install.files(install.CONTROLLERS)]
     for name in {*files, *KINDS, *BATCH_KINDS, CRD}:
-        assert f'"../config/{name}" = "bench/harness/config/{name}"' in project
+        assert f'"config/{name}" = "bench/harness/config/{name}"' in project
         assert manifest_file(name) == ROOT / "config" / name
 
 
