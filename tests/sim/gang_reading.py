@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 
 from .api import FINAL, Json, node_of
 from .gang_load import GROUP_NAME, NAME, NATIVE, QUEUE_NAME, ROLE

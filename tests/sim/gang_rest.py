@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from embedded_kubernetes.device_driver import DRIVER
 from tests.decisions.plain.gpu_share import asked
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from agent_scheduler.objects.quantity import text_of
+from apimachinery.quantity import text_of
 
 from ..quotas.book import QuotaBook
 from ..quotas.vector import CPU, MEMORY, PODS, Vector, in_ledger_units
