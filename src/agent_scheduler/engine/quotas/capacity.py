@@ -67,7 +67,7 @@ class CapacityAccounts:
         hierarchy: bool = False,
         ancestor_reclaim_level: int = 0,
     ) -> None:
-        """Open the accounts; `others` is the usage of pods outside of jobs, in queues that may be missing or no leaf."""
+        """Open the accounts; `others` is the usage of pods outside of jobs, in any queues, even missing ones."""
         self.tree = tree
         self.hierarchy = hierarchy
         self.ancestor_reclaim_level = ancestor_reclaim_level if hierarchy else 0
