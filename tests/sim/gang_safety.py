@@ -120,6 +120,13 @@ class SeenGangs:
         }
         return read.is_open(queues.get(queue)) and not read.is_above(empty, queues, read.requests(pod))
 
+    def is_kept_until_its_group_is_seen(self, pod: Json) -> bool:
+        """Whether the pod counts in its queue though the process knows no such group, as there is one in the store."""
+        name = read.gang_of(pod)
+        is_unseen = bool(name) and self._known is not None and self.group(name) is None
+        counts = self.fast_path.ledger.usage.book.entry(uid_of(pod)) is not None
+        return is_unseen and counts and name in self._safety.cluster.groups()
+
     def holds(self, names: list[str], queues: Mapping[str, Json]) -> dict[str, Counter[str]]:
         """What the pods of these queues, and of those below them, have been given."""
         placed = filter(None, map(self.pod, self.fast_path.ledger.placements))

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
 from ..quotas.turns import Turn, number_of, turn
-from ..quotas.vector import Total, Vector, add_to, rest, take_from
+from ..quotas.vector import EMPTY, Total, Vector, add_to, rest, take_from
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -20,7 +20,8 @@ class Ask(NamedTuple):
 
     `wanted`: what it needs to run. `members`: its pods, those that have ended, too; what they hold of the queue is not
     wanted once more. `turn`: when its turn is, among those of others and of pods. `complete`: whether it has its
-    minimum of members. `voted`: whether a session has found that nothing but its queue would keep it out.
+    minimum of members. `voted`: whether a session has found that nothing but its queue would keep it out. `lacks`: of
+    one that stands in line, what of `wanted` its members did not hold when it came there.
     """
 
     key: GroupKey
@@ -30,6 +31,7 @@ class Ask(NamedTuple):
     turn: Turn
     complete: bool = True
     voted: bool = True
+    lacks: Vector = EMPTY
 
 
 def needed(
