@@ -121,7 +121,7 @@ class SeenGangs:
         return read.is_open(queues.get(queue)) and not read.is_above(empty, queues, read.requests(pod))
 
     def is_kept_until_its_group_is_seen(self, pod: Json) -> bool:
-        """Whether the pod counts in its queue though the process knows no such group, as there is one in the store."""
+        """Return whether the pod counts in its queue although the process has not observed its group, which exists."""
         name = read.gang_of(pod)
         is_unseen = bool(name) and self._known is not None and self.group(name) is None
         counts = self.fast_path.ledger.usage.book.entry(uid_of(pod)) is not None

@@ -29,6 +29,7 @@ from .kinds import GangSafety, Process, World
 from .rules import is_ready, readable
 from .shard_load import LEASE_NAMESPACE
 from .shard_map import ShardMap, view
+from .states import SHARD_FULL
 
 #: How many members of a gang have claims, and how many it needs.
 _CLAIMS = re.compile(r"(\d+) Pipelined.*?(\d+) minAvailable")
@@ -459,7 +460,7 @@ class SharedGates(Judge):
         if fast_path is None or fast_path.outside is None or reason not in ("Unschedulable", "NodeShardFull"):
             return
         if reason == "NodeShardFull":
-            self._reached("shard full, and others not")
+            self._reached(SHARD_FULL)
         of_session = pod.scheduler_name == BATCH
         answers = self._found_by_session if of_session else self._found
         found = answers.get(process.identity, {}).get(pod.uid)

@@ -39,7 +39,7 @@ from .nemesis import workers
 from .queue_rest import UNWRITTEN, check_restarts, check_words, until_nobody_rests
 from .rules import Rules, cluster_of, is_ready, readable, refusal, rules_of
 from .shard_rest import check_planned, check_still, unsettled, until_divided, until_handed_over
-from .states import samples
+from .states import SHARD_FULL, samples
 
 #: A pod that waits, and the node on which it fits.
 Unbound = tuple[Json, str]
@@ -278,13 +278,23 @@ async def come_to_rest(world: World) -> None:
 
 async def _check_unwritten(world: World) -> None:
     """For a while nothing is written but leases, by nobody of ours, in a cluster in which nothing happens. How often
-    something was said is told when that is over, and a pod may say something else when the flush has it tried again."""
+    something was said is told when that is over, and a pod may say something else when the flush has it tried again.
+
+    A cluster does not come to rest in which a gang lacks room in its NodeShard alone and an autoscaler removes the
+    shard's idle nodes: without these the whole cluster lacks room, so that the gang asks for nodes again
+    (docs/sharding.md#modes).
+    """
     deadline, moves = world.loop.time() + _FLUSHED, 0
     while True:
         written, before, given = len(world.writes), _positions(world), _nodes_given(world)
+        added, full = _nodes_added(world), world.states.seen[SHARD_FULL]
         await asyncio.sleep(UNWRITTEN)
         found = world.writes[written:]
-        if moves < _MOVES and (before != _positions(world) or given != _nodes_given(world)):
+        if added < _nodes_added(world) and full < world.states.seen[SHARD_FULL]:
+            if world.loop.time() >= deadline:
+                world.states.reached("nodes of a full shard come and go")
+                return
+        elif moves < _MOVES and (before != _positions(world) or given != _nodes_given(world)):
             moves += 1
         elif not found or world.loop.time() >= deadline:
             break
@@ -327,6 +337,11 @@ def _nodes_given(world: World) -> int:
     """How often the operator who gives an autoscaler's nodes to shards has done so."""
     operator = None if world.gates is None else world.gates.operator
     return 0 if operator is None else operator.writes
+
+
+def _nodes_added(world: World) -> int:
+    """How many nodes an autoscaler has added."""
+    return 0 if world.gates is None else world.gates.autoscaler._numbers.total()
 
 
 def _positions(world: World) -> dict[str, tuple[str | bool, ...]]:

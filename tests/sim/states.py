@@ -46,6 +46,8 @@ _PARTS = {
 }
 #: What an event that woke somebody begins with -> what it says.
 _EVENTS = {"AssignedPodDelete": "an event", "ResourceSlice": "a slice", "DeviceClass": "a class"}
+#: A pod has said `NodeShardFull`.
+SHARD_FULL = "shard full, and others not"
 _TOLD = ("agent_scheduler_lists", "agent_scheduler_watch_steps", "agent_scheduler_events")
 #: What the runs of all scenarios must have reached between them.
 WANTED = (
@@ -90,7 +92,7 @@ WANTED = (
     *("gang of Kubernetes' own let past", "gang of Kubernetes' own behind its gate at rest"),
     # Of `gates-shards`.
     *("gate of another process's pod removed", "gates taken over", "node moved while room is reserved"),
-    *("shard full, and others not", "turn to remove gates lost while a gate was to go"),
+    *(SHARD_FULL, "turn to remove gates lost while a gate was to go"),
     # Of `jobs`.
     *(f"job {phase}" for phase in ("Running", "Restarting", "Aborted", "Completed", "Failed", "Terminated")),
     *("pod of a later stage begins", "pod of a later stage stands by"),

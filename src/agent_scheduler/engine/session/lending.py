@@ -47,9 +47,11 @@ def wanted_next(session: Session, job: Job) -> Sequence[Task]:
         for task in job.by_status[TaskStatus.PENDING].values()
         if not task.best_effort and (not task.gated or task.only_queue_gate)
     ]
-    # Before members behind the gate of their queue come those without a gate: their room in the queue is kept for them.
+    # Members without a gate come before members behind the gate of their queue, and of both those for which room in the
+    # queue is kept: the queue may refuse the others.
     pending = sorted(
-        tiers.in_pending_order(job, may_be_lent), key=lambda task: (task.pod.stands_by, task.gated)
+        tiers.in_pending_order(job, may_be_lent),
+        key=lambda task: (task.pod.stands_by, task.gated, not session.is_kept_for(task)),
     )
     if tiers.job_ready(job):
         sub_job = pending[0].sub_job if pending else None

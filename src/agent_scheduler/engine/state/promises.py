@@ -398,8 +398,11 @@ class Promises:
         return name in self._asking
 
     def let_in(self, names: Iterable[str]) -> list[str]:
-        """Their queue has room for the groups that wait under these names. Those whose members hold less than when they
-        came to stand in line lack more than that, and go on waiting; returns the queues of these."""
+        """Admit the groups that wait under these names, for which their queues have room.
+
+        A group whose members hold less than when it was put in line needs more room, and keeps waiting. Return the
+        queues of such groups, where others may have the room.
+        """
         queues = []
         for name in names:
             ask = self._asking[name]
@@ -464,8 +467,8 @@ class Promises:
         self._usage.gated.group_changed(key)
 
     def _of(self, pod: PodInfo) -> Vector:
-        """What of its group's promise the pod has used up: what it holds of its queue, or held when it ran, or before
-        it gave that back."""
+        """Return what the pod has used of its group's promise: what it holds in its queue, or held when it ran, or
+        before its reservation ended."""
         entry = self._usage.book.entry(pod.uid)
         if entry is not None:
             return entry.vector
@@ -473,7 +476,8 @@ class Promises:
         return self._usage.vector(pod) if held else EMPTY
 
     def _held(self, members: Iterable[PodInfo]) -> Vector:
-        """What of its minimum a group needs no more room for. A member that gave its room back needs that again."""
+        """Return the part of a group's needs for which its queue needs no more room. A member whose reservation ended
+        needs room again."""
         total: Total = {}
         for pod in members:
             if pod.uid not in self._usage.gated.given_back or self._usage.book.entry(pod.uid) is not None:

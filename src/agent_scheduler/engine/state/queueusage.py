@@ -66,8 +66,8 @@ class QueueUsage:
         self._namespaces: dict[str, str] = {}
         #: Group of Volcano's -> the queue that it names, of those that are known.
         self._groups: dict[GroupKey, str] = {}
-        #: Groups of Volcano's that are not known yet, and that pods with room in their queue have come to name: the
-        #: podgroup controller makes a group first, but another watch tells of it.
+        #: Groups of Volcano that have not been observed yet and that pods with room in their queue name by now. The
+        #: podgroup controller creates a group before it names it in a pod, but another watch delivers it.
         self._expected: set[GroupKey] = set()
         #: Groups of Kubernetes' own that are known.
         self._native: set[GroupKey] = set()
@@ -317,7 +317,7 @@ class QueueUsage:
             self.on_room([pod.uid])
 
     def _expect_group(self, pod: PodInfo) -> None:
-        """A pod with room that comes to name a group keeps the room until the group is seen: others would have it."""
+        """Keep the room of a pod that has come to name a group until the group is observed, or other pods take it."""
         before = self.gated.reserved.get(pod.uid) or self.kept.pods.get(pod.uid)
         group = pod.batch.group if pod.batch is not None else None
         if before is None or group is None or group in self._groups:

@@ -445,7 +445,7 @@ def test_a_pod_that_changes_its_group_counts_for_the_new_one_alone() -> None:
 
 
 def test_a_pod_that_comes_to_name_a_group_keeps_its_room_until_that_is_deleted() -> None:
-    """The podgroup controller has made the group, and the watch of groups does not tell of it yet."""
+    """The podgroup controller has created the group, and the watch of groups has not delivered it yet."""
     world = Gates(queue("q", "1"))
     world.usage.batch_schedulers, key = ("volcano",), GroupKey("team", "g")
     world.see(gated("a", scheduler="volcano"), gated("b"))

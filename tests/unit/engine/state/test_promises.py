@@ -370,7 +370,7 @@ def test_a_member_is_let_past_with_what_its_group_was_promised_when_others_have_
 
 @pytest.mark.parametrize("cpu", [3, 4])
 def test_a_group_whose_members_gave_their_room_back_needs_that_again_to_be_let_in(cpu: int) -> None:
-    """Else one that its queue never holds would keep what others wait for; and one that has come to be too large."""
+    """Otherwise a group that is too large for its queue, or has become so, would keep room for which others wait."""
     world = Groups(queue("q", "3"))
     members = with_gates(gated("m-1", group="g")), with_gates(gated("m-2", group="g"))
     world.made(group("g"))
