@@ -70,6 +70,8 @@ class _Job:
     restarted: dict[int, int] = field(default_factory=dict)
     #: Its pods by name.
     pods: dict[str, Json] = field(default_factory=dict)
+    #: UIDs of its pods -> the version that it had when they were made.
+    made_in: dict[str, int] = field(default_factory=dict)
 
     def comes_to(self, job: Json, time: float) -> None:
         """It is as `job` says. A version that it had before the store went back it may come to otherwise now."""
@@ -93,7 +95,9 @@ class _Job:
         since = self.restarted[version]
 
         def counts(pod: Json) -> bool:
-            return read.version_of(pod) >= (since if read.is_kept(pod) else version)
+            if read.is_kept(pod):
+                return max(read.version_of(pod), self.made_in.get(uid_of(pod), 0)) >= since
+            return read.version_of(pod) >= version
 
         return list(filter(counts, pods))
 
@@ -222,6 +226,7 @@ class JobSafety(Judge):
         job = self._jobs.get(read.owner(pod))
         if job is not None:
             job.pods[name_of(pod)] = pod
+            job.made_in.setdefault(uid_of(pod), read.version(job.now))
             job.look()
 
     def _judge_made(self, job: _Job, pod: Json) -> None:
