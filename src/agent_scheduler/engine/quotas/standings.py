@@ -44,7 +44,13 @@ _GROUP: Final = "group"
 
 MOVES: Final = (
     Move(_GROUP, None, State.WAITS, "It is made, or its phase is Pending."),
-    Move(_GROUP, None, State.PROMISED, "It is seen in phase Inqueue: an earlier process has let it in. One that says QueueFull waits for its room."),
+    Move(
+        _GROUP,
+        None,
+        State.PROMISED,
+        "It is seen in phase Inqueue: an earlier process has let it in. One that says QueueFull waits for its "
+        "room.",
+    ),
     Move(
         _GROUP,
         State.WAITS,

@@ -135,7 +135,13 @@ class Promises:
         changed = before is None or before[1] != phase
         if not changed:
             return
-        if phase == INQUEUE or (phase in _BEGUN and group.waiting_roles):
+        begun = phase in _BEGUN and bool(group.waiting_roles)
+        if begun:
+            # It keeps for its stages what a new process would find.
+            self._end(key)
+            self._adopt(key, group, queue, members)
+            self._usage.call()
+        elif phase == INQUEUE:
             if promise is None:
                 self._adopt(key, group, queue, members)
         elif before is not None and (before[1] == INQUEUE or phase not in NOT_LET_IN):

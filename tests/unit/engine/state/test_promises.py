@@ -227,6 +227,19 @@ def test_a_new_process_finds_what_was_promised(phase: str, roles: str, kept: int
     assert world.cpu("q") == 0
 
 
+def test_a_group_that_runs_keeps_for_its_stages_what_a_new_process_would_find() -> None:
+    """A session had found more members than it needs, and it comes to run."""
+    world = Groups(queue("q", "4"))
+    world.made(group("g"))
+    world.ask(*[ask("g", cpu=3)])
+    assert world.cpu("q") == 3
+    runs = group("g", "Running", annotations={"agent-scheduler.io/waiting-roles": "b"})
+    world.made(runs)
+    assert world.cpu("q") == 2
+    world.promises.read_anew([(runs, ())])
+    assert world.cpu("q") == 2
+
+
 def test_a_new_process_goes_by_members_that_are_seen_after_their_group() -> None:
     """Of a group that says less than its members ask for."""
     world = Groups(queue("q", "4"))
