@@ -46,6 +46,8 @@ _PARTS = {
 }
 #: What an event that woke somebody begins with -> what it says.
 _EVENTS = {"AssignedPodDelete": "an event", "ResourceSlice": "a slice", "DeviceClass": "a class"}
+#: A pod has said `NodeShardFull`.
+SHARD_FULL = "shard full, and others not"
 _TOLD = ("agent_scheduler_lists", "agent_scheduler_watch_steps", "agent_scheduler_events")
 #: What the runs of all scenarios must have reached between them.
 WANTED = (
@@ -81,7 +83,7 @@ WANTED = (
     "crash between status of a group and answer",
     # Of `gates`, `gates-slow` and `gates-native`.
     *("scale-up triggered", "pod waits behind its gate at rest", "pod came without its gate"),
-    "held pod told",
+    "held pod reported",
     *("gate of a pod that asks for none", "crash between decision and removal of a gate"),
     *("crash between removal of a gate and answer", "queue changed as a gate was to go"),
     "queue changed between removal of a gate and bind",
@@ -90,7 +92,7 @@ WANTED = (
     *("gang of Kubernetes' own let past", "gang of Kubernetes' own behind its gate at rest"),
     # Of `gates-shards`.
     *("gate of another process's pod removed", "gates taken over", "node moved while room is reserved"),
-    *("shard full, and others not", "turn to remove gates lost while a gate was to go"),
+    *(SHARD_FULL, "turn to remove gates lost while a gate was to go"),
     # Of `jobs`.
     *(f"job {phase}" for phase in ("Running", "Restarting", "Aborted", "Completed", "Failed", "Terminated")),
     *("pod of a later stage begins", "pod of a later stage stands by"),

@@ -172,6 +172,11 @@ class QuotaBook:
 
     # -- questions
 
+    def is_kept(self, uid: str) -> bool:
+        """Return whether room is kept for the pod, which has no node."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.standing in KEPT
+
     def shortfall(self, queue: str, wanted: Vector, uid: str = "", group: str = "") -> Shortfall | None:
         """The first queue, from `queue` up to the root, that cannot hold `wanted` more; None if all can.
 

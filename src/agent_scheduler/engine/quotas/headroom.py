@@ -124,11 +124,6 @@ class Headroom:
         taken = self._promised.get(group, EMPTY)
         return part_of(minus(entry.vector, taken), wanted)
 
-    def is_kept(self, uid: str) -> bool:
-        """Whether room is kept for the pod, which has no node."""
-        entry = self._entries.get(uid)
-        return entry is not None and entry.standing in KEPT
-
     def limits(self, queue: str) -> bool:
         """Whether there is anything that the queue or one above it would refuse."""
         at = self._queues.get(queue)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from agent_scheduler.objects.quantity import QuantityError, milli_value, text_of, value
+from apimachinery.quantity import QuantityError, milli_value, text_of, value
 
 Vector = Mapping[str, float]
 #: A vector that its owner changes.

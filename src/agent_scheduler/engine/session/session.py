@@ -228,6 +228,10 @@ class Session:
         """Whether queues are asked for what they declare, beside Volcano's plugins, and waiting is told accordingly."""
         return self._book is not None
 
+    def is_kept_for(self, task: Task) -> bool:
+        """Return whether room in its queue is kept for the task, which has no node."""
+        return self._book is not None and self._book.is_kept(task.uid)
+
     @property
     def let_in_late(self) -> bool:
         """Whether jobs with pods were let into their queues when other actions, which have not looked at them, were

@@ -263,11 +263,11 @@ def _held_by_queue(session: Session, job: Job, headroom: Headroom) -> Mapping[st
         # Some are above the minimum: always the same, or their conditions would change with each session.
         waiting = session.tiers.in_task_order(waiting)
         # For whom room is kept need nobody else's.
-        waiting = sorted(waiting, key=lambda task: not headroom.is_kept(task.uid))
+        waiting = sorted(waiting, key=lambda task: not session.is_kept_for(task))
     first, others = _needed(job, waiting)
     # Members that lack others take no room from who waits behind them, but what is reserved for them.
-    taking = [task for task in first if headroom.is_kept(task.uid)] if _lacks_members(job) else first
-    kept = [task for task in others if headroom.is_kept(task.uid)]
+    taking = [task for task in first if session.is_kept_for(task)] if _lacks_members(job) else first
+    kept = [task for task in others if session.is_kept_for(task)]
     wanted = _wanted(job, taking, kept)
     short = headroom.take(job.queue, wanted, [task.uid for task in taking], job.uid)
     if short is not None:

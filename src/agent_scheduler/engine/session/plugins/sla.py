@@ -11,7 +11,7 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_scheduler.objects.durations import parse_duration
+from apimachinery.durations import parse_duration
 
 from ..conf import PluginOption
 from ..hooks import ABSTAIN, PERMIT, Hooks
