@@ -281,7 +281,7 @@ class Promises:
     def _stand(self, ask: Ask, wanted: Vector) -> None:
         name, usage = _line_name(ask.key), self._usage
         known = self._asking.get(name)
-        self._asking[name] = ask
+        self._asking[name] = ask._replace(lacks=wanted)
         usage.waiting.add(name, {ask.queue: wanted}, ask.turn._replace(uid=name))
         if known is None or known.queue != ask.queue:
             # Its gated members are told what they wait for.
@@ -290,7 +290,7 @@ class Promises:
     def _adjust(self, ask: Ask, promise: Promise) -> bool:
         """Whether a group that is let in is to ask anew."""
         promise.complete = ask.complete
-        left = rest(ask.wanted, promise.total)
+        left = rest(ask.wanted, self._held(ask.members))
         headroom = self._usage.book.headroom()
         if not is_empty(left) and headroom.shortfall(ask.queue, left, (), ask.key.text) is not None:
             self.end(ask.key)
@@ -397,12 +397,24 @@ class Promises:
         """Whether a group waits under this name."""
         return name in self._asking
 
-    def let_in(self, names: Iterable[str]) -> None:
-        """Their queue has room for the groups that wait under these names."""
+    def let_in(self, names: Iterable[str]) -> list[str]:
+        """Admit the groups that wait under these names, for which their queues have room.
+
+        A group whose members hold less than when it was put in line needs more room, and keeps waiting. Return the
+        queues of such groups, where others may have the room.
+        """
+        queues = []
         for name in names:
-            ask = self._asking.pop(name)
-            self._promise(ask)
-            self.on_let_in(ask.key)
+            ask = self._asking[name]
+            lacks = rest(ask.wanted, self._held(ask.members))
+            if is_empty(rest(lacks, ask.lacks)):
+                del self._asking[name]
+                self._promise(ask)
+                self.on_let_in(ask.key)
+            else:
+                self._stand(ask, lacks)
+                queues.append(ask.queue)
+        return queues
 
     def step_aside(self) -> list[Ask]:
         """All leave the line, and are to `come_again`."""
@@ -455,7 +467,8 @@ class Promises:
         self._usage.gated.group_changed(key)
 
     def _of(self, pod: PodInfo) -> Vector:
-        """What the pod holds of its queue, or held when it ran, or before it gave that back."""
+        """Return what the pod has used of its group's promise: what it holds in its queue, or held when it ran, or
+        before its reservation ended."""
         entry = self._usage.book.entry(pod.uid)
         if entry is not None:
             return entry.vector
@@ -463,9 +476,12 @@ class Promises:
         return self._usage.vector(pod) if held else EMPTY
 
     def _held(self, members: Iterable[PodInfo]) -> Vector:
+        """Return the part of a group's needs for which its queue needs no more room. A member whose reservation ended
+        needs room again."""
         total: Total = {}
         for pod in members:
-            add_to(total, self._of(pod))
+            if pod.uid not in self._usage.gated.given_back or self._usage.book.entry(pod.uid) is not None:
+                add_to(total, self._of(pod))
         return total
 
     def _count(self, key: GroupKey, promise: Promise) -> None:

@@ -368,6 +368,25 @@ def test_a_member_is_let_past_with_what_its_group_was_promised_when_others_have_
     assert world.let == ["m-2", "late"]
 
 
+@pytest.mark.parametrize("cpu", [3, 4])
+def test_a_group_whose_members_gave_their_room_back_needs_that_again_to_be_let_in(cpu: int) -> None:
+    """Otherwise a group that is too large for its queue, or has become so, would keep room for which others wait."""
+    world = Groups(queue("q", "3"))
+    members = with_gates(gated("m-1", group="g")), with_gates(gated("m-2", group="g"))
+    world.made(group("g"))
+    world.see(*members)
+    world.ask(ask("g", *members, cpu=cpu))
+    fits = cpu == 3
+    assert world.let_in() == (["g"] if fits else [])
+    for member in members:
+        world.gated.give_back(member.uid, "too long")
+    world.usage.set_queue(queue("q", "2"))
+    world.see(gated("late", cpu="2"))
+    assert world.let == ([] if fits else ["late"])
+    world.ask(ask("g", *members, cpu=cpu))
+    assert world.let_in() == [] and world.let == ["late"]
+
+
 def test_room_is_kept_for_pods_for_which_others_leave_and_what_a_gate_reserved_stays() -> None:
     world = Groups(queue("q", "2"))
     world.ledger.set_pod(pod("low", "q", cpu="2"), "n")
