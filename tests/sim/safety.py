@@ -16,7 +16,7 @@ from typing import Any
 from agent_scheduler.engine.queueing.places import Place
 from agent_scheduler.engine.state.recount import contradictions
 from agent_scheduler.fastpath.scheduler import FastPath
-from agent_scheduler.objects.quantity import resource_value
+from apimachinery.quantity import resource_value
 from embedded_kubernetes.store import Event, Record
 from tests.decisions.plain.node_ports import HostPort, conflict, host_ports
 from tests.decisions.plain.requests import amounts as plain_requests

@@ -83,7 +83,7 @@ WANTED = (
     "crash between status of a group and answer",
     # Of `gates`, `gates-slow` and `gates-native`.
     *("scale-up triggered", "pod waits behind its gate at rest", "pod came without its gate"),
-    "held pod told",
+    "held pod reported",
     *("gate of a pod that asks for none", "crash between decision and removal of a gate"),
     *("crash between removal of a gate and answer", "queue changed as a gate was to go"),
     "queue changed between removal of a gate and bind",

@@ -460,7 +460,7 @@ _WIDE: dict[str, dict[str, Make]] = {
         "tests.sim.gate_safety.GateSafety.look_inside": gives(None),
         "tests.sim.gate_safety.GateSafety._refuses": gives(""),
     },
-    "S34 gates-shards with pod_deleted, webhook_down: room is kept for another's pod that is gone => waits no more": {
+    "S34 gates-shards with pod_deleted, webhook_down: room is kept for another's pod that is gone => no longer waits": {
         "engine.state.queueusage.QueueUsage.left": lambda was: (
             lambda self, uid: None if uid in self.gated.reserved else was(self, uid)
         )

@@ -27,7 +27,7 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict, by_queue, of_own_gates, without_group
 from agent_scheduler.objects.batch import PodGroup
-from agent_scheduler.objects.times import time_text
+from apimachinery.times import time_text
 
 from .measuring import Held
 

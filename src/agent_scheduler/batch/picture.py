@@ -29,7 +29,7 @@ from agent_scheduler.objects.batch import (
     Queue,
     ResourceQuota,
 )
-from agent_scheduler.objects.quantity import QuantityError
+from apimachinery.quantity import QuantityError
 
 from .waiting import Kind, kind_of
 

@@ -38,8 +38,8 @@ from agent_scheduler.engine.state.batchinfo import GroupKey
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.retry import REAL, Timing
 from agent_scheduler.kube.transport import Transport
-from agent_scheduler.objects.times import time_text
 from agent_scheduler.telemetry.logs import get_logger
+from apimachinery.times import time_text
 
 from .committing import BatchObserver, Evictions, GroupCommitter, Outcomes
 from .conclusions import (

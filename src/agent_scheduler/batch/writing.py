@@ -34,7 +34,7 @@ from agent_scheduler.objects.batch import (
     queue_path,
 )
 from agent_scheduler.objects.merging import replacement
-from agent_scheduler.objects.quantity import QuantityError, text_of
+from apimachinery.quantity import QuantityError, text_of
 
 from .settings import WRITES_AT_A_TIME
 

@@ -17,8 +17,8 @@ from agent_scheduler.kube.retry import Timing
 from agent_scheduler.objects.batch import NOT_LET_IN, TASK_SPEC, PodGroup
 from agent_scheduler.objects.job import JOB_VERSION, Job, JobStatus, TaskSpec
 from agent_scheduler.objects.job_pod import OUT_OF_SYNC, JobPod
-from agent_scheduler.objects.quantity import QuantityError
-from agent_scheduler.objects.times import time_text
+from apimachinery.quantity import QuantityError
+from apimachinery.times import time_text
 
 from .belongings import Belongings
 from .cluster import NEWS, JobsCluster

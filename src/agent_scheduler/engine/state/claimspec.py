@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from agent_scheduler.objects import dra
-from agent_scheduler.objects.quantity import QuantityError
+from apimachinery.quantity import QuantityError
 
 from .amounts import Amount, amount
 from .podspec import decode_part

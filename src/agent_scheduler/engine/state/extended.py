@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.quantity import QuantityError, value
+from apimachinery.quantity import QuantityError, value
 
 from .requests import requested
 

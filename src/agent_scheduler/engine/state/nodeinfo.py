@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from agent_scheduler.objects import wire
-from agent_scheduler.objects.quantity import QuantityError, resource_value
+from apimachinery.quantity import QuantityError, resource_value
 
 from ..events import events
 from ..events.events import ClusterEvent

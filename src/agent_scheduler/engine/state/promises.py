@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent_scheduler.objects.batch import INQUEUE, NOT_LET_IN, RUNNING, UNKNOWN, PodGroup
-from agent_scheduler.objects.quantity import QuantityError
+from apimachinery.quantity import QuantityError
 
 from ..quotas.entries import Standing
 from ..quotas.shortfall import Shortfall

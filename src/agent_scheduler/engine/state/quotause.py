@@ -14,8 +14,8 @@ import msgspec
 
 from agent_scheduler.objects import wire
 from agent_scheduler.objects.batch import QuotaPart, ResourceQuotaSpec, ScopeRequirement
-from agent_scheduler.objects.quantity import QuantityError, parse
 from agent_scheduler.objects.workload import Requirements, TemplateContainer, TemplateSpec
+from apimachinery.quantity import QuantityError, parse
 
 from .podusage import quota_usage
 

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from agent_scheduler.objects.quantity import QuantityError, resource_value
 from agent_scheduler.objects.wire import (
     Container,
     ContainerStatus,
@@ -23,6 +22,7 @@ from agent_scheduler.objects.wire import (
     ResourceRequirements,
     Resources,
 )
+from apimachinery.quantity import QuantityError, resource_value
 
 from .podspec import readable_part
 
