@@ -122,6 +122,13 @@ class SeenGangs:
         }
         return read.is_open(queues.get(queue)) and not read.is_above(empty, queues, read.requests(pod))
 
+    def is_kept_until_its_group_is_seen(self, pod: Json) -> bool:
+        """Return whether the pod counts in its queue although the process has not observed its group, which exists."""
+        name = read.gang_of(pod)
+        is_unseen = bool(name) and self._known is not None and self.group(name) is None
+        counts = self.fast_path.ledger.usage.book.entry(uid_of(pod)) is not None
+        return is_unseen and counts and name in self._safety.cluster.groups()
+
     def holds(self, names: list[str], queues: Mapping[str, Json]) -> dict[str, Counter[str]]:
         """Return the usage of these queues by their pods and those of their children."""
         placed = filter(None, map(self.pod, self.fast_path.ledger.placements))

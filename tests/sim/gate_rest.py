@@ -94,7 +94,7 @@ class _Served:
     def _helps(self, pending: list[Json], needed: int, name: str) -> bool:
         """Return whether enough nodes may be added that each of these pods has one to itself."""
         standing = self._standing
-        # Of pods that fit into their queue only one after another, the first ones must have nodes
+        # If pods fit into their queue only one after another, the first ones must have nodes
         # (docs/decisions/0032).
         wanting = [pod for pod in standing.pods if _is_loose(pod) and _wants_a_node(pod)]
         first = [pod for pod in wanting if not self._is_reserved(pod)]

@@ -185,7 +185,9 @@ class GateSafety(Judge):
         gated = ledger.usage.gated
         if uid in ledger.placements or not read.waits(pod) or not asks(pod):
             return False
-        if uid in gated.given_back or not gated.asks_queues or not seen.can_place(pod):
+        if uid in gated.given_back or not gated.asks_queues:
+            return False
+        if not (seen.can_place(pod) or seen.is_kept_until_its_group_is_seen(pod)):
             return False
         let_past = self._let_past.get(seen.process.identity, ())
         return not gates(pod) or (gates(pod) == [GATE] and uid in let_past)
@@ -281,7 +283,7 @@ class GateSafety(Judge):
     def look_inside(self, process: Process, fast_path: FastPath) -> None:
         """Check that each admitted or never held pod without a node is reserved.
 
-        It counts if it can be placed, and no other pod does.
+        It counts if it can be placed, or if the watch has not delivered the group that it names, and no other pod does.
         """
         usage, placements = fast_path.ledger.usage, fast_path.ledger.placements
         if not usage.gated.asks_queues:
@@ -302,7 +304,7 @@ class GateSafety(Judge):
             elif is_reserved(pod) and not placed:
                 queue = seen.queue_of(pod) if usage.active else ""
                 can_be_placed = seen.can_place(pod)
-                if counts and not can_be_placed:
+                if counts and not (can_be_placed or seen.is_kept_until_its_group_is_seen(pod)):
                     self._wrong("S34", process, f"keeps room for {name}, which cannot be placed")
                 if uid not in usage.gated.reserved or (queue and can_be_placed and not counts):
                     self._wrong("S34", process, f"keeps no room for {name}, which was let past")
