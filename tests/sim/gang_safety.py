@@ -65,6 +65,11 @@ class SeenGangs:
     def groups(self) -> list[str]:
         return [] if self._known is None else list(map(_key_name, self._known.groups))
 
+    def observed(self) -> set[str]:
+        """Return the names of the groups whose objects it knows; others are only named by pods."""
+        known = {} if self._known is None else self._known.groups
+        return {_key_name(key) for key, group in known.items() if group.object is not None}
+
     def _group(self, name: str) -> Any:
         return None if self._known is None else self._known.groups.get(_key(name))
 

@@ -7,7 +7,8 @@ existed, such as a Job with fewer replicas and the current pods. Which versions 
 content from the store. Pods of an earlier version of the Job are no longer ready, except those that have succeeded
 since that restart: aborting and resuming a Job also increments its version, and keeps ended pods. They do not run
 again, so tasks that depend on them would never begin if they did not count. A write that the server carries out late is
-judged by the Job's version when it was sent: no later one could be known, and it cannot be withdrawn
+judged by the Job's version when it was sent: no later one could be known, and it cannot be withdrawn. A pod that is
+created late in this way has run since the restart all the same, and counts when it has succeeded
 
 S36 a pod that the controller creates is of a task and an index that its Job has or had, and has their name; there are
 never two pods of one index
@@ -69,6 +70,8 @@ class _Job:
     restarted: dict[int, int] = field(default_factory=dict)
     #: Its pods by name.
     pods: dict[str, Json] = field(default_factory=dict)
+    #: The version that the Job had when a pod was created, by the UID of the pod.
+    made_in: dict[str, int] = field(default_factory=dict)
 
     def comes_to(self, job: Json, time: float) -> None:
         """Record a change of the Job. After a restore of the store, a version may get a different history."""
@@ -92,7 +95,9 @@ class _Job:
         since = self.restarted[version]
 
         def counts(pod: Json) -> bool:
-            return read.version_of(pod) >= (since if read.is_kept(pod) else version)
+            if read.is_kept(pod):
+                return max(read.version_of(pod), self.made_in.get(uid_of(pod), 0)) >= since
+            return read.version_of(pod) >= version
 
         return list(filter(counts, pods))
 
@@ -221,6 +226,7 @@ class JobSafety(Judge):
         job = self._jobs.get(read.owner(pod))
         if job is not None:
             job.pods[name_of(pod)] = pod
+            job.made_in.setdefault(uid_of(pod), read.version(job.now))
             job.look()
 
     def _judge_made(self, job: _Job, pod: Json) -> None:

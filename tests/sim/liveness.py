@@ -21,7 +21,7 @@ from .api import FINAL, NODES, PODS, Json, condition_of, name_of, node_of, objec
 from .configuring import ALONE
 from .device_reading import without_extended
 from .gang_load import NAME as BATCH
-from .gang_reading import gang_of, is_native, pending
+from .gang_reading import gang_of, is_native, pending, phase_of_group
 from .gang_rest import (
     check_gangs,
     have_said_why,
@@ -347,16 +347,18 @@ def _nodes_added(world: World) -> int:
 
 
 def _positions(world: World) -> dict[str, tuple[str | bool, ...]]:
-    """Return each pod's node, phase, and whether it is gated.
+    """Return each pod's node, phase, and whether it is gated, and each PodGroup's phase.
 
-    A pod whose reservation in a queue ends allows others to be admitted.
+    A pod or a group whose reservation in a queue ends allows others to be admitted.
     """
     table = world.store.tables[PODS]
     node, phase = map(table.field_names.index, ("spec.nodeName", "status.phase"))
-    return {
+    found: dict[str, tuple[str | bool, ...]] = {
         record.uid: (record.fields[node], record.fields[phase], b"schedulingGates" in record.data)
         for record in table.scan("")
     }
+    groups = world.gangs.groups().values() if world.gangs is not None else ()
+    return found | {uid_of(each): (phase_of_group(each),) for each in groups}
 
 
 def _unbound(world: World, pod: Json, node: str, within: float) -> str:

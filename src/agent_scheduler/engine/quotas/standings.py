@@ -47,7 +47,13 @@ _GROUP: Final = "group"
 
 MOVES: Final = (
     Move(_GROUP, None, State.WAITS, "It is created, or its phase is Pending."),
-    Move(_GROUP, None, State.PROMISED, "It is observed in phase Inqueue: an earlier process admitted it."),
+    Move(
+        _GROUP,
+        None,
+        State.PROMISED,
+        "It is observed in phase Inqueue: an earlier process admitted it. "
+        "If it reports QueueFull, it still waits for capacity.",
+    ),
     Move(
         _GROUP,
         State.WAITS,

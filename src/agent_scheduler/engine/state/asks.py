@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from agent_scheduler.objects.batch import SCHEDULED, PodGroupCondition
 
 from ..quotas.turns import Turn, number_of, turn
-from ..quotas.vector import Total, Vector, add_to, rest, take_from
+from ..quotas.vector import EMPTY, Total, Vector, add_to, rest, take_from
 from .batchinfo import GroupKey
 from .podinfo import PodInfo
 
@@ -20,7 +20,8 @@ class Ask(NamedTuple):
 
     `wanted` is what the group needs to run. `members` are its pods, including ended ones; what they hold of the queue
     is part of `wanted` and is not requested again. `turn` is its position among other groups and pods, `complete`
-    whether it has its minimum of members, `voted` whether a session has found that only its queue keeps it out.
+    whether it has its minimum of members, `voted` whether a session has found that only its queue keeps it out. `lacks`
+    is the part of `wanted` that the members of a waiting group did not hold when it was put in line.
     """
 
     key: GroupKey
@@ -30,6 +31,7 @@ class Ask(NamedTuple):
     turn: Turn
     complete: bool = True
     voted: bool = True
+    lacks: Vector = EMPTY
 
 
 def needed(
