@@ -535,7 +535,10 @@ class Promises:
             return
         left = self._left(promise)
         if left:
+            before = usage.book.entry(key.text)
             usage.book.set(key.text, promise.queue, left, Standing.PROMISED, promise.turn)
+            if before is None or before.queue != promise.queue or not is_empty(rest(left, before.vector)):
+                usage.holds_more(promise.queue)
         else:
             usage.book.remove(key.text)
 

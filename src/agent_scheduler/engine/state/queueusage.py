@@ -208,8 +208,8 @@ class QueueUsage:
         if self.active:
             self._not_taken(self.wanting.refused())
 
-    def _holds_more(self, queue: str) -> None:
-        """The same, where the queue holds more than before."""
+    def holds_more(self, queue: str) -> None:
+        """Try those pods again that want a node and have no room any more, as the queue holds more than before."""
         self.taken += 1
         self._not_taken(self.wanting.refused_since(queue))
 
@@ -271,7 +271,7 @@ class QueueUsage:
         if queue and (
             placement.assumed or before is None or before.standing is Standing.RESERVED or not is_counted_so
         ):
-            self._holds_more(queue)
+            self.holds_more(queue)
         if not is_counted_so or before is None or before.standing is not Standing.BOUND:
             self.on_held()
         return frees or (before is not None and not is_counted_so)
@@ -393,7 +393,7 @@ class QueueUsage:
             self.uncount(pod.uid)
         self.wanting.look_again(pod.uid)
         if queue and (before is None or (before.queue, before.vector) != (queue, self.vector(pod))):
-            self._holds_more(queue)
+            self.holds_more(queue)
         if pod.uid in self.waiting:
             # The pod's own room is counted now, so it would never find room for itself in line.
             self.waiting.remove(pod.uid)
