@@ -209,7 +209,7 @@ class QueueUsage:
             self._not_taken(self.wanting.refused())
 
     def holds_more(self, queue: str) -> None:
-        """Try those pods again that want a node and have no room any more, as the queue holds more than before."""
+        """Wake pods that report `Unschedulable` and lost their room because the usage of `queue` has increased."""
         self.taken += 1
         self._not_taken(self.wanting.refused_since(queue))
 
