@@ -174,7 +174,9 @@ def screen(before: Json, now: Json, waiting: Sequence[Json], *, bold: bool = Fal
         (each["key"], each["attempts"], ",".join((*each["pending_plugins"], *each["unschedulable_plugins"])))
         for each in waiting
     ]
-    yield from _section(heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows) if rows else "")
+    yield from _section(
+        heading, table(("UNSCHEDULABLE POD", "ATTEMPTS", "REJECTED BY"), rows) if rows else ""
+    )
 
 
 def _section(heading: Any, text: str) -> Iterator[str]:

@@ -180,7 +180,11 @@ def _plugins(plugins: Sequence[dict[str, Any]]) -> list[str]:
     lines = _table(("PLUGIN", "REJECTS", "ALONE", "REASONS"), rows)
     near = [(each["plugin"], miss["node"], miss["missing"]) for each in plugins for miss in each["near"]]
     if near:
-        lines += ["", "  Nodes that only one plugin rejects, narrowly:", *_table(("PLUGIN", "NODE", "MISSING"), near)]
+        lines += [
+            "",
+            "  Rejected narrowly by this plugin only:",
+            *_table(("PLUGIN", "NODE", "MISSING"), near),
+        ]
     return lines
 
 

@@ -76,7 +76,7 @@ Plugins that reject nodes
   NodeAffinity      2        0      2 no match
   NodeResourcesFit  5        3      5 Insufficient cpu, 1 Too many pods
 
-  Nodes that only one plugin rejects, narrowly:
+  Rejected narrowly by this plugin only:
   PLUGIN            NODE  MISSING
   NodeResourcesFit  n1    cpu: 2 more (wants 6, 4 of 4 is free)
 
