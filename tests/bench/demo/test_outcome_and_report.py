@@ -119,7 +119,7 @@ def test_whatever_is_wrong_makes_the_run_a_failure_and_is_said() -> None:
     assert not run.ok
     assert "FAILED  left out: p is not bound, but fits n" in text_of(final_table(run))
     assert run.as_json()["failures"] == ["left out: p is not bound, but fits n"]
-    assert dict(run.rows())["scheduler CPU a pod"] == "not measured"
+    assert dict(run.rows())["scheduler CPU per pod"] == "not measured"
 
 
 def test_refused_pods_are_no_failure_and_are_listed_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:

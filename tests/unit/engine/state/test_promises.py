@@ -400,6 +400,15 @@ def test_a_member_is_let_past_with_what_its_group_was_promised_when_others_have_
     assert world.let == ["m-2", "late"]
 
 
+def test_a_pod_that_wants_a_node_is_tried_again_when_a_group_is_promised_its_room() -> None:
+    """Otherwise an autoscaler adds nodes for a pod that has no room in its queue."""
+    world = Groups(queue("q", "2"))
+    world.usage.wants_node(pod("wants", "q"), nominated=False)
+    world.made(group("g"))
+    world.ask(ask("g"))
+    assert world.called == ["wants"]
+
+
 @pytest.mark.parametrize("cpu", [3, 4])
 def test_a_group_whose_members_gave_their_room_back_needs_that_again_to_be_let_in(cpu: int) -> None:
     """Otherwise a group that is too large for its queue, or has become so, would keep room for which others wait."""
