@@ -103,7 +103,7 @@ def _say(text: str) -> None:
 def _list() -> None:
     for scenario in SCENARIOS:
         print(f"{scenario.name:20}{scenario.group:16}{scenario.measures}")
-    print(f"{TRACE:20}{'traces':16}what --trace names")
+    print(f"{TRACE:20}{'traces':16}the traces of --trace")
     for benchmark in BENCHMARKS:
         print(f"{benchmark.name:20}{'parts':16}{benchmark.measures}; limits: {benchmark.limits}")
 

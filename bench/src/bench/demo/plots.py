@@ -147,7 +147,7 @@ def _fill(outcome: Outcome, axes: Any) -> str | None:
 _PLOTS: tuple[tuple[str, str, Callable[[Outcome, Any], str | None]], ...] = (
     ("pods over time", "Pods over time", _over_time),
     ("latency distribution", "Create sent to bound: distribution", _distribution),
-    ("rate of binding", "Rate of binding", _rate),
+    ("rate of binds", "Rate of binds", _rate),
     ("latency over time", "Create sent to bound: over time", _latency_over_time),
     ("queue depth", "Queue depth", _queues),
     ("node fill", "Node fill at the end", _fill),

@@ -74,7 +74,7 @@ def _where(outcome: Outcome) -> Text:
     fill = outcome.audit.cpu_fill
     over = len(outcome.audit.overcommitted)
     said = "none is over its allocatable" if not over else f"{over:,} ARE OVER their allocatable"
-    text = Text("by used CPU: empty ")
+    text = Text("by requested CPU: empty ")
     text.append(sparkline(fill_bins(fill)), style="cyan")
     return text.append(f" full; {said}, by the API's own objects.")
 
@@ -83,7 +83,7 @@ def _others(outcome: Outcome) -> str:
     bound = outcome.track.bound_count
     lines = [
         f"{each.name}: {bound / each.rate:,.0f} s and {each.cpu_ms:.1f} ms of CPU per pod "
-        f"(at {each.rate:,.0f} pods per second, of {each.load})"
+        f"({each.rate:,.0f} pods/s, {each.load})"
         for each in RECORDED
     ]
     return "\n".join(

@@ -128,7 +128,7 @@ def _list() -> None:
     for scenario in SCENARIOS:
         print(f"{scenario.name:20}{scenario.measures}")
         print(f"{'':22}{'; '.join(case.name for case in scenario.cases)}")
-    print(f"{TRACE:20}what --trace names")
+    print(f"{TRACE:20}the traces of --trace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
