@@ -54,7 +54,7 @@ def wanted_next(session: Session, job: JobInfo) -> Sequence[TaskInfo]:
     # the queue come first, since the queue may refuse the others.
     pending = sorted(
         tiers.in_pending_order(job, may_be_lent),
-        key=lambda task: (task.pod.stands_by, task.gated, not session.is_kept_for(task)),
+        key=lambda task: (task.pod.stands_by, task.gated, session.kept_first(task)),
     )
     if tiers.job_ready(job):
         sub_job = pending[0].sub_job if pending else None

@@ -21,7 +21,9 @@ from ..preemption.pdbs import PDBs
 from ..quotas.book import QuotaBook
 from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
+from ..quotas.turns import Turn
 from ..quotas.vector import Vector
+from ..state.asks import turn_of_pod
 from ..state.batchinfo import GroupKey
 from ..state.podinfo import PodInfo
 from ..state.promises import Promises
@@ -235,6 +237,10 @@ class Session:
     def is_kept_for(self, task: TaskInfo) -> bool:
         """Return whether room in its queue is kept for the task, which has no node."""
         return self._book is not None and self._book.is_kept(task.uid)
+
+    def kept_first(self, task: Task) -> tuple[bool, *tuple[Turn, ...]]:
+        """Return the sort key with which tasks with kept room come first, in the order in which the queue keeps it."""
+        return (False, turn_of_pod(task.pod)) if self.is_kept_for(task) else (True,)
 
     @property
     def let_in_late(self) -> bool:

@@ -271,7 +271,7 @@ def _held_by_queue(session: Session, job: JobInfo, headroom: Headroom) -> Mappin
         # Some are beyond the minimum. Sort, so that they are the same in each session and conditions do not change.
         waiting = session.tiers.in_task_order(waiting)
         # Tasks with kept room need no other room, so they come first.
-        waiting = sorted(waiting, key=lambda task: not session.is_kept_for(task))
+        waiting = sorted(waiting, key=session.kept_first)
     first, others = _needed(job, waiting)
     # A gang that lacks members uses no room that later gangs wait for, except for the room reserved for its members.
     taking = [task for task in first if session.is_kept_for(task)] if _lacks_members(job) else first
