@@ -260,8 +260,8 @@ async def test_explain_says_by_which_queue_a_pod_is_held_how_much_is_missing_and
         assert third["why"] == "queue full has too little capability left: 1 of cpu missing"
         text = render(page("third"))
         assert (
-            "shut, queue full has too little capability left" in text
-            and "1 come before: default/second" in text
+            "present, queue full has too little capability left" in text
+            and "1 before it: default/second" in text
         )
         assert "reserved" in render(page("first"))
 
