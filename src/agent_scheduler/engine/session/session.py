@@ -21,7 +21,7 @@ from ..preemption.pdbs import PDBs
 from ..quotas.book import QuotaBook
 from ..quotas.demand import JobDemand, QueueDemand
 from ..quotas.queues import QueueInfo
-from ..quotas.turns import Turn
+from ..quotas.turns import TurnKey
 from ..quotas.vector import Vector
 from ..state.asks import turn_of_pod
 from ..state.batchinfo import GroupKey
@@ -238,7 +238,7 @@ class Session:
         """Return whether room in its queue is kept for the task, which has no node."""
         return self._book is not None and self._book.is_kept(task.uid)
 
-    def kept_first(self, task: Task) -> tuple[bool, *tuple[Turn, ...]]:
+    def kept_first(self, task: TaskInfo) -> tuple[bool, *tuple[TurnKey, ...]]:
         """Return the sort key with which tasks with kept room come first, in the order in which the queue keeps it."""
         return (False, turn_of_pod(task.pod)) if self.is_kept_for(task) else (True,)
 
