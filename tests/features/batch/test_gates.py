@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_scheduler.binding.queue_admission import Turn
+from agent_scheduler.binding.queue_admission import Election
 from agent_scheduler.engine.quotas.entries import Standing
 from agent_scheduler.kube.transport import OutcomeUnknown, Response
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE
@@ -360,7 +360,7 @@ async def test_no_removal_is_sent_again_when_it_is_another_process_s_turn(
 ) -> None:
     ends, turns = asyncio.Event(), iter((True,))
 
-    class OneTurn(Turn):
+    class OneTurn(Election):
         async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
             if next(turns, False):
                 leading = asyncio.ensure_future(lead())
