@@ -42,7 +42,7 @@ _FEW = 2000
 _pod = pod_maker(Template(labels={"app": "agent", "wave": "1"}), scheduler_name="agent-scheduler")
 
 
-class Cost(NamedTuple):
+class OperationCost(NamedTuple):
     """CPU microseconds per operation, as the median over batches and the minimum.
 
     On a shared machine other work slows the caches down, so the same work costs more CPU time: the median is the cost
@@ -72,7 +72,7 @@ class Server(NamedTuple):
         self,
         requests: Sequence[tuple[str, str, bytes | None]],
         after: Callable[[int], Awaitable[None]] | None = None,
-    ) -> Cost:
+    ) -> OperationCost:
         """Measure each of these requests; `after` receives the size of each batch, which has ended when it returns."""
         costs = []
         for batch in _batches(requests):
@@ -81,7 +81,7 @@ class Server(NamedTuple):
             if after is not None:
                 await after(len(batch))
             costs.append((self.cpu_seconds() - before) / len(batch) * 1e6)
-        return Cost(statistics.median(costs), min(costs))
+        return OperationCost(statistics.median(costs), min(costs))
 
     async def _send(self, request: tuple[str, str, bytes | None]) -> None:
         method, path, body = request
@@ -119,7 +119,7 @@ class Watchers:
             await until(lambda: min(self.seen) >= self._due, tick=0.001)
 
 
-async def phase(server: Server, label: str, count: int, watchers: int) -> tuple[Cost | int, ...]:
+async def phase(server: Server, label: str, count: int, watchers: int) -> tuple[OperationCost | int, ...]:
     """Measure the costs at the current number of objects; adds 2 x `count` pods, and binds them."""
     names = [f"{label}-{number:06d}" for number in range(2 * count)]
     binds = [
@@ -136,14 +136,14 @@ async def phase(server: Server, label: str, count: int, watchers: int) -> tuple[
     watched = await server.cost(binds[count:], watching.all_seen)
     for task in tasks:
         task.cancel()
-    event = Cost(
+    event = OperationCost(
         max(watched.median - bind.median, 0.0) / watchers, max(watched.least - bind.least, 0.0) / watchers
     )
     used = usage(server.pid)
     return create, bind, get, watched, event, round(used.rss / 1e6) if used else 0
 
 
-async def run(objects: int, count: int, watchers: int) -> dict[str, tuple[Cost | int, ...]]:
+async def run(objects: int, count: int, watchers: int) -> dict[str, tuple[OperationCost | int, ...]]:
     case = Case(name="", nodes=Nodes(count=0), load=Batch(name="pod", count=count))
     bare = ("--no-kubelets", "--no-tls", "--controllers", "")
     async with AsyncExitStack() as stack:
@@ -162,8 +162,8 @@ async def run(objects: int, count: int, watchers: int) -> dict[str, tuple[Cost |
         return figures
 
 
-def _shown(figure: Cost | int) -> str:
-    return f"{figure.median:.1f} ({figure.least:.1f})" if isinstance(figure, Cost) else str(figure)
+def _shown(figure: OperationCost | int) -> str:
+    return f"{figure.median:.1f} ({figure.least:.1f})" if isinstance(figure, OperationCost) else str(figure)
 
 
 def main() -> int:

@@ -107,7 +107,7 @@ VARIANTS = (
 )
 
 
-class Cluster(Scene):
+class DecisionCluster(Scene):
     """The cluster of the variant, with one pod on every node."""
 
     def __init__(self, variant: Variant) -> None:
@@ -181,7 +181,7 @@ def _add_node(scene: Scene, number: int, variant: Variant) -> None:
 
 def measure(variant: Variant, batches: int) -> list[float]:
     """Return a figure for each batch without the first one, in which everything is compiled."""
-    cluster = Cluster(variant)
+    cluster = DecisionCluster(variant)
     with frozen():
         cluster.batch()
         return [cluster.batch() for _ in range(batches)]

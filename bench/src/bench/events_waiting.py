@@ -138,7 +138,7 @@ def _with_devices(number: int) -> Json:
     return _pod(number, resourceClaims=[claim])
 
 
-def _device_claim(number: int, *, allocated: bool) -> dra.ClaimInfo:
+def _device_claim(number: int, *, allocated: bool) -> dra.ResourceClaimInfo:
     name = f"claim-{number}"
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
     result = {"request": "r", "driver": "d", "pool": "p", "device": f"device-{number}"}

@@ -49,7 +49,7 @@ _SETTLE = 1.0
 _HELD = re.compile(rb'agent_scheduler_queue_gated_pods\{standing="held"\} (\d+)')
 
 
-class Cost(NamedTuple):
+class GateCost(NamedTuple):
     """The cost of one run, per pod: CPU milliseconds and writes, in a queue with room and in one that is full first."""
 
     cpu: float
@@ -163,7 +163,7 @@ def _cpu(pid: int) -> float:
     return found.cpu_seconds
 
 
-async def run(world: World, *, gated: bool, options: argparse.Namespace) -> tuple[Cost, Waiting | None]:
+async def run(world: World, *, gated: bool, options: argparse.Namespace) -> tuple[GateCost, Waiting | None]:
     """Play one run; `Waiting` only with gates. Raises ProcessError, RequestFailed, TimeoutError."""
     file = world.folder / "scheduler.json"
     file.write_text(json.dumps(configuration(Tuning(batch={}), "agent-scheduler")))
@@ -186,7 +186,7 @@ async def run(world: World, *, gated: bool, options: argparse.Namespace) -> tupl
             await world.limit(_NONE)
             waiting = await _waiting(world, process, probe, options)
         await world.clear()
-    return Cost(*found), waiting
+    return GateCost(*found), waiting
 
 
 async def _waiting(world: World, process: Child, probe: Transport, options: argparse.Namespace) -> Waiting:
@@ -209,14 +209,16 @@ async def _idle(pid: int, seconds: float) -> float:
     return 1000 * (_cpu(pid) - before) / seconds
 
 
-def report(plain: Sequence[Cost], gated: Sequence[Cost], waiting: Sequence[Waiting], held: int) -> str:
+def report(
+    plain: Sequence[GateCost], gated: Sequence[GateCost], waiting: Sequence[Waiting], held: int
+) -> str:
     rows = [
         (name, *map(spread, zip(*found, strict=True)))
         for name, found in (("quota", plain), ("quota and gates", gated))
     ]
     ratios = [
         [with_gates[field] / without[field] for with_gates, without in zip(gated, plain, strict=True)]
-        for field in range(len(Cost._fields))
+        for field in range(len(GateCost._fields))
     ]
     rows.append(("the pair's ratio", *map(spread, ratios)))
     head = (
@@ -245,8 +247,8 @@ async def main() -> None:
     parser.add_argument("--held", type=int, default=5000)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    plain: list[Cost] = []
-    gated: list[Cost] = []
+    plain: list[GateCost] = []
+    gated: list[GateCost] = []
     waiting: list[Waiting] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)

@@ -52,13 +52,13 @@ _SETTLE = 3.0
 _LOOK = 2.0
 
 
-class _Event(msgspec.Struct):
+class _AuditEvent(msgspec.Struct):
     verb: str
     user: Mapping[str, Any] = {}
     objectRef: Mapping[str, str] = {}
 
 
-class Cost(NamedTuple):
+class JobCost(NamedTuple):
     """The cost of a run.
 
     `cpu`: milliseconds per job, by process. `writes`: the total by writer and resource. `seconds` from the first job to
@@ -143,7 +143,7 @@ def _written(log: Path, since: int) -> Iterator[tuple[str, str]]:
     """Yield the writer and the resource of each write."""
     prefix = f"system:serviceaccount:{NAMESPACE}:"
     names = {SCHEDULER.account: "scheduler", CONTROLLERS.account: "controllers"}
-    decode = msgspec.json.Decoder(_Event).decode
+    decode = msgspec.json.Decoder(_AuditEvent).decode
     with log.open("rb") as file:
         file.seek(since)
         for line in file:
@@ -156,7 +156,7 @@ def _written(log: Path, since: int) -> Iterator[tuple[str, str]]:
                 yield names[user.removeprefix(prefix)], f"{event.verb} {what}"
 
 
-async def run(options: argparse.Namespace) -> Cost:
+async def run(options: argparse.Namespace) -> JobCost:
     """Play the run. Raises ProcessError and RequestFailed."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
@@ -192,10 +192,10 @@ async def run(options: argparse.Namespace) -> Cost:
         seconds = time.monotonic() - began
         await asyncio.sleep(_SETTLE)
         cpu = {name: 1000 * (_cpu(each) - before[name]) / options.jobs for name, each in processes.items()}
-        return Cost(cpu, Counter(_written(log, size)), seconds)
+        return JobCost(cpu, Counter(_written(log, size)), seconds)
 
 
-def report(cost: Cost, options: argparse.Namespace) -> str:
+def report(cost: JobCost, options: argparse.Namespace) -> str:
     pods = options.jobs * options.pods
     of_cpu = [(name, f"{ms:.3g}", f"{ms / options.pods:.3g}") for name, ms in cost.cpu.items()]
     of_writes = [

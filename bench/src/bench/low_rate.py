@@ -35,14 +35,14 @@ PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE = 60.0
 
 
-class Cost(NamedTuple):
+class IdleCost(NamedTuple):
     """CPU of the scheduler: milliseconds per pod, and milliseconds per idle second."""
 
     pod: float
     idle: float
 
 
-async def run(python: str, transport: Transport, *, folder: Path, rate: float, seconds: float) -> Cost:
+async def run(python: str, transport: Transport, *, folder: Path, rate: float, seconds: float) -> IdleCost:
     """Play one run on a cluster that has its nodes. Raises ProcessError, RequestFailed, TimeoutError."""
     port = free_port()
     probe = Http1Transport(Endpoint(f"http://127.0.0.1:{port}"), pool_size=1)
@@ -65,7 +65,7 @@ async def run(python: str, transport: Transport, *, folder: Path, rate: float, s
         await asyncio.sleep(0.5)
         spent = cpu(process.pid) - before
     await ask(transport, "DELETE", PODS, body=NOW)
-    return Cost(1000 * spent / round(rate * seconds), 1000 * idle)
+    return IdleCost(1000 * spent / round(rate * seconds), 1000 * idle)
 
 
 async def bind(transport: Transport, name: str, count: int, rate: float) -> None:
@@ -99,7 +99,7 @@ async def main() -> None:
     parser.add_argument("--tls", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     options = parser.parse_args()
-    costs: dict[str, list[Cost]] = {python: [] for python in options.python}
+    costs: dict[str, list[IdleCost]] = {python: [] for python in options.python}
     case = Case(name="low rate", nodes=Nodes(count=options.nodes), load=Batch(name="pods", count=1))
     arguments = ("--no-kubelets", "--tls" if options.tls else "--no-tls")
     with tempfile.TemporaryDirectory(prefix="bench-") as name:

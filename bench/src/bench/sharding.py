@@ -61,7 +61,7 @@ def settings(nodes: int, *, budget: bool) -> PlanSettings:
     )
 
 
-class Cluster:
+class ShardingCluster:
     """A planner with nodes in random order, and their changes."""
 
     def __init__(self, count: int, *, budget: bool) -> None:
@@ -107,7 +107,7 @@ def seconds(action: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def from_scratch(cluster: Cluster) -> Iterator[tuple[str, float]]:
+def from_scratch(cluster: ShardingCluster) -> Iterator[tuple[str, float]]:
     yield "all nodes received", seconds(cluster.tell_nodes)
     yield "all pods received", seconds(cluster.tell_pods)
     yield "plan from scratch", seconds(cluster.planner.plan)
@@ -115,7 +115,7 @@ def from_scratch(cluster: Cluster) -> Iterator[tuple[str, float]]:
     yield "plan after that", seconds(cluster.planner.plan)
 
 
-def changes(cluster: Cluster, pods: int, times: int) -> list[float]:
+def changes(cluster: ShardingCluster, pods: int, times: int) -> list[float]:
     """Return the milliseconds of each change of this number of pods on different nodes, up to the writes."""
     found = []
     for _ in range(times):
@@ -133,7 +133,7 @@ def report(nodes: int, times: int) -> dict[str, object]:
     for budget in (False, True):
         kind = f"{nodes:,} nodes" + (", a budget" if budget else "")
         print(kind, file=sys.stderr)
-        cluster = Cluster(nodes, budget=budget)
+        cluster = ShardingCluster(nodes, budget=budget)
         collector = GcPolicy(ProcessMetrics(version="bench"))
         collector.start()
         for name, took in from_scratch(cluster):

@@ -54,7 +54,7 @@ _POD_CPU = "900m"
 _ROOM = _NODE_CPU * 1000 // 900
 
 
-class Run(NamedTuple):
+class ShardsRun(NamedTuple):
     """The result of a run. CPU milliseconds are per pod; `_HEADER` has the names of the fields for readers."""
 
     pods_per_second: float
@@ -77,7 +77,7 @@ _HEADER = (
 )
 
 
-async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
+async def run(number: int, mode: str, *, pods: int, nodes: int) -> ShardsRun:
     names = [f"s{each}" for each in range(number)]
     pod = Template(requests={"cpu": _POD_CPU, "memory": "128Mi"})
     tracks = [Track(Batch(name=name, count=pods // number, templates=(pod,))) for name in names]
@@ -114,7 +114,7 @@ async def run(number: int, mode: str, *, pods: int, nodes: int) -> Run:
                 for pod in await fetch(transport, "/api/v1/pods")
             ]
     each_node = Counter(node for _, node in placed)
-    return Run(
+    return ShardsRun(
         pods_per_second=rate([moment for track in tracks for moment in track.bound], since=None) or 0.0,
         cpu_ms=sum(spent[1:]) / pods * 1000,
         busiest_ms=max(spent[1:]) / (pods / number) * 1000,
@@ -199,7 +199,7 @@ async def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     nodes = args.nodes or -(-args.pods // _PODS_A_NODE)
     variants = [(mode, number) for number in args.schedulers for mode in args.modes]
-    results: dict[tuple[str, int], list[Run]] = {variant: [] for variant in variants}
+    results: dict[tuple[str, int], list[ShardsRun]] = {variant: [] for variant in variants}
     for _ in range(args.runs):
         for mode, number in variants:
             results[mode, number].append(await run(number, mode, pods=args.pods, nodes=nodes))

@@ -27,7 +27,7 @@ from agent_scheduler.kube.http1 import Http1Transport
 from agent_scheduler.kube.transport import Endpoint
 from agent_scheduler.objects.batch import QUEUE_ALLOCATION_GATE, QUEUES
 from agent_scheduler.webhook.authority import renewed
-from bench.apiserver_cost import Cost, Server
+from bench.apiserver_cost import OperationCost, Server
 from bench.harness.embedded import cluster
 from bench.harness.manifest_files import manifest_file
 from bench.harness.manifests import encode, pod_maker
@@ -124,7 +124,7 @@ async def webhook(folder: Path) -> AsyncIterator[Server]:
             await transport.close()
 
 
-async def run(count: int, queues: int) -> dict[str, Cost]:
+async def run(count: int, queues: int) -> dict[str, OperationCost]:
     case = Case(name="", nodes=Nodes(count=0), load=Batch(name="pod", count=count))
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))

@@ -30,7 +30,7 @@ from agent_scheduler.kube.driver import AlreadySent
 from agent_scheduler.kube.pace import Pace
 from agent_scheduler.kube.retry import Timing
 
-from .failure import Messenger
+from .failure import FailureMessenger
 from .groups import Admission, GroupBinds, GroupJudge, Member
 from .open_binds import BindCalls, OpenBinds, UnseenBinds, raising
 from .outcomes import OtherOutcomes
@@ -49,7 +49,7 @@ class Binder:
         *,
         cluster: Cluster,
         wake: Callable[[], None],
-        messenger: Messenger,
+        messenger: FailureMessenger,
         binds: BindCalls,
         policy: ConflictPolicy,
         concurrency: int,

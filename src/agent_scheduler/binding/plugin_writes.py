@@ -19,7 +19,7 @@ from .pod_claims import PodClaims
 from .volume_writer import VolumeWriter
 
 
-class Asks(Protocol):
+class BindQueries(Protocol):
     async def is_pending(self, pod: PodInfo) -> bool | None:
         """Return whether the API server has the pod without a node; None if it does not respond."""
 
@@ -34,7 +34,7 @@ class ObjectCalls(Protocol):
     @property
     def delete(self) -> DeleteCall: ...
     @property
-    def binds(self) -> Asks: ...
+    def binds(self) -> BindQueries: ...
 
 
 class _Work(NamedTuple):

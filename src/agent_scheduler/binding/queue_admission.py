@@ -17,7 +17,7 @@ import msgspec
 
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.engine.framework.plugin import CleanupReservations
-from agent_scheduler.engine.quotas.standings import State
+from agent_scheduler.engine.quotas.standings import QuotaState
 from agent_scheduler.engine.quotas.vector import shown
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.dispatch import Dispatcher, Ended
@@ -40,7 +40,7 @@ def explain(cluster: Cluster, pod: PodInfo) -> dict[str, Any]:
     held = gated.explain(pod)
     if held is not None:
         return {"queue_gate": {"standing": "held", **held._asdict()}}
-    if cluster.ledger.usage.state_of(pod) is State.LET_IN:
+    if cluster.ledger.usage.state_of(pod) is QuotaState.LET_IN:
         return {"queue_gate": {"standing": "reserved", "queue": cluster.ledger.usage.queue_of(pod)}}
     return {}
 
@@ -52,7 +52,7 @@ def _removal(uid: str) -> bytes:
 
 
 class AdmissionMessenger(Protocol):
-    """Reports to the API server, as `failure.Messenger` does."""
+    """Reports to the API server, as `failure.FailureMessenger` does."""
 
     def held(self, pods: Sequence[PodInfo], why: str) -> None:
         """Record an event for each pod."""
@@ -65,13 +65,13 @@ class AdmissionObserver(Protocol):
     def plugin_raised(self, plugin: str, where: str, error: Exception) -> None: ...
 
 
-class Turn(Protocol):
+class Election(Protocol):
     """Admits one of several processes at a time; see `kube.lease.LeaderElector`."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool: ...
 
 
-class Always:
+class AlwaysElected:
     """Admits this process at all times."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> bool:
@@ -96,7 +96,7 @@ class QueueAdmission:
         patience: float,
         cleanups: Callable[[str], Sequence[CleanupReservations]],
         messenger: AdmissionMessenger,
-        turn: Turn | None,
+        turn: Election | None,
         observer: AdmissionObserver,
         timing: Timing,
     ) -> None:

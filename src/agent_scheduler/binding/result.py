@@ -15,7 +15,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.kube.bind import BindOutcome
 
 
-class Attempts(Protocol):
+class AttemptCallbacks(Protocol):
     """Callbacks for attempts; see the queue's methods of these names."""
 
     def scheduled(self, entry: Entry) -> None: ...
@@ -39,13 +39,13 @@ class Failures(Protocol):
         """Record that the pod was bound after failed attempts."""
 
 
-class Owner(NamedTuple):
+class AttemptOwner(NamedTuple):
     """The callbacks of the component that decided on a pod, which are called once with the outcome.
 
     The pod is bound (`attempts`), retried (`failures`), or dropped because it no longer waits (`attempts.done`).
     """
 
-    attempts: Attempts
+    attempts: AttemptCallbacks
     failures: Failures
 
 
@@ -60,7 +60,7 @@ class ScheduleResult(NamedTuple):
     filters: Sequence[CompiledFilter]
     #: The clock when the attempt began.
     started: float
-    owner: Owner
+    owner: AttemptOwner
     #: The version of the storage on which the decision depends.
     catalogue_version: int = -1
     #: See `ClassView.reserves`.

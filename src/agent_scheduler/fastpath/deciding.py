@@ -13,15 +13,15 @@ from agent_scheduler.kube.retry import Timing
 from .explaining import Explainer
 from .gangs import GangCycle
 from .observer import FastPathObserver
-from .shard import Shard
-from .state import State
+from .shard import SchedulerShard
+from .state import FastPathState
 from .watching import Watching
 from .worker import Views, Worker, WorkerPool
 from .writing import Binding
 
 
 def build_preemption(
-    state: State,
+    state: FastPathState,
     calls: Calls,
     writes: PluginWrites,
     watching: Watching,
@@ -47,7 +47,7 @@ def build_preemption(
 
 
 def build_gangs(
-    state: State,
+    state: FastPathState,
     binding: Binding,
     preemption: Preemption,
     views: Views,
@@ -70,10 +70,10 @@ def build_gangs(
 
 
 def build_workers(
-    state: State,
+    state: FastPathState,
     binding: Binding,
     preemption: Preemption,
-    shard: Shard | None,
+    shard: SchedulerShard | None,
     gangs: GangCycle,
     views: Views,
     *,
@@ -101,7 +101,9 @@ def build_workers(
     ]
 
 
-def build_pool(workers: Sequence[Worker], state: State, binding: Binding, timing: Timing) -> WorkerPool:
+def build_pool(
+    workers: Sequence[Worker], state: FastPathState, binding: Binding, timing: Timing
+) -> WorkerPool:
     return WorkerPool(
         workers,
         feed=state.feed,
@@ -111,7 +113,7 @@ def build_pool(workers: Sequence[Worker], state: State, binding: Binding, timing
     )
 
 
-def build_explainer(state: State, timing: Timing) -> Explainer:
+def build_explainer(state: FastPathState, timing: Timing) -> Explainer:
     rules = state.rules
     return Explainer(
         cluster=state.cluster,

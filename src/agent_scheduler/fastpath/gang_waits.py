@@ -29,7 +29,7 @@ _PORTION: Final = 256
 _RESTING: Final = (Place.GATED, Place.UNSCHEDULABLE, Place.BACKOFF)
 
 
-class Messenger(Protocol):
+class GangWaitsMessenger(Protocol):
     """Writes to the API server. Returns immediately."""
 
     def refused(self, pod: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None: ...
@@ -53,7 +53,7 @@ def of_gang(cluster: Cluster, key: GroupKey) -> Verdict | None:
 class GangWaits:
     """Owns the waiting members and their last conditions about the gang. Call `attach` before anything is watched."""
 
-    def __init__(self, timing: Timing, messenger: Messenger) -> None:
+    def __init__(self, timing: Timing, messenger: GangWaitsMessenger) -> None:
         self._timing = timing
         self._messenger = messenger
         self._cluster: Cluster | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent_scheduler.binding.preemption import Gate
+from agent_scheduler.binding.preemption import PreemptionGate
 from agent_scheduler.binding.queue_gate import QueueGate
 from agent_scheduler.engine.decide.decide import ClassViews
 from agent_scheduler.engine.decide.snapshot import Snapshot
@@ -36,7 +36,7 @@ class Rules:
         self._devices = devices
         self._groups = groups
         #: Keeps pods out of the queue while others are evicted for them.
-        self.gate = Gate()
+        self.gate = PreemptionGate()
         #: Keeps pods out of the queue while their capacity queue is full.
         self.queue_gate = queue_gate
         self._gang_waits = gang_waits
@@ -73,7 +73,7 @@ class Rules:
 
     def pre_enqueue(
         self, profiles: Mapping[str, Profile]
-    ) -> dict[str, tuple[PreEnqueue | Gate | QueueGate, ...]]:
+    ) -> dict[str, tuple[PreEnqueue | PreemptionGate | QueueGate, ...]]:
         """Return the plugins that keep pods out of the queue, by profile.
 
         Queues come last, so that a pod with another reason to wait does not report them.

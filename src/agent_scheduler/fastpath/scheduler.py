@@ -16,7 +16,7 @@ from contextlib import suppress
 # np.unique and sometimes np.isin import it on first use, which would be in a cycle: 10 ms and more.
 import numpy.ma  # noqa: F401
 
-from agent_scheduler.binding.queue_admission import Always, Turn
+from agent_scheduler.binding.queue_admission import AlwaysElected, Election
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.cluster.kinds import Kind
 from agent_scheduler.engine.framework.plugin import Profile
@@ -50,7 +50,7 @@ class FastPath:
         recorder: QueueRecorder | None = None,
         timing: Timing = REAL,
         groups: Groups | None = None,
-        gates: Turn | None = None,
+        gates: Election | None = None,
         left: Left | None = None,
     ) -> None:
         """Build the fast path. `groups` are kept from the same watches, if there is a batch scheduler.
@@ -104,7 +104,7 @@ class FastPath:
             state,
             settings,
             groups,
-            turn=gates or Always(),
+            turn=gates or AlwaysElected(),
             transport=transport,
             messenger=messenger,
             observer=observer,

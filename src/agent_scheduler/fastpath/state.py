@@ -35,7 +35,7 @@ Left = Callable[[str, str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class FastPathState:
     """The parts that all others share."""
 
     rules: Rules
@@ -61,7 +61,7 @@ def build_state(
     recorder: QueueRecorder | None,
     timing: Timing,
     left: Left | None = None,
-) -> State:
+) -> FastPathState:
     """Build the state. `messenger` and `left` receive pods that no longer wait."""
     ledger, groups = Ledger(), NativeGroups()
     devices = Devices(ledger.touch)
@@ -121,7 +121,7 @@ def build_state(
     gang_waits.attach(cluster)
     cluster.on_group_seen.append(messenger.group_seen)
     snapshot = Snapshot(ledger, cluster.handle)
-    return State(
+    return FastPathState(
         rules=rules,
         ledger=ledger,
         cluster=cluster,

@@ -27,8 +27,8 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.kube.transport import Transport
 
-from .shard import Shard
-from .state import State
+from .shard import SchedulerShard
+from .state import FastPathState
 
 _VOLUMES: Final = ("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits")
 #: Kind -> the plugins that need it, of which some may be configured. Other kinds are always needed.
@@ -62,7 +62,7 @@ class Watching:
 
     def __init__(
         self,
-        state: State,
+        state: FastPathState,
         *,
         transport: Transport,
         observer: InformerObserver,
@@ -140,12 +140,12 @@ def with_readers(kinds: Iterable[Kind], profiles: Collection[Profile]) -> list[K
     ]
 
 
-def build_shard(state: State, informers: Informers) -> Shard | None:
+def build_shard(state: FastPathState, informers: Informers) -> SchedulerShard | None:
     """Return the shard; None if nodes are not shared."""
     rules = state.rules
     if rules.settings.sharding is ShardingMode.NONE:
         return None
-    return Shard(
+    return SchedulerShard(
         rules.settings.sharding,
         rules.membership,
         ledger=state.ledger,

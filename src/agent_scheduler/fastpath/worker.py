@@ -23,8 +23,8 @@ import msgspec
 
 from agent_scheduler.binding.binder import Binder
 from agent_scheduler.binding.failure import FailureHandler
-from agent_scheduler.binding.preemption import Attempt, Preemption
-from agent_scheduler.binding.result import Owner, ScheduleResult
+from agent_scheduler.binding.preemption import Preemption, PreemptionResult
+from agent_scheduler.binding.result import AttemptOwner, ScheduleResult
 from agent_scheduler.cluster.cluster import Cluster, Entry
 from agent_scheduler.engine.decide.classview import ClassView
 from agent_scheduler.engine.decide.decide import CandidateNodes, ClassViews, decide
@@ -40,7 +40,7 @@ from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.verdicts import Verdict
 from agent_scheduler.kube.retry import Timing
 
-from .shard import Shard
+from .shard import SchedulerShard
 
 #: Views by profile; consulted one after the other until one has a node. The last one's result is reported.
 Views = tuple[Mapping[str, ClassViews], ...]
@@ -50,17 +50,17 @@ Views = tuple[Mapping[str, ClassViews], ...]
 _WITH_A_NODE: Final = 1.0
 
 
-class Decided(msgspec.Struct, frozen=True):
+class WorkerDecision(msgspec.Struct, frozen=True):
     view: ClassView
-    decision: CandidateNodes | Refusal | Attempt
+    decision: CandidateNodes | Refusal | PreemptionResult
     #: Whether searches were given up, so that suitable nodes may have been rejected.
     is_partial: bool = False
 
 
-class GoesOn(Protocol):
+class Continuation(Protocol):
     """A decision that another cycle must continue."""
 
-    def go_on(self) -> GoesOn | None: ...
+    def go_on(self) -> Continuation | None: ...
 
 
 class Unfinished(NamedTuple):
@@ -70,12 +70,12 @@ class Unfinished(NamedTuple):
     entry: Entry
     began: float
 
-    def go_on(self) -> GoesOn | None:
+    def go_on(self) -> Continuation | None:
         return self.worker.cycle(self.entry, began=self.began)
 
 
 #: As `Worker._decide`.
-Decide = Callable[[PodInfo, float, PodClass], Decided | None]
+Decide = Callable[[PodInfo, float, PodClass], WorkerDecision | None]
 
 
 class Gangs(Protocol):
@@ -87,7 +87,7 @@ class Gangs(Protocol):
 
     def run(
         self, worker: int, decide: Decide, entry: Entry, pod: PodInfo, *, started: float
-    ) -> GoesOn | None: ...
+    ) -> Continuation | None: ...
 
 
 class WorkerObserver(Protocol):
@@ -117,7 +117,7 @@ class Worker:
         timing: Timing,
         observer: WorkerObserver,
         preemption: Preemption | None = None,
-        shard: Shard | None = None,
+        shard: SchedulerShard | None = None,
         gangs: Gangs | None = None,
     ) -> None:
         """Create a worker. Without `preemption`, nothing is evicted and nominations are ignored.
@@ -129,7 +129,7 @@ class Worker:
         self._cluster = cluster
         self._binder = binder
         self._failures = failures
-        self._owner = Owner(cluster.queue, failures)
+        self._owner = AttemptOwner(cluster.queue, failures)
         self._candidates = candidates
         self._clock = timing.clock
         self._now = timing.now
@@ -150,7 +150,7 @@ class Worker:
         self._views = views
         self._candidates = candidates
 
-    def cycle(self, entry: Entry, *, began: float | None = None) -> GoesOn | None:
+    def cycle(self, entry: Entry, *, began: float | None = None) -> Continuation | None:
         """Decide on one popped pod. Exceptions of plugins are reported, and the pod backs off.
 
         A result must be continued by another cycle with the same `entry` and `began`.
@@ -194,11 +194,11 @@ class Worker:
         self._carry_out(entry, pod, decided, started)
         return None
 
-    def _carry_out(self, entry: Entry, pod: PodInfo, decided: Decided, started: float) -> None:
+    def _carry_out(self, entry: Entry, pod: PodInfo, decided: WorkerDecision, started: float) -> None:
         view, decision = decided.view, decided.decision
         if isinstance(decision, Refusal):
             self._failures.unschedulable(entry, pod, decision, started=started, again=decided.is_partial)
-        elif isinstance(decision, Attempt):
+        elif isinstance(decision, PreemptionResult):
             self._refuse(entry, pod, decision, started)
         else:
             version = self._cluster.catalogue.version
@@ -208,7 +208,7 @@ class Worker:
                 )
             )
 
-    def _refuse(self, entry: Entry, pod: PodInfo, attempt: Attempt, started: float) -> None:
+    def _refuse(self, entry: Entry, pod: PodInfo, attempt: PreemptionResult, started: float) -> None:
         candidate, preemption = attempt.candidate, self._preemption
         if candidate is not None and preemption is not None:
             preemption.gate(pod)
@@ -218,7 +218,7 @@ class Worker:
         if candidate is not None and preemption is not None:
             preemption.start(pod, candidate, waits=waits)
 
-    def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> Decided | None:
+    def _decide(self, pod: PodInfo, spent: float, cls: PodClass | None = None) -> WorkerDecision | None:
         """Decide on a pod; None if searches for devices must continue.
 
         `spent` is the duration of the attempt in seconds. With `cls`, decide in that class on the snapshot as it is.
@@ -261,12 +261,12 @@ class Worker:
         if is_partial and spent < self._patience(pod, placed=placed):
             return None
         if placed or is_partial:
-            return Decided(view, decision, is_partial)
+            return WorkerDecision(view, decision, is_partial)
         if preemption is not None:
             claims = view.pod.claims
             said = NO_CLAIMS if claims is None else preemption.deallocate(pod, claims)
-            return Decided(view, self._preempt(preemption, pod, view, against, said))
-        return Decided(view, decision)
+            return WorkerDecision(view, self._preempt(preemption, pod, view, against, said))
+        return WorkerDecision(view, decision)
 
     def _patience(self, pod: PodInfo, *, placed: bool) -> float:
         """Return how long searches for devices may continue, with and without a suitable node, in seconds."""
@@ -280,7 +280,7 @@ class Worker:
         last: ClassView,
         against: Mapping[int, NominatedPods],
         claims: str,
-    ) -> Attempt:
+    ) -> PreemptionResult:
         """Select victims on preferred nodes first; `last` is the view of all allowed nodes."""
         for views in self._views[:-1]:
             attempt = preemption.attempt(pod, views[pod.scheduler_name].of(last.pod), against, claims=claims)
@@ -365,7 +365,7 @@ class WorkerPool:
         self._binder = binder
         self._clock = clock
         #: Unfinished decisions, in the order in which they continue.
-        self._unfinished: deque[GoesOn] = deque()
+        self._unfinished: deque[Continuation] = deque()
 
     async def run(self) -> None:
         """Run until the queue is closed, or until cancelled."""

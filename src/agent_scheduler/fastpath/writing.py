@@ -11,7 +11,7 @@ from agent_scheduler.binding.messages import Messages
 from agent_scheduler.binding.messenger import KubeMessenger
 from agent_scheduler.binding.plugin_writes import Background, PluginWrites
 from agent_scheduler.binding.prebind import PreBinder
-from agent_scheduler.binding.queue_admission import QueueAdmission, Turn
+from agent_scheduler.binding.queue_admission import Election, QueueAdmission
 from agent_scheduler.cluster.gang_choice import GangChoice
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.shards.claims import ShardingMode
@@ -21,8 +21,8 @@ from agent_scheduler.kube.transport import Transport
 from .observer import FastPathObserver
 from .outside import OutsideShard
 from .settings import FastPathSettings
-from .shard import Shard
-from .state import State
+from .shard import SchedulerShard
+from .state import FastPathState
 from .watching import Watching
 
 
@@ -52,7 +52,9 @@ def build_messages(
     )
 
 
-def build_calls(state: State, shard: Shard | None, *, transport: Transport, timing: Timing) -> Calls:
+def build_calls(
+    state: FastPathState, shard: SchedulerShard | None, *, transport: Transport, timing: Timing
+) -> Calls:
     rules = state.rules
     return Calls(
         transport,
@@ -65,11 +67,11 @@ def build_calls(state: State, shard: Shard | None, *, transport: Transport, timi
 
 
 def build_admission(
-    state: State,
+    state: FastPathState,
     settings: FastPathSettings,
     groups: Groups | None,
     *,
-    turn: Turn,
+    turn: Election,
     transport: Transport,
     messenger: KubeMessenger,
     observer: FastPathObserver,
@@ -95,7 +97,7 @@ def build_admission(
 
 
 def build_binding(
-    state: State,
+    state: FastPathState,
     calls: Calls,
     watching: Watching,
     *,
@@ -149,7 +151,7 @@ def build_binding(
     return Binding(failures=failures, writes=writes, binder=binder, outside=outside)
 
 
-def _build_outside(state: State, writes: PluginWrites, timing: Timing) -> OutsideShard | None:
+def _build_outside(state: FastPathState, writes: PluginWrites, timing: Timing) -> OutsideShard | None:
     rules = state.rules
     if rules.settings.sharding is not ShardingMode.HARD:
         return None

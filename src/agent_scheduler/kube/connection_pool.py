@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from agent_scheduler.kube.address import Address
-from agent_scheduler.kube.connection import Connection, Limits
+from agent_scheduler.kube.connection import Connection, ResponseLimits
 from agent_scheduler.kube.dial import Dial
 
 #: The share of `max_age` by which it is shortened at random, so that connections do not all end together.
@@ -47,7 +47,7 @@ class ConnectionPool:
         keepalive: float,
         connect_timeout: float,
         max_age: float,
-        limits: Limits,
+        limits: ResponseLimits,
         dial: Dial,
         rng: random.Random,
     ) -> None:

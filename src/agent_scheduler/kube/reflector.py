@@ -39,11 +39,11 @@ from agent_scheduler.kube.watch_events import (
     DELETED,
     SLICE,
     Change,
+    CollectionView,
     Decode,
     Handler,
     Object,
     ReadEvent,
-    View,
     is_older,
     version,
 )
@@ -145,7 +145,7 @@ class Reflector(Generic[T]):
         self._path = path
         self._decode = decode
         #: Owned by the `run` task, except for `learn`.
-        self.view = View(path, decode, read_event, count=count)
+        self.view = CollectionView(path, decode, read_event, count=count)
         self._handler = handler
         self._query = dict(query or {})
         self._optional = optional

@@ -6,44 +6,50 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from agent_scheduler import __version__
-from agent_scheduler.batch.waiting import WaitingPods
+from agent_scheduler.batch.waiting import BatchWaitingPods
 from agent_scheduler.config.schema import Configuration, Tracing
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.telemetry.metrics import Metrics
-from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
+from agent_scheduler.telemetry.observers import MetricsObserver, MetricsQueueRecorder
 from apimachinery.errors import ConfigurationError
 
 #: The path of a collector's traces if its URL has no path.
 _TRACES = "/v1/traces"
 
 
-class Reports:
+class ProcessReports:
     """Reports without traces."""
 
     #: As `left` of `FastPath`.
     left: Callable[[str, str], object] | None = None
 
-    def __init__(self, observer: FastPathObserver, recorder: QueueRecorder) -> None:
+    def __init__(self, observer: MetricsObserver, recorder: MetricsQueueRecorder) -> None:
         self.observer = observer
         self.recorder = recorder
 
-    def waiting(self, scheduler_name: str) -> WaitingPods:
+    def waiting(self, scheduler_name: str) -> BatchWaitingPods:
         """Create the collection of the batch scheduler's pods."""
-        return WaitingPods(scheduler_name)
+        return BatchWaitingPods(scheduler_name)
 
     async def close(self) -> None: ...
 
 
-def reports_of(configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str) -> Reports:
+def reports_of(
+    configuration: Configuration, metrics: Metrics, *, timing: Timing, identity: str
+) -> ProcessReports:
     """Create the reports. Raises ConfigurationError if traces are configured but impossible."""
     clock, policy = timing.clock, configuration.conflict_policy
     tracing = configuration.tracing
     if tracing is not None and tracing.sampling_rate_per_million:
         return _traced(tracing, metrics, timing=timing, identity=identity, policy=policy)
-    return Reports(FastPathObserver(metrics, clock=clock, policy=policy), QueueRecorder(metrics, clock=clock))
+    return ProcessReports(
+        MetricsObserver(metrics, clock=clock, policy=policy), MetricsQueueRecorder(metrics, clock=clock)
+    )
 
 
-def _traced(tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str) -> Reports:
+def _traced(
+    tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str
+) -> ProcessReports:
     # Imported here to load nothing of it without traces.
     from agent_scheduler.process.tracing import TracedReports
     from agent_scheduler.telemetry.spans import Spans

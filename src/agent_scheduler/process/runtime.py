@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.batch.settings import batch_settings_of
-from agent_scheduler.config.load import Source, to_dict
+from agent_scheduler.config.load import ConfigurationSource, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
 from agent_scheduler.fastpath.scheduler import FastPath
@@ -76,7 +76,7 @@ class Runtime(Process):
         self,
         configuration: Configuration,
         *,
-        source: Source | None = None,
+        source: ConfigurationSource | None = None,
         endpoint: Endpoint | None = None,
         abort: Callable[[int], object] = os._exit,
         transport: Transport | None = None,

@@ -218,7 +218,7 @@ async def test_nothing_is_traced_and_nobody_listens_without_the_section_and_at_a
         async with running(cluster, text) as process:
             reports = process.runtime._reports
             parts = [type(each).__name__ for each in (reports, reports.observer, reports.recorder)]
-            assert parts == ["Reports", "FastPathObserver", "QueueRecorder"]
+            assert parts == ["ProcessReports", "MetricsObserver", "MetricsQueueRecorder"]
             assert reports.left is None
             await cluster.add_node(f"n{number}")
             await cluster.add_pod(f"p{number}")

@@ -105,21 +105,21 @@ class Verdict:
     misplaced: Sequence[str] = ()
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _JudgedMetadata(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _JudgedSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
 
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+class _JudgedPod(msgspec.Struct):
+    metadata: _JudgedMetadata
+    spec: _JudgedSpec = msgspec.field(default_factory=_JudgedSpec)
 
 
-_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_pod = msgspec.json.Decoder(_JudgedPod).decode
 
 
 async def audit(

@@ -29,12 +29,12 @@ _FINAL = ("Succeeded", "Failed")
 _MOST_SENTENCES = 20
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _WatchedMetadata(msgspec.Struct, rename="camel"):
     name: str = ""
     resource_version: str = ""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _WatchedSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
 
@@ -43,24 +43,24 @@ class _Status(msgspec.Struct):
     reason: str = ""
 
 
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+class _WatchedPod(msgspec.Struct):
+    metadata: _WatchedMetadata
+    spec: _WatchedSpec = msgspec.field(default_factory=_WatchedSpec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Event(msgspec.Struct):
+class _WatchEvent(msgspec.Struct):
     type: str
-    object: _Pod
+    object: _WatchedPod
 
 
 class _List(msgspec.Struct):
-    metadata: _Metadata
-    items: list[_Pod] = msgspec.field(default_factory=list)
+    metadata: _WatchedMetadata
+    items: list[_WatchedPod] = msgspec.field(default_factory=list)
 
 
 _ERROR = b'{"type":"ERROR"'
-_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_event = msgspec.json.Decoder(_WatchEvent).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 
 
@@ -215,7 +215,7 @@ class Observer:
             self.last_event = now
         return version
 
-    def _see(self, pod: _Pod, now: float) -> None:
+    def _see(self, pod: _WatchedPod, now: float) -> None:
         node = pod.spec.node_name
         if not node:
             return

@@ -16,9 +16,9 @@ from ..quotas.book import QuotaBook
 from ..quotas.entries import Standing
 from ..quotas.queues import queue_info
 from ..quotas.shortfall import Shortfall
-from ..quotas.standings import State
+from ..quotas.standings import QuotaState
 from ..quotas.vector import Total, Vector, add_to, of_requests, take_from
-from ..quotas.waiting import WaitingPods, Wanted
+from ..quotas.waiting import QuotaWaitingPods, Wanted
 from .asks import turn_of_pod
 from .batchinfo import GroupKey
 from .gatedpods import GatedPods
@@ -26,7 +26,7 @@ from .keptroom import KeptRoom
 from .podclass import PodClass
 from .podinfo import Placement, PodInfo
 from .promises import Promises
-from .wantingpods import Together, WantingPods
+from .wantingpods import WantingGang, WantingPods
 
 #: The maximum number of classes whose vector is cached.
 _KEPT = 1024
@@ -58,7 +58,7 @@ class QueueUsage:
         self.batch_schedulers: Collection[str] = ()
         self.default_queue = DEFAULT_QUEUE
         self.book = QuotaBook()
-        self.waiting = WaitingPods()
+        self.waiting = QuotaWaitingPods()
         self.gated = GatedPods(self)
         self.promises = Promises(self)
         self.kept = KeptRoom(self)
@@ -195,7 +195,7 @@ class QueueUsage:
             self.on_unreserved()
             self._ask_who_wants_nodes()
 
-    def wants_node(self, pod: PodInfo, *, nominated: bool, together: Together | None = None) -> None:
+    def wants_node(self, pod: PodInfo, *, nominated: bool, together: WantingGang | None = None) -> None:
         """Record that no node is feasible for a pod while its queue has room for it.
 
         `nominated` is whether victims are leaving a node for it, `together` the members that want nodes with it.
@@ -415,19 +415,19 @@ class QueueUsage:
 
     # ---- questions
 
-    def state_of(self, pod: PodInfo) -> State:
+    def state_of(self, pod: PodInfo) -> QuotaState:
         """Return the state of the pod in the account of queues."""
         uid = pod.uid
         if uid in self._placements or uid in self.kept.pods:
-            return State.STANDS_BY if pod.stands_by else State.PLACED
+            return QuotaState.STANDS_BY if pod.stands_by else QuotaState.PLACED
         if uid in self.gated.held:
-            return State.GATED
+            return QuotaState.GATED
         if uid in self.gated.reserved and self.keeping_queue(pod) == self.queue_of(pod):
-            return State.LET_IN
-        return State.GIVEN_BACK if uid in self.gated else State.WAITS
+            return QuotaState.LET_IN
+        return QuotaState.GIVEN_BACK if uid in self.gated else QuotaState.WAITS
 
-    def state_of_group(self, key: GroupKey) -> State:
-        return State.PROMISED if self.promises.is_let_in(key) else State.WAITS
+    def state_of_group(self, key: GroupKey) -> QuotaState:
+        return QuotaState.PROMISED if self.promises.is_let_in(key) else QuotaState.WAITS
 
     def others(self) -> dict[str, Vector]:
         """Return the usage of queues by placed pods of other schedulers than the batch scheduler."""
