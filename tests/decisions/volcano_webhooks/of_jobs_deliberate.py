@@ -57,7 +57,7 @@ def _unreadable(case: Case, answer: Obj, state: State) -> bool:
 
 
 def _minimum_of_the_only_task(case: Case, answer: Obj, state: State) -> bool:
-    """Return whether a Job's only task gets the Job's minimum, as in Volcano's design; its webhook sets all replicas."""
+    """Return whether a Job's only task gets the Job's minimum, as in Volcano's design; its webhook sets replicas."""
     if case.path != "/jobs/mutate" or [each.get("minAvailable") for each in _tasks(case)] != [None]:
         return False
     ours, theirs = made(case, answer), made(case, case.response)
