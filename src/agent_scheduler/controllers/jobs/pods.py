@@ -23,7 +23,7 @@ from agent_scheduler.objects.job_pod import (
 )
 from agent_scheduler.objects.wire import Wire
 
-from .states import ENDED, tasks_of
+from .states import tasks_of
 
 _NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 #: Annotations that pods copy from their Job; of `_BUDGETS` only the first that is set.
@@ -165,13 +165,13 @@ def correction(job: Job, task: TaskSpec, index: int, pod: JobPod) -> dict[str, A
 
 
 def is_outdated(job: Job, pod: JobPod) -> bool:
-    """Return whether the pod was created for an earlier version of the Job and has not ended.
+    """Return whether the pod was created for an earlier version of the Job and is pending.
 
     An action on the whole Job removes such pods. One that is left was created by a request that the API server carried
-    out after the action.
+    out after the action. A pod that has begun is kept, as the Volcano controller keeps it.
     """
     version = pod.annotation(VERSION)
-    return version.isdecimal() and int(version) < job.status.version and pod.status.phase not in ENDED
+    return version.isdecimal() and int(version) < job.status.version and pod.status.phase in ("", "Pending")
 
 
 def is_lost(job: Job, task: TaskSpec, pod: JobPod) -> bool:
