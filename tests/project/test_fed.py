@@ -14,7 +14,7 @@ ROOMS += ("engine/gangs", "engine/plugins", "engine/queueing/queue", "cluster", 
 #: What nobody passes by its name, as `whose.name`: Volcano's gates in recorded sessions, what is for plugins of others,
 #: times and bounds that tests make small, what is passed by place through somebody else, and protocols.
 MEANT = """
-SessionConf.features Hooks.cleanup_reservations add_unschedulable.pending_plugins SchedulingQueue.max_inflight_events
+SessionConf.features Hooks.cleanup_reservations add_unschedulable.pending_plugins
 FastPathSettings.watch_times FastPathSettings.bind_policy NodeResourcesFit.ledger NodeResourcesFit.devices
 DynamicResources.devices DynamicResources.args VolumeBinding.args _Allocation.resources _decide.cls Tried.waited
 Tried.reservations _nothing.old _nothing.new _move_all.old _move_all.new __call__.admission

@@ -29,7 +29,8 @@ from agent_scheduler.engine.dra.demand import demand_of
 from agent_scheduler.engine.framework.plugin import Profile
 from agent_scheduler.engine.preemption.nominated import Nominations
 from agent_scheduler.engine.preemption.pdbs import PDBs
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
+from agent_scheduler.engine.queueing.record import NullRecorder
 from agent_scheduler.engine.session.nodes import SessionNodes
 from agent_scheduler.engine.session.session import Session, Stage
 from agent_scheduler.engine.session.settled import Settled
@@ -87,10 +88,10 @@ def _queue(
     return SchedulingQueue(
         clock=timing.clock,
         hint_maps={profile.scheduler_name: profile.hint_map()},
+        pre_enqueue={},
         settings=settings.queue,
-        pre_queueing_hints=settings.pre_queueing_hints,
-        on_ready=waiting.ready,
-        on_deadline=waiting.deadline_moved.set,
+        signals=QueueSignals(ready=waiting.ready, deadline_moved=waiting.deadline_moved.set),
+        recorder=NullRecorder(),
         is_pending=cluster.waits,
     )
 

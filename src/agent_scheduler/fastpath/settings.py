@@ -66,6 +66,7 @@ class FastPathSettings:
             pop_from_backoff=self.pop_from_backoff,
             max_in_unschedulable=self.max_in_unschedulable,
             max_urgent_retries=self.max_urgent_retries,
+            pre_queueing_hints=self.pre_queueing_hints,
         )
 
     @property

@@ -16,8 +16,8 @@ from agent_scheduler.engine.decide.snapshot import Snapshot
 from agent_scheduler.engine.dra.catalogue import Devices
 from agent_scheduler.engine.gangs.native import NativeGroups
 from agent_scheduler.engine.preemption.nominated import Nominations
-from agent_scheduler.engine.queueing.queue import SchedulingQueue
-from agent_scheduler.engine.queueing.record import QueueRecorder
+from agent_scheduler.engine.queueing.queue import QueueSignals, SchedulingQueue
+from agent_scheduler.engine.queueing.record import NullRecorder, QueueRecorder
 from agent_scheduler.engine.quotas.shortfall import Shortfall
 from agent_scheduler.engine.shards.claims import ShardingMode
 from agent_scheduler.engine.state.ledger import Ledger
@@ -99,10 +99,8 @@ def build_state(
         hint_maps={name: profile.hint_map() for name, profile in rules.profiles.items()},
         pre_enqueue=rules.pre_enqueue(rules.profiles),
         settings=settings.queue,
-        pre_queueing_hints=settings.pre_queueing_hints,
-        on_ready=feed.wake,
-        on_deadline=deadline_moved.set,
-        recorder=recorder,
+        signals=QueueSignals(ready=feed.wake, deadline_moved=deadline_moved.set),
+        recorder=recorder or NullRecorder(),
         is_pending=waits,
     )
     feed.attach(queue)

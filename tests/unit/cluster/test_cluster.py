@@ -24,6 +24,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.engine.state.recount import contradictions
 from tests.support.engine import node, pod_json, read_pod
+from tests.support.queues import scheduling_queue
 from tests.support.running import AGENT, Reports
 
 pytestmark = pytest.mark.promise("S7")
@@ -37,9 +38,9 @@ class World:
         self.now = 100.0
         self.ledger = Ledger()
         self.settled: list[str] = []
-        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
+        self.queue: SchedulingQueue[PodInfo] = scheduling_queue(
+            {"agent-scheduler": AGENT.hint_map()},
             clock=lambda: self.now,
-            hint_maps={"agent-scheduler": AGENT.hint_map()},
             pre_enqueue={"agent-scheduler": AGENT.pre_enqueue},
             recorder=self.reports,
             is_pending=self._waits,

@@ -10,6 +10,7 @@ from agent_scheduler.engine.state.podclasses import PodClasses
 from agent_scheduler.engine.state.podinfo import PodInfo
 from agent_scheduler.fastpath.worker import Feed
 from tests.support.engine import pod_json, read_pod
+from tests.support.queues import scheduling_queue
 from tests.support.running import AGENT
 from tests.support.virtual import virtual_time
 
@@ -19,9 +20,7 @@ class World:
 
     def __init__(self) -> None:
         self.feed = Feed()
-        self.queue: SchedulingQueue[PodInfo] = SchedulingQueue(
-            clock=lambda: 0.0, hint_maps={"agent-scheduler": AGENT.hint_map()}
-        )
+        self.queue: SchedulingQueue[PodInfo] = scheduling_queue({"agent-scheduler": AGENT.hint_map()})
         self.feed.attach(self.queue)
         self.has_room = True
         self.waiter = self.wait()
