@@ -17,7 +17,7 @@ MEANT = """
 SessionConf.features Hooks.cleanup_reservations add_unschedulable.pending_plugins
 FastPathSettings.watch_times FastPathSettings.bind_policy NodeResourcesFit.ledger NodeResourcesFit.devices
 DynamicResources.devices DynamicResources.args VolumeBinding.args _Allocation.resources _decide.cls Tried.waited
-Tried.reservations _nothing.old _nothing.new _move_all.old _move_all.new __call__.admission
+Tried.reservations _nothing.old _nothing.new _move_all.old _move_all.new
 """
 
 

@@ -28,9 +28,7 @@ from agent_scheduler.kube.eviction import Evicted
 class CommitGroup(Protocol):
     """As `Binder.commit_group`."""
 
-    def __call__(
-        self, members: Sequence[Member], minimum: int, admission: Admission | None = None
-    ) -> Collection[str]: ...
+    def __call__(self, members: Sequence[Member], minimum: int, admission: Admission) -> Collection[str]: ...
 
 
 class BatchObserver(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any, Protocol
 
-from agent_scheduler.binding.messages import Messages, budget_of
+from agent_scheduler.binding.messages import Messages, MessageSettings, budget_of
 from agent_scheduler.cluster.cluster import Cluster
 from agent_scheduler.cluster.groups import Groups
 from agent_scheduler.engine.gangs.native import PREEMPTING, NativeGroup
@@ -48,12 +48,14 @@ class BatchMessages:
         self._groups = groups
         self._name = settings.scheduler_name
         said = Messages(
-            transport,
-            name=settings.scheduler_name,
-            identity=settings.identity,
-            status_writes=limit,
-            events=settings.events,
-            event_buffer=settings.event_buffer,
+            MessageSettings(
+                name=settings.scheduler_name,
+                identity=settings.identity,
+                status_writes=limit,
+                events=settings.events,
+                event_buffer=settings.event_buffer,
+            ),
+            transport=transport,
             observer=observer,
             timing=timing,
             pace=pace,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from agent_scheduler.kube.budget import Budget
@@ -16,7 +17,21 @@ from .calls import RateLimit
 from .messenger import KubeMessenger
 
 
-class MessageObserver(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSettings:
+    """The reporter that events name, and the limits of the writers."""
+
+    name: str
+    identity: str
+    status_writes: RateLimit
+    #: None: no events are written.
+    events: RateLimit | None
+    event_buffer: int
+
+
+class WriteObserver(Protocol):
+    """Receives the counts of writers."""
+
     def status_write(self, what: str) -> None: ...
     def event_write(self, what: str) -> None: ...
 
@@ -26,18 +41,15 @@ class Messages:
 
     def __init__(
         self,
-        transport: Transport,
+        settings: MessageSettings,
         *,
-        name: str,
-        identity: str,
-        status_writes: RateLimit,
-        events: RateLimit | None,
-        event_buffer: int,
-        observer: MessageObserver,
+        transport: Transport,
+        observer: WriteObserver,
         timing: Timing,
         pace: Pace | None = None,
     ) -> None:
-        """Create the writers; events name `name` and `identity` as reporter. If `events` is None, none are written."""
+        """Create the writers, which send at `pace`, if given, behind more urgent requests."""
+        status_writes, events = settings.status_writes, settings.events
         self._status_budget = budget_of(status_writes, timing)
         self.status = StatusWriter(
             transport,
@@ -65,11 +77,11 @@ class Messages:
             self._event_budget = budget_of(events, timing)
             self.recorder = EventRecorder(
                 transport,
-                controller=name,
-                instance=identity,
+                controller=settings.name,
+                instance=settings.identity,
                 budget=self._event_budget,
                 concurrency=events.concurrency,
-                capacity=event_buffer,
+                capacity=settings.event_buffer,
                 timing=timing,
                 count=observer.event_write,
                 pace=pace,

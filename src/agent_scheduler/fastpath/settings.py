@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agent_scheduler.binding.binder import BindSettings
 from agent_scheduler.binding.calls import RateLimit
+from agent_scheduler.binding.messages import MessageSettings
 from agent_scheduler.binding.prebind import PREBIND_CONCURRENCY
 from agent_scheduler.binding.preemption import EVICTION_CONCURRENCY
+from agent_scheduler.binding.queue_admission import AdmissionSettings
 from agent_scheduler.config.profiles import build_profiles
 from agent_scheduler.config.schema import Configuration
 from agent_scheduler.engine.decide.decide import ConflictPolicy
@@ -57,6 +60,28 @@ class FastPathSettings:
     #: The name of its NodeShard, if nodes are shared.
     shard: str = ""
     watch_times: WatchTimes = field(default_factory=WatchTimes)
+
+    @property
+    def messages(self) -> MessageSettings:
+        return MessageSettings(
+            name=self.name,
+            identity=self.identity,
+            status_writes=self.status_writes,
+            events=self.events,
+            event_buffer=self.event_buffer,
+        )
+
+    @property
+    def binder(self) -> BindSettings:
+        return BindSettings(policy=self.policy, concurrency=self.binds.concurrency, adapts=not self.binds.qps)
+
+    @property
+    def admission(self) -> AdmissionSettings:
+        return AdmissionSettings(
+            enabled=self.queue_admission,
+            workers=self.gate_removal_workers,
+            patience=self.reservation_timeout,
+        )
 
     @property
     def queue(self) -> QueueSettings:

@@ -190,28 +190,6 @@ def elector_of(
     return LeaderElector(transport, config, timing=timing, now=timing.now, on_new_leader=on_new_leader)
 
 
-def gates_turn(
-    configuration: Configuration, transport: Transport, *, identity: str, timing: Timing
-) -> LeaderElector | None:
-    """Return the elector of the process that removes queue gates; None if no others share the nodes.
-
-    `timing` is as for `leases_of`.
-    """
-    sharding = configuration.sharding
-    if sharding.mode == "none":
-        return None
-    return elector_of(
-        configuration.leader_election,
-        transport,
-        namespace=sharding.lease_namespace,
-        name=GATES_LEASE,
-        identity=identity,
-        namespace_from="",
-        timing=timing,
-        on_new_leader=lambda _identity: None,
-    )
-
-
 def coordinator_of(
     configuration: Configuration,
     transport: Transport,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from agent_scheduler import __version__
 from agent_scheduler.batch.waiting import WaitingPods
 from agent_scheduler.config.errors import ConfigurationError
 from agent_scheduler.config.schema import Configuration, Tracing
+from agent_scheduler.fastpath.scheduler import Receivers
 from agent_scheduler.kube.retry import Timing
 from agent_scheduler.telemetry.metrics import Metrics
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
@@ -20,12 +20,10 @@ _TRACES = "/v1/traces"
 class Reports:
     """Reports without traces."""
 
-    #: As `left` of `FastPath`.
-    left: Callable[[str, str], object] | None = None
-
-    def __init__(self, observer: FastPathObserver, recorder: QueueRecorder) -> None:
+    def __init__(self, observer: FastPathObserver, receivers: Receivers) -> None:
+        """`observer` is that of `receivers`."""
         self.observer = observer
-        self.recorder = recorder
+        self.receivers = receivers
 
     def waiting(self, scheduler_name: str) -> WaitingPods:
         """Create the collection of the batch scheduler's pods."""
@@ -40,7 +38,8 @@ def reports_of(configuration: Configuration, metrics: Metrics, *, timing: Timing
     tracing = configuration.tracing
     if tracing is not None and tracing.sampling_rate_per_million:
         return _traced(tracing, metrics, timing=timing, identity=identity, policy=policy)
-    return Reports(FastPathObserver(metrics, clock=clock, policy=policy), QueueRecorder(metrics, clock=clock))
+    observer = FastPathObserver(metrics, clock=clock, policy=policy)
+    return Reports(observer, Receivers(observer, QueueRecorder(metrics, clock=clock)))
 
 
 def _traced(tracing: Tracing, metrics: Metrics, *, timing: Timing, identity: str, policy: str) -> Reports:

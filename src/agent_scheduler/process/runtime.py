@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from agent_scheduler import __version__
 from agent_scheduler.batch.scheduler import BatchScheduler
 from agent_scheduler.batch.settings import batch_settings_of
+from agent_scheduler.binding.queue_admission import ALWAYS, Turn
 from agent_scheduler.config.load import Source, to_dict
 from agent_scheduler.config.reload import Reloader
 from agent_scheduler.config.schema import Configuration
@@ -35,10 +36,11 @@ from agent_scheduler.process.base import Process, run_to_end
 from agent_scheduler.process.console import ConsolePicture
 from agent_scheduler.process.debugging import DebugPages
 from agent_scheduler.process.leading import (
+    GATES_LEASE,
     CannotLead,
     after_lease_duration,
     coordinator_of,
-    gates_turn,
+    elector_of,
     lead,
     leases_of,
     schedule_within,
@@ -65,6 +67,26 @@ _SERVING_SECONDS = 1.0
 
 #: The share of the shutdown grace period for binds in progress; conditions and events get the rest.
 _BIND_SHARE = 0.7
+
+
+def gates_turn(configuration: Configuration, transport: Transport, *, identity: str, timing: Timing) -> Turn:
+    """Return the turn of the process that removes queue gates: of one at a time, if others share the nodes.
+
+    `timing` is as for `leases_of`.
+    """
+    sharding = configuration.sharding
+    if sharding.mode == "none":
+        return ALWAYS
+    return elector_of(
+        configuration.leader_election,
+        transport,
+        namespace=sharding.lease_namespace,
+        name=GATES_LEASE,
+        identity=identity,
+        namespace_from="",
+        timing=timing,
+        on_new_leader=lambda _identity: None,
+    )
 
 
 class Runtime(Process):
@@ -281,12 +303,10 @@ class Runtime(Process):
         fast_path = FastPath(
             self._settings,
             transport=transport,
-            observer=self._observer,
-            recorder=self._reports.recorder,
+            receivers=self._reports.receivers,
             timing=self._timing,
             groups=None if waiting is None else waiting.groups,
-            gates=gates_turn(self._configuration, transport, identity=identity, timing=self._lease_timing),
-            left=self._reports.left,
+            turn=gates_turn(self._configuration, transport, identity=identity, timing=self._lease_timing),
         )
         self._schedulers = (fast_path,)
         if settings is not None and waiting is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent_scheduler.batch.waiting import WaitingPods
 from agent_scheduler.engine.state.podinfo import PodInfo
+from agent_scheduler.fastpath.scheduler import Receivers
 from agent_scheduler.process.reports import Reports
 from agent_scheduler.telemetry.observers import FastPathObserver, QueueRecorder
 from agent_scheduler.telemetry.spans import Spans
@@ -16,10 +17,9 @@ class TracedReports(Reports):
     def __init__(
         self, observer: FastPathObserver, recorder: QueueRecorder, traces: PodTraces, spans: Spans
     ) -> None:
-        super().__init__(observer, recorder)
+        super().__init__(observer, Receivers(observer, recorder, traces.left))
         self._traces = traces
         self._spans = spans
-        self.left = traces.left
 
     def waiting(self, scheduler_name: str) -> WaitingPods:
         return _TracedWaitingPods(scheduler_name, self._traces)

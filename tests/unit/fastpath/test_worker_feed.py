@@ -21,12 +21,11 @@ class World:
     def __init__(self) -> None:
         self.feed = Feed()
         self.queue: SchedulingQueue[PodInfo] = scheduling_queue({"agent-scheduler": AGENT.hint_map()})
-        self.feed.attach(self.queue)
         self.has_room = True
         self.waiter = self.wait()
 
     def wait(self) -> asyncio.Task[Entry | None]:
-        return asyncio.create_task(self.feed.pop(lambda: self.has_room))
+        return asyncio.create_task(self.feed.pop(self.queue, lambda: self.has_room))
 
     def add(self, *names: str) -> None:
         classes = PodClasses()
@@ -45,9 +44,9 @@ async def test_a_pod_reaches_the_one_who_waits() -> None:
     world.add("a", "b")
     world.feed.wake()
     assert await world.popped() == "a"
-    rest = world.feed.next(lambda: True)
+    rest = world.feed.next(world.queue, lambda: True)
     assert rest is not None and rest.pod.name == "b"
-    assert world.feed.next(lambda: True) is None
+    assert world.feed.next(world.queue, lambda: True) is None
 
 
 @virtual_time
